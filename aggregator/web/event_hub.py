@@ -39,7 +39,7 @@ MAX_PROCESSOR_SHARE = 0.07
 """The most processor time for reads and estimates, as a share of a core. Encoding, and reads for
 clients that join, come on top.
 """
-CALM_SHARE, CALM_PERIODS = 0.01, 4
+CALM_SHARE, CALM_PERIODS = 0.01, 6
 """The hub keeps to this share of a core if pauses of so many periods suffice for that."""
 METRICS_PER_READ = 32
 """Metrics whose sums are read together, and whose events are sent before others are read."""

@@ -3,7 +3,7 @@
 import {get} from "./api.js";
 import {differenceScale} from "./change.js";
 import {announce, h} from "./dom.js";
-import {moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
+import {count, moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
 import {explained} from "./guide.js";
 import {metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
@@ -48,6 +48,9 @@ export class Feed {
   }
 }
 
+/** How far a value is from its baseline. */
+const distance = ({now, baseline}) => Math.abs((now.value ?? baseline.value) - baseline.value);
+
 /**
  * The episodes of an alarm, the newest first: moves of one series in one direction, with few looks between them. `peak` is the move that was farthest from the baseline.
  */
@@ -56,15 +59,17 @@ export function episodes({raised, every_seconds: every}) {
   for (const one of raised.toSorted((a, b) => a.at.localeCompare(b.at))) {
     const [from, to] = [one.since, one.at].map(seconds);
     const last = found.findLast(({name, direction}) => name === seriesOf(one) && direction === one.direction);
-    const far = ({now, baseline}) => Math.abs((now.value ?? baseline.value) - baseline.value);
     if (last && from <= last.to + QUIET * every) {
-      Object.assign(last, {to: Math.max(to, last.to), count: last.count + 1, peak: far(one) > far(last.peak) ? one : last.peak});
+      Object.assign(last, {to: Math.max(to, last.to), count: last.count + 1, peak: distance(one) > distance(last.peak) ? one : last.peak});
     } else {
       found.push({name: seriesOf(one), direction: one.direction, from, to, count: 1, peak: one, every});
     }
   }
   return found.reverse();
 }
+
+/** The episode that went farthest from its baseline. */
+const largestOf = (all) => all.toSorted((a, b) => distance(b.peak) - distance(a.peak))[0];
 
 /** Where an episode is in the chart of its metric. */
 function placeOf({from, to, every}, metric) {
@@ -74,14 +79,14 @@ function placeOf({from, to, every}, metric) {
 }
 
 /** An episode as a row: when, how far, from where to where, and a link to its place in the chart. */
-function row(episode, metric, scale, points) {
+function row(episode, metric, scale, points, isLargest) {
   const {name, peak: {baseline, now, promise}, count, from, to} = episode;
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
   const [before, after] = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits)));
   const size = now.value - baseline.value;
-  const amount = now.value === null ? "" : `${size > 0 ? "+" : ""}${points.withUnit(size, digits)} at its peak`;
+  const amount = now.value === null ? "" : `peak ${size > 0 ? "+" : ""}${points.withUnit(size, digits)}`;
   const title = `${count === 1 ? "Raised once" : `Raised ${number(count)} times in a row`}, until ${moment(to)} UTC. ${promise}. The values since then have no bounds that promise anything.`;
-  return h("tr", {}, h("th", {scope: "row"}, explained("alarms", {title}, stretch(from, to))), h("td", {}, name), h("td", {}, amount), h("td", {}, `from ${before} to ${after}`),
+  return h("tr", {}, h("th", {scope: "row"}, explained("alarms", {title}, stretch(from, to)), isLargest && h("span", {class: "new"}, "largest")), h("td", {}, name), h("td", {}, amount), h("td", {}, `from ${before} to ${after}`),
     h("td", {}, h("a", {href: placeOf(episode, metric), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));
 }
 
@@ -99,10 +104,15 @@ function standing({state, until, reason, series, skipped}) {
 export const section = () => h("section", {class: "alarms panel", "aria-label": "Alarms", hidden: true});
 export const caption = "shaded: a value has moved; dotted: the estimate, and the alarm's baseline";
 
-/** The newest episode, on a metric's card. */
+/** The episode that goes on, on a metric's card; else the largest one. */
 export function flagOf(alarms) {
-  const [newest] = alarms.flatMap((alarm) => episodes(alarm).slice(0, 1).map((one) => ({...one, alarm}))).sort((a, b) => b.to - a.to);
-  return newest ? h("a", {class: "flag", href: placeOf(newest, newest.alarm.metric), title: `${newest.alarm.alarm}: ${newest.alarm.promise}`}, `moved ${stretch(newest.from, newest.to)}`) : null;
+  const all = alarms.flatMap((alarm) => episodes(alarm).map((one) => ({...one, alarm})));
+  if (!all.length) return null;
+  const open = all.find(({to, every, alarm}) => to + QUIET * every >= seconds(alarm.until));
+  const {from, to, every, alarm} = open ?? largestOf(all);
+  const text = open ? `alarm since ${moment(from)}` : `${all.length > 1 ? "largest alarm" : "alarm"} ${stretch(from, to)}`;
+  const title = `${count(all.length)} in all. ${alarm.alarm}: ${alarm.promise}`;
+  return h("a", {class: "flag", href: placeOf({from, to, every}, alarm.metric), title}, text);
 }
 
 /** The panel of a metric's alarms. */
@@ -123,8 +133,10 @@ export class Panel {
     const definition = this.definitions().find((one) => one.name === metric);
     const kind = definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind;
     const [scale, points] = [new Scale(kind, alarm.unit, definition?.range), differenceScale(kind, alarm.unit, definition?.range)];
-    const all = episodes(alarm);
-    const list = (some, label) => h("div", {class: "table", tabindex: "0", role: "region", "aria-label": `${label} of ${name}`}, h("table", {class: "episodes"}, h("tbody", {}, some.map((one) => row(one, metric, scale, points)))));
+    const found = episodes(alarm);
+    const largest = found.length > 1 ? largestOf(found) : null;
+    const all = largest ? [largest, ...found.filter((one) => one !== largest)] : found;
+    const list = (some, label) => h("div", {class: "table", tabindex: "0", role: "region", "aria-label": `${label} of ${name}`}, h("table", {class: "episodes"}, h("tbody", {}, some.map((one) => row(one, metric, scale, points, one === largest)))));
     return h("div", {class: "alarm"},
       h("h4", {}, name, h("small", {}, by.length ? ` by ${by.join(", ")}` : "", all.length ? "" : " · nothing has moved")),
       all.length > 0 && list(all.slice(0, MOST), "Episodes"),

@@ -11,7 +11,7 @@ export function changeIn(answer, label) {
   const index = labels?.indexOf(label);
   const at = (numbers) => (labels ? numbers?.[index] : numbers) ?? null;
   const value = at(answer.value);
-  return value === null ? null : {value, lower: at(answer.lower), upper: at(answer.upper), isCertain: at(answer.p_value) <= answer.beta, answer};
+  return value === null ? null : {value, lower: at(answer.lower), upper: at(answer.upper), p: at(answer.p_value), isCertain: at(answer.p_value) <= answer.beta, answer};
 }
 
 /** The scale of a difference: that of shares is points, as 5 points below 20 % is 15 %, not 19 %. */
@@ -48,12 +48,12 @@ function promiseOf({answer}) {
   return `${now} against ${before} (UTC), closed panes. What this page calls a change holds with ${certainty(answer.beta)} for all metrics and periods together, at one look.`;
 }
 
-/** The line of a card: the change with its interval, or that there is no evidence of one; empty if nothing can be compared. */
+/** The line of a card: the change with its interval (of the number in front, else of the one whose change is surest), or that there is no evidence of one; empty if nothing can be compared. */
 export class Change {
   constructor() { Object.assign(this, {element: h("p", {class: "delta"}), shown: ""}); }
 
   show(metric) {
-    const found = metric.isReady ? metric.change() : null;
+    const found = metric.isReady ? metric.toldChange() : null;
     const key = JSON.stringify(found);
     if (key === this.shown) return;
     this.shown = key;
@@ -62,14 +62,10 @@ export class Change {
     const length = lengthOf(found);
     const isRelease = isTrusted(metric.definition);
     const before = ` against the ${isRelease ? `release ${length.replace(/^hour/, "an hour")}` : length} before`;
-    const last = isRelease || metric.place.window ? "" : ` in the last ${length}`;
+    const last = isRelease || metric.place.window ? "" : ` in the last ${length},`;
     const title = promiseOf(found);
-    if (!found.isCertain) {
-      this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), isRelease ? before : last);
-      return;
-    }
+    if (!found.isCertain) return this.element.replaceChildren(explained("change", {title}, "no evidence of a change"), last, before);
     const {amount, interval, direction} = amountOf(found, metric);
-    this.element.replaceChildren(explained("change", {class: `change ${direction}`, title}, amount),
-      `${last && `${last},`}${before} `, h("em", {}, `(${interval})`));
+    this.element.replaceChildren(found.name ? `${found.name}: ` : "", explained("change", {class: `change ${direction}`, title}, amount), `${last}${before} `, h("em", {}, `(${interval})`));
   }
 }

@@ -171,17 +171,23 @@ export class Detail {
 
   /** A link to each month of a history of several. */
   #months() {
+    const {place: here, definition, reached} = this.metric;
     const points = this.metric.points.filter(({reports}) => reports);
-    const ends = points.length && this.metric.definition.pane_seconds <= MONTH ? [points[0].to, points.at(-1).to].map((at) => new Date(Date.parse(at) - 1)) : [];
-    const [first, last] = ends.map((at) => 12 * at.getUTCFullYear() + at.getUTCMonth());
-    const months = Array.from({length: Math.max(0, last - first) + 1}, (_, index) => first + index);
+    if (!points.length || definition.pane_seconds > MONTH) return;
+    const monthOf = (iso) => { const at = new Date(Date.parse(iso) - 1); return 12 * at.getUTCFullYear() + at.getUTCMonth(); };
+    const beside = here.from && here.to ? 1 : 0; // of a month alone, those beside it
+    const latest = reached ? monthOf(reached) : Infinity;
+    const first = Math.min(monthOf(points[0].to) - beside, this.firstMonth ?? Infinity);
+    const last = Math.max(Math.min(monthOf(points.at(-1).to) + beside, latest), this.lastMonth ?? 0);
+    if (!beside) Object.assign(this, {firstMonth: first, lastMonth: last});
+    const months = Array.from({length: last - first + 1}, (_, index) => first + index);
     const key = JSON.stringify([months, location.hash]); // a link keeps what is chosen
     if (key === this.monthsShown) return;
     this.monthsShown = key;
     this.months.hidden = months.length < 2 || months.length > MOST_MONTHS;
     if (this.months.hidden) return;
     const start = (month) => Date.UTC(Math.floor(month / 12), month % 12) / 1000;
-    this.months.replaceChildren(...months.map((month) => h("a", {href: addressOf(start(month), start(month + 1))}, monthName(start(month), {year: month === first || month % 12 === 0}))));
+    this.months.replaceChildren(...months.map((month) => h("a", {href: addressOf(start(month), start(month + 1)), "aria-current": seconds(here.from) === start(month) ? "true" : null}, monthName(start(month), {year: month === first || month % 12 === 0}))));
   }
 
   #key(event) {

@@ -92,7 +92,7 @@ export class Discoveries {
   constructor(metric, follow) {
     Object.assign(this, {metric, follow, place: metric.place});
     this.question = new Question(metric.definition, (found) => this.#show(found));
-    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, "Find frequent strings");
+    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, "Find strings, and which are new");
     this.fresh = newsButton(this.question);
     this.stop = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.#cancel()}, "Cancel");
     this.bar = h("progress", {max: "1", hidden: true, "aria-label": "Search"});
@@ -166,7 +166,7 @@ export class FoundStrings {
     this.unit = h("span", {class: "unit"});
     this.promise = explained("estimate", {class: "band", hidden: true});
     this.news = h("p", {class: "delta"});
-    this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, "Find frequent strings");
+    this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, "Find strings, and which are new");
     this.fresh = newsButton(this.question);
     this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { location.hash = metricAddress(name, {label}); }});
     this.more = h("a", {href: metricAddress(name)});

@@ -37,7 +37,7 @@ const TOPICS = {
     "At one look, everything that this page calls a change is one, with 95 %, for all metrics and periods together: choose and filter as you like. Who looks every day has to expect false ones over the year. Alarms hold over all looks.",
   ]],
   alarms: ["Alarms and comparisons", [
-    "An alarm says that a value has moved away from its baseline. How many false alarms to expect is written below it. That no alarm is raised does not say that nothing moved.",
+    "An alarm says that a value has moved away from its baseline. How many false alarms to expect is written below it. That no alarm is raised does not say that nothing moved. It looks at days or hours; “no evidence of a change” is about a whole period against another, in which some days may have moved.",
     "A comparison is decided once its band excludes that both arms are equal. “Not decided” does not say that they are equal.",
   ]],
   operations: ["Lag, dead letters, duplicates", [

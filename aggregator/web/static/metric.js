@@ -225,6 +225,13 @@ export class Metric {
   /** How a number differs from the period before; null if that is not known. */
   change(label = this.leading()?.label) { return this.comparisons.map((one) => changeIn(one, label)).find(Boolean) ?? null; }
 
+  /** The change to tell: of the number in front, else the surest of the others, with its name. */
+  toldChange() {
+    const leading = this.change();
+    const others = leading?.isCertain ? [] : [...this.shareEntries(), ...this.entries()].map(({label, name}) => ({...this.change(label), name}));
+    return others.filter(({isCertain}) => isCertain).sort((a, b) => a.p - b.p)[0] ?? leading;
+  }
+
   /** What the history is compared with: the whole window; null for releases, which are of one step each. */
   reference() { return isTrusted(this.definition) ? null : this.leading().value; }
 

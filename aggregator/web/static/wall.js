@@ -30,28 +30,29 @@ export function matches({name, title, description, group, unit, watch, categorie
 /** Which metrics have changed, those of closed groups too: read where somebody asks. `shown(names)` takes those to show; null: all. */
 class Changes {
   constructor(definitions, shown) {
-    Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0});
-    this.button = h("button", {type: "button", class: "button quiet small", "aria-pressed": "false", onclick: () => this.#press(this.button.getAttribute("aria-pressed") === "false")}, "Show only what has changed");
+    Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0, isOn: false});
+    this.button = h("button", {type: "button", class: "button quiet small", "aria-pressed": "false", onclick: () => { location.hash = address({changed: this.isOn ? null : "only"}); }}, "Show only what has changed");
     this.note = h("span", {class: "note"});
     this.element = h("p", {class: "changes", hidden: this.names.length < LEAST_WITH_BUTTON}, this.button, this.note);
   }
 
   /** Another window has other changes; a stretch of one's own has none. */
-  go(here) {
-    const [isOther, isPressed] = [here.window !== this.window, this.button.getAttribute("aria-pressed") === "true"];
-    Object.assign(this, {window: here.window});
-    this.button.disabled = Boolean(here.from || here.to);
-    if (isPressed && (isOther || this.button.disabled)) this.#press(!this.button.disabled);
+  go({window, from, to, changed}) {
+    this.button.disabled = Boolean(from || to);
+    const isOn = changed === "only" && !this.button.disabled;
+    const isSame = isOn === this.isOn && window === this.window;
+    Object.assign(this, {window, isOn});
+    if (!isSame) this.#show();
   }
 
   close() { this.turn += 1; }
 
-  async #press(isOn) {
+  async #show() {
     const turn = ++this.turn;
-    this.button.setAttribute("aria-pressed", String(isOn));
+    this.button.setAttribute("aria-pressed", String(this.isOn));
     setText(this.note, "");
     this.shown(null);
-    if (!isOn) return;
+    if (!this.isOn) return;
     const [waiting, changed] = [[...this.names], new Set()];
     let failed = 0;
     const read = async () => {

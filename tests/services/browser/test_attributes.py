@@ -172,6 +172,7 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     distance = card(page, "distance")
     expect(distance.locator(".delta")).to_contain_text("against the 24 hours before")
     told = distance.locator(".delta").inner_text().replace("24 hours", "")
+    assert told[0] in "+\N{MINUS SIGN}"
     amount, lower, upper = numbers(told)
     truth = (80 * 2000 + 10 * 1000) / 3000 - (30 * 4000 + 55 * 100) / 4100
     assert 0 < lower < min(truth, amount) < max(truth, amount) < upper
@@ -183,11 +184,14 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     expect(page.locator(".changes")).to_contain_text(re.compile("[1-9] of 12 metrics have changed"))
     expect(card(page, "plain")).to_be_hidden()
     expect(distance).to_be_visible()
+    assert page.url.endswith("#window=24h&changed=only")
+    page.reload()
+    expect(card(page, "plain")).to_be_hidden()
     only_changed.click()
     expect(card(page, "plain")).to_be_visible()
     page.get_by_text("All", exact=True).click()
     expect(card(page, "wait").locator(".delta")).to_have_text(
-        "no evidence of a change in the last hour"
+        "no evidence of a change in the last hour, against the hour before"
     )
 
     headings = page.locator("summary:visible h2")
@@ -270,15 +274,15 @@ def test_an_alarm_says_what_has_moved_and_leads_to_its_place_in_the_chart(
     reported: Site, visitor: Visitor
 ) -> None:
     page = visitor.open(reported.url)
-    flag = card(page, "wait").get_by_role("link", name="moved")
-    expect(flag).to_have_text(re.compile("moved 1.Jan.* 18:00"))
+    flag = card(page, "wait").get_by_role("link", name="alarm")
+    expect(flag).to_have_text(re.compile("alarm since 1.Jan.* 1[78]:00"))
     card(page, "wait").get_by_role("link", name="wait", exact=True).click()
     alarms = page.locator("section.alarms:visible")
     expect(alarms.get_by_role("heading", name="What has moved")).to_be_visible()
     expect(alarms.get_by_role("heading", level=4)).to_have_text(["line", "by_country by country"])
     line = alarms.locator("tr", has=page.get_by_role("cell", name="FR", exact=True))
     expect(line).to_have_count(1)
-    moved = re.compile(r"1.Jan.* 18:00.*FR\+[34]\d.*at its peak.*from 2\d.* to [56]\d.*minutes")
+    moved = re.compile(r"1.Jan.* 18:00.*FRpeak \+[34]\d.*from 2\d.* to [56]\d.*minutes")
     expect(line).to_have_text(moved)
     expect(alarms).to_contain_text("the last look raised an alarm")
     expect(alarms).to_contain_text("All alarms together: at most 2.0 false alarms a year expected.")

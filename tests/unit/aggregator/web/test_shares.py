@@ -16,12 +16,13 @@ from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.query import Query
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from estimators import load_metrics
 from estimators.rounding import down, up
 from producers.wire.reports_pb2 import Attribute
 from tests.support.reports.counted import Client, Counting
-from tests.support.reports.messages import EPOCH, batch
+from tests.support.reports.messages import DAY, EPOCH, batch
 
 PATH = "/v1/metrics/checkout"
 SHARE = "paid / visit.."
@@ -157,6 +158,24 @@ def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path
     assert f"{SHARE} " in printed
     assert "shares_among" not in client.json("/v1/metrics/funnel/estimate", weights="uniform")
     assert "no shares among: --category" in served.estimate("funnel", "--weights", "uniform")
+
+
+def test_shares_of_a_definition_have_a_change_which_shares_its_error_with_all_others(
+    store: Store, tmp_path: Path
+) -> None:
+    served = Served(store, tmp_path / "metrics.toml", DEFINITIONS)
+    funnel = served.metrics["funnel"]
+    days = [(0, [1, 1, 1, 3] * 150), (1, [1, 3, 3, 3] * 150), *[(2.5, [0])] * CONFIRMING_BATCHES]
+    reported = enumerate(days, start=1)
+    served.count(
+        0, *(batch(funnel, x, 4.0, EPOCH + int(day * DAY), seed) for seed, (day, x) in reported)
+    )
+    change, of_shares = served.client.json("/v1/metrics/funnel/change", period="24h")["comparisons"]
+    assert (change["categories"], of_shares["categories"]) == ([*funnel.labels], SHARES)
+    assert change["covers"] == of_shares["covers"] == "20 windows", "of 3 metrics, and of shares"
+    at = SHARES.index(SHARE)
+    assert 0.1 < of_shares["lower"][at] < 0.5 < of_shares["upper"][at] < 0.9
+    assert of_shares["p_value"][at] < 0.05
 
 
 AXES = """
