@@ -131,7 +131,8 @@ class Outbox:
         are_kept : bool
             Whether the reporter keeps the batches, and can send them again.
         has_time : bool
-            Whether to find out which server answers, if no batch was ever acknowledged.
+            Whether to find out which server answers, if no batch was ever acknowledged; this takes
+            up to some seconds.
         """
         with self._lock:
             if missing is None:
