@@ -52,7 +52,7 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     DitherError
         If a partition cannot be read, or stays silent before its end.
     TransactionOpen
-            If a partition cannot be read to its end because of an open transaction.
+        If a partition cannot be read to its end because of an open transaction.
     """
     left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])

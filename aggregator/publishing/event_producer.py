@@ -34,7 +34,7 @@ class EventProducer:
     Raises
     ------
     KafkaException
-            If Kafka does not answer in time; try again with a new producer.
+        If Kafka does not answer in time; try again with a new producer.
     """
 
     def __init__(self, settings: Settings, topic: str, identity: str) -> None:

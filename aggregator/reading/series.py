@@ -77,7 +77,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time, the oldest step first.
 
     `covers` says what the bounds cover together with probability 1 - beta: "this window" is each
-    step separately; so many "windows" are all points of the answer: all final points together, and
+    step separately; "31 windows" are all 31 points of the answer: all final points together, and
     all points while they grow. Each of these two statements holds with 1 - beta, both with 1 - 2
     beta. The bounds of all categories, or coordinates, hold together unless the query asks for each
     separately. `target` is what the bounds cover: the population, or exactly the sample.

@@ -208,7 +208,7 @@ def parse(request: Request, query: type[Q]) -> Q:
     Raises
     ------
     ValueError
-            If a parameter is invalid; the decorator turns it into a Problem with status 400.
+        If a parameter is invalid; the decorator turns it into a Problem with status 400.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
