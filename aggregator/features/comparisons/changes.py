@@ -39,7 +39,7 @@ class Changes:
     def read(self, name: str, period: str | None) -> list[Compared]:
         """Return the change of a metric, and that of its definition's shares among.
 
-        Empty: no pane is closed, or no period is there twice.
+        Empty if no pane is closed, or if the metric has no period twice.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ def _change_query(
 
 
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
-    """Return when the period begins that ends at `end_ms`; without a period all, longest first."""
+    """Return the start of the period that ends at `end_ms`; by default of each, longest first."""
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
     return [last_edges(metric, length, end_ms - metric.pane_ms)[0] for length in periods]
 
