@@ -138,7 +138,7 @@ def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
     Raises
     ------
     ValueError
-        If they have; the error names the maximum.
+        If they have more than the allowed numbers together.
     """
     check_shown(work, MAX_ESTIMATED_NUMBERS // (estimates * len(metric.levels)))
 

@@ -264,7 +264,7 @@ class Hub:
 
 @contextlib.contextmanager
 def _isolated(name: str, unreadable: list[str]) -> Iterator[None]:
-    """Handle a metric's failure, so that others are unaffected; raise failures of Redis."""
+    """Log or note a metric's failure, so that other metrics go on; raise failures of Redis."""
     try:
         yield
     except redis.RedisError:

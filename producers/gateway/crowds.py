@@ -142,7 +142,7 @@ class Crowds:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post of a crowd with 202 once Kafka has all of it; raise Problem if it fails."""
+        """Answer a post with 202 once Kafka has the whole crowd; raise Problem if that fails."""
         if not self._key_file:
             problem = "this server has no key to open crowds (gateway.crowd_keys)"
             raise unavailable(problem, POST_AGAIN)

@@ -45,7 +45,7 @@ from estimators.rounding import certainty
 
 @dataclasses.dataclass(frozen=True)
 class SliceEstimate:
-    """The reports and the estimate of a slice; None if it has too few reports or was not read."""
+    """A slice, its number of reports, and its estimate; None if not read, or of too few reports."""
 
     slice: Slice
     reports: int
