@@ -68,7 +68,7 @@ def test_the_security_page_counts_and_names_every_role() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     found = roles(Settings())
     assert len(found) == 11
-    sentence = text.partition("Eleven roles,")[2].partition("`dither roles`")[0]
+    sentence = text.partition("eleven roles:")[2].partition("`dither roles`")[0]
     assert set(re.findall(r"[a-z]+", sentence)) >= set(found)
 
 
