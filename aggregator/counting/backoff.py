@@ -7,12 +7,13 @@ import structlog
 
 from aggregator.clock import Clock
 from aggregator.dead_letters.writer import DeadLettersUndelivered
-from aggregator.errors import BrokerUnreachable, OtherDeploymentSuspected
+from aggregator.errors import BrokerRefused, BrokerUnreachable, OtherDeploymentSuspected
 from aggregator.storage.failures import explain_redis_error
 
 TRANSIENT_ERRORS = (
     redis.RedisError,
     BrokerUnreachable,
+    BrokerRefused,  # when the server of its tokens is away
     DeadLettersUndelivered,
     OtherDeploymentSuspected,
 )

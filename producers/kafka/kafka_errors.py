@@ -22,10 +22,12 @@ REMEDY_BY_CODE: dict[int, str] = {
         "security.protocol"
     ),
 }
-TOKEN_REMEDY = (
+OAUTH_REMEDY = (
     "check that the server at sasl.oauthbearer.token.endpoint.url answers, and the other "
     "sasl.oauthbearer settings"
 )
+OAUTH_SIGNS = re.compile("OAUTHBEARER|invalid_token")
+"""In librdkafka's error about a token, and in a broker's."""
 REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
 """Codes of errors that last until somebody changes a right or a setting."""
 
@@ -73,8 +75,8 @@ answers, and the other sasl.oauthbearer settings'
     """
     remedy, about = REMEDY_BY_CODE.get(error.code()), f"topic {topic!r}: " if topic else ""
     message = f"{about}{without_secrets(error.str())}"
-    if error.code() == KafkaError._AUTHENTICATION and "OAUTHBEARER" in message:
-        remedy = TOKEN_REMEDY
+    if error.code() == KafkaError._AUTHENTICATION and OAUTH_SIGNS.search(message):
+        remedy = OAUTH_REMEDY
     return f"{message}: {remedy}" if remedy else message
 
 

@@ -15,8 +15,9 @@ from confluent_kafka import Producer
 
 from aggregator.counting import origin
 from aggregator.counting.worker import Worker
-from aggregator.errors import ConsumerEnded
+from aggregator.errors import BrokerRefused, ConsumerEnded
 from aggregator.kafka.group import GroupWatch
+from aggregator.kafka.topic_admin import TopicId
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
@@ -219,6 +220,24 @@ def test_workers_and_a_publisher_of_another_kafka_cluster_are_refused_always(
     assert deployment.state() == before
     with publishing(deployment) as publisher:
         wait_until(lambda: "'elsewhere'" in publisher.failing, "nothing is published")
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_a_worker_waits_while_kafka_refuses_it(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does while the server of its tokens is away."""
+    ask, refused = TopicId.__call__, [BrokerRefused("kafka:9092", "refuses: no token")] * 3
+
+    def asked(topic_id: TopicId) -> str:
+        if refused:
+            raise refused.pop()
+        return ask(topic_id)
+
+    monkeypatch.setattr(TopicId, "__call__", asked)
+    deployment.count(traffic(deployment, 20))
+    assert not refused
+    assert deployment.verify().verified
 
 
 @pytest.mark.usefixtures("apache_kafka")
