@@ -657,6 +657,22 @@ def test_what_a_lottery_cannot_have_is_refused(tmp_path: Path) -> None:
                 attempt()
 
 
+def test_a_lottery_draws_only_what_is_answered_afresh(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", 1, "20h", turn="1d", tickets={"a": 1})
+    crowd = {"minimum": 1000, "wait": "12h"}
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "memoized": ({"mechanism": "randomized_response", "memoized": True}, {}),
+        "trusted": ({"trust": "central"}, {"trusted": True}),
+        "crowd": ({"crowd": crowd}, {"relay": "http://x:9", "key": "07" * 32}),
+    }
+    for name, (keys, options) in cases.items():
+        common = {"kind": "mean", "range": (0, 1), "levels": [1], "pane": "1d", "lateness": "2d"}
+        asked = define(name="a", **common, **keys)
+        reporter = HttpReporter(asked, "https://x:9", queue=tmp_path / name, **options)
+        with row(name), reporter, pytest.raises(ValueError, match="use another ledger for it"):
+            RollUp(reporter, "active", "1d", 1, ledger=ledger)
+
+
 def test_a_level_follows_from_the_owner_and_the_smaller_budget(tmp_path: Path) -> None:
     """What is charged is reported, even if another process raises the budget in between."""
 
