@@ -541,13 +541,19 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
     """
     excess, variance, answers = [0.0] * GUESSES, [0.0] * GUESSES, 0
     draw, draws = Lottery.draw, list[tuple[Lottery, str]]()
+    connect, connections = sqlite3.connect, dict[str, sqlite3.Connection]()
 
     def recorded(lottery: Lottery, bits: Bits | None) -> str:
         draws.append((lottery, draw(lottery, bits)))
         return draws[-1][1]
 
+    def kept(address: str, **options: Any) -> sqlite3.Connection:
+        if address not in connections:
+            connections[address] = connect(address, **options)
+        return connections[address]
+
     monkeypatch.setattr(Lottery, "draw", recorded)
-    monkeypatch.setattr(sqlite3, "connect", functools.lru_cache(2)(sqlite3.connect))
+    monkeypatch.setattr(sqlite3, "connect", kept)
     monkeypatch.setattr(ledger_file, "closing", kept_open)
     with folder_in_memory() as folder:
         for seed in range(histories):
@@ -559,6 +565,8 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
             adversary.check()
             answers += len(adversary.person.seen)
             (folder / str(seed) / "ledger").unlink()
+            while connections:
+                connections.popitem()[1].close()
     assert answers > histories
     assert all(abs(e) < 4.9 * math.sqrt(v) for e, v in zip(excess, variance, strict=True))
 
