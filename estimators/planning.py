@@ -18,6 +18,7 @@ from estimators.distribution import DistributionEstimate
 from estimators.estimate import Estimate, Floats, Integers
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
+from estimators.limits import LEVEL_DIGITS
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
@@ -70,7 +71,8 @@ def half_width(
 ) -> float:
     """Return half of the width of the 95% bounds, the widest of several, in the metric's unit.
 
-    For a distribution it is that of its cumulative shares.
+    For a distribution it is that of its cumulative shares, and for a metric with shares among that
+    of these.
 
     Parameters
     ----------
@@ -106,7 +108,8 @@ def half_width(
     else:
         assert isinstance(metric, LocalMetric)  # noqa: S101
         is_open = metric.categories == OPEN_VOCABULARY
-        estimate = metric.estimate(statistic, categories=strings_of(metric) if is_open else None)
+        names = strings_of(metric) if is_open else metric.share_names
+        estimate = metric.estimate(statistic, categories=names or None)
     return _width(estimate) * math.sqrt(copies * count / max(1, reports))
 
 
@@ -273,7 +276,8 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         if level is None:
             raise ValueError(
                 f"budget = {budget:g}: the lowest level of {wish.metric.name!r} is "
-                f"{min(wish.metric.levels):g}; expected a budget of at least that"
+                f"{min(wish.metric.levels):g}; expected a budget of at least that, or a level of "
+                f"at most {budget:g} in its definition"
             )
         levels[wish.metric.name] = level
 
@@ -345,15 +349,19 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
 def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[str, float]:
     """Return levels whose sum is at most the budget, with widths in proportion to the wishes.
 
+    None is above the largest level of its metric that the budget affords, as in a lottery.
+
     Parameters
     ----------
     wishes, devices, budget
         As for :func:`make_plan`.
     """
-    lowest = budget / len(wishes) / 16
-    grid = np.unique(np.round(np.geomspace(max(lowest, FINEST_LEVEL), budget, 13), 4)).tolist()
+    lowest = max(FINEST_LEVEL, budget / len(wishes) / 16)
 
     def curve(wish: Wish) -> tuple[Floats, Floats]:
+        highest = wish.level_for(budget) or budget
+        grid = np.geomspace(min(lowest, highest), highest, 13)
+        grid = np.unique(np.round(grid, LEVEL_DIGITS)).tolist()
         ratios = [wish.width(level, devices * wish.happens) / wish.scale for level in grid]
         # a smaller level has no narrower bounds, even where the domain cuts them off
         return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)

@@ -25,12 +25,25 @@ if TYPE_CHECKING:
 
 EQUAL_RATIO = 1.05
 """A ratio of numbers of devices that is no difference."""
+LARGEST_LOTTERY = 4
+"""Above this budget, several lotteries may need fewer devices than one."""
 MAX_NAMED_METRICS = 3
 """Metrics that are named as the most expensive."""
 MOST_DEVICES = 10**12
 FINEST = 1e-9
 """The smallest share of devices, and wish in parts of the range."""
 TURN = "1d"
+
+
+class Count(click.IntRange):
+    """A whole number, also with commas, as tables print it."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Return the number, or fail with the text and the range."""
+        number: int = super().convert(str(value).replace(",", ""), param, ctx)
+        return number
 
 
 class MetricNumber(click.ParamType[tuple[str, float | None]]):
@@ -56,7 +69,7 @@ class MetricNumber(click.ParamType[tuple[str, float | None]]):
 @click.argument("wanted", nargs=-1, type=MetricNumber(), metavar="[METRIC[=WITHIN]]...")
 @click.option(
     "--devices",
-    type=click.IntRange(1, MOST_DEVICES),
+    type=Count(1, MOST_DEVICES),
     required=True,
     help="How many devices report in a turn.",
 )
@@ -107,19 +120,23 @@ def plan(
     for wish in wishes:
         if wish not in drawn:
             click.echo(
-                f"{wish.metric.name}: trusted, memoized or searched in rounds, so it needs a "
-                "ledger of its own, and is left out (without --budget it is shown)",
+                f"{wish.metric.name}: trusted, memoized, with a crowd or searched in rounds: it "
+                "needs a ledger of its own, and is left out (without --budget it is shown)",
                 err=True,
             )
-    _check_budget(drawn, budget)
+    if round(budget, LEVEL_DIGITS) != budget:
+        raise click.UsageError(
+            f"--budget {budget}: expected at most {LEVEL_DIGITS} decimal digits, as in a ledger"
+        )
     for wish in drawn:
-        for reason in _refusals(wish.metric):
-            click.echo(
-                f"{wish.metric.name}: no RollUp of a turn of {TURN} takes it: {reason}", err=True
-            )
+        for fault in _faults(wish.metric):
+            click.echo(f"{wish.metric.name}: {fault}", err=True)
     from estimators.planning import make_plan
 
-    best = make_plan(drawn, devices, budget)
+    try:
+        best = make_plan(drawn, devices, budget)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     rows = _plan_rows(drawn, best)
     names = ("metric", "wished", "drawn", "reports", "lottery", "split", "first_come")
     output.show(
@@ -137,6 +154,8 @@ def _wishes(
     from estimators.planning import Wish
 
     asked = dict(wanted) or dict.fromkeys(defined)
+    if len(asked) < len(wanted):
+        raise click.UsageError("a metric is named twice: expected each with one wish")
     for name in (*asked, *happens):
         if name not in defined:
             raise click.UsageError(f"no metric {name!r}: {meant(name, defined)}")
@@ -152,50 +171,52 @@ def _wishes(
     wishes = [Wish(defined[name], within, shares[name]) for name, within in asked.items()]
     for wish in wishes:
         whole = dataclasses.replace(wish, within=None).scale
-        if wish.scale < FINEST * whole:
+        if wish.within is not None and not FINEST * whole <= wish.within < whole / 2:
             raise click.UsageError(
-                f"{wish.metric.name}={wish.within:g}: expected at least {FINEST * whole:g}, a "
-                "billionth of its range"
+                f"{wish.metric.name}={wish.within:g}: expected at least {FINEST * whole:g}, and "
+                f"less than half of its range, {whole / 2:g}, as bounds are never wider"
             )
     return wishes
 
 
-def _check_budget(wishes: Sequence[Wish], budget: float) -> None:
-    if round(budget, LEVEL_DIGITS) != budget:
-        raise click.UsageError(
-            f"--budget {budget}: expected at most {LEVEL_DIGITS} decimal digits, as in a ledger"
-        )
-    for wish in wishes:
-        if wish.level_for(budget) is None:
-            raise click.UsageError(
-                f"--budget {budget:g}: the lowest level of {wish.metric.name!r} is "
-                f"{min(wish.metric.levels):g}; expected a budget of at least that"
-            )
-
-
-def _refusals(metric: Metric) -> Iterator[str]:
-    """Yield why a roll-up of a turn refuses a metric, and what to change."""
+def _faults(metric: Metric) -> Iterator[str]:
+    """Yield why a roll-up of a turn refuses a metric or loses reports, and what to change."""
+    refused = f"no RollUp of a turn of {TURN} takes it"
     if not metric.lateness_ms:
-        yield 'its definition needs a lateness, as in lateness = "1d"'
+        yield f'{refused}: its definition needs a lateness, as in lateness = "{TURN}"'
+    elif metric.lateness_ms < milliseconds(TURN):
+        yield (
+            f"a device that is off for {metric.lateness} after a turn is not counted: expected a "
+            f'longer lateness, as in lateness = "{TURN}"'
+        )
     if milliseconds(TURN) % metric.pane_ms:
-        yield f'the turn is no multiple of its pane, {metric.pane}; take one such as pane = "1h"'
+        yield f'{refused}: it is no multiple of its pane, {metric.pane}; take one, as pane = "1h"'
 
 
 def _can_be_drawn(metric: Metric) -> bool:
-    return isinstance(metric, LocalMetric) and not metric.memoized
+    return isinstance(metric, LocalMetric) and not metric.memoized and metric.crowd is None
 
 
 def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
-    """Show the width at each level of each metric."""
-    rows, names = _level_rows(wishes, devices), ("metric", "epsilon", "reports", "within")
+    """Show the width at each level of each metric, and how many devices a wish needs."""
+    rows, names = _level_rows(wishes, devices), ("metric", "epsilon", "reports", "within", "needed")
+    wished = {wish.metric.name for wish in wishes if wish.within is not None}
+    if not wished:
+        rows, names = [row[:-1] for row in rows], names[:-1]
+
+    def line(name: str, level: float, reports: int, within: float, *needed: float | None) -> Any:
+        none = "never" if name in wished else "-"
+        counts = (none if each is None else f"{each:,.0f}" for each in needed)
+        return name, level, f"{reports:,}", _text(within), *counts
+
     output.show(
         lambda: Frame.of(names, rows),
         lambda: json.dumps({"devices": devices, "widths": [_object(names, row) for row in rows]}),
-        lambda: table(names, [(*row[:2], f"{row[2]:,}", _text(row[3])) for row in rows]),
+        lambda: table(names, [line(*row) for row in rows]),
     )
 
 
-def _level_rows(wishes: Sequence[Wish], devices: int) -> list[tuple[str, float, int, float]]:
+def _level_rows(wishes: Sequence[Wish], devices: int) -> list[tuple[Any, ...]]:
     from estimators.planning import half_width
 
     return [
@@ -204,6 +225,7 @@ def _level_rows(wishes: Sequence[Wish], devices: int) -> list[tuple[str, float, 
             level,
             round(devices * wish.happens),
             half_width(wish.metric, level, devices * wish.happens, wish.sums),
+            wish.within and _finite(wish.needed(level, wish.within) / wish.happens),
         )
         for wish in wishes
         for level in wish.metric.levels
@@ -269,6 +291,7 @@ def _as_text(
         for name, wished, drawn, reports, *ways in rows
     ]
     head = tuple(name.replace("_", " ") for name in names)
+    lottery = f', turn="{TURN}", tickets={json.dumps(best.tickets)}' if len(wishes) > 1 else ""
     lines = [
         f"{devices:,} devices, a budget of {budget:g} a turn; 95% bounds reach this far:",
         "",
@@ -276,8 +299,7 @@ def _as_text(
         "",
         *_verdict(wishes, best, devices, budget),
         "",
-        f'Ledger("daily.ledger", budget={budget:g}, period="20h", turn="{TURN}", '
-        f"tickets={json.dumps(best.tickets)})",
+        f'Ledger("daily.ledger", budget={budget:g}, period="20h"{lottery})',
     ]
     return "\n".join(lines)
 
@@ -287,6 +309,29 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
     lines = []
     if all(wish.within is not None for wish in wishes):
         lines += _met_or_missed(wishes, best, devices)
+    else:
+        first = next(wish for wish in wishes if wish.within is None)
+        lines.append(
+            "Widths are equal, in parts of each wish or range. To see how many devices are "
+            f"missing, give each metric a wish, as in {first.metric.name}={first.scale / 50:g}."
+        )
+    if len(wishes) == 1:
+        lines.append("One metric needs no lottery.")
+    else:
+        lines += _ways_compared(best, budget)
+    for wish in wishes:
+        level = wish.level_for(budget) or 0.0
+        if level < budget * 0.9:
+            lines.append(
+                f"{wish.metric.name}: its largest level within the budget is {level:g}; a level of "
+                f"{budget:g} in its definition needs fewer reports. Add it before devices report: "
+                "another list of levels is another revision."
+            )
+    return lines
+
+
+def _ways_compared(best: Plan, budget: float) -> list[str]:
+    lines = []
     gain = best.needed_split / best.needed
     if math.isnan(gain):
         pass  # no number of devices is enough for either
@@ -296,22 +341,15 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
     elif gain >= 1 / EQUAL_RATIO:
         lines.append("The lottery and the best split need about as many devices.")
     else:
+        parts = ", or several lotteries of 2 to 4 each" if budget > LARGEST_LOTTERY else ""
         lines.append(
             f"The best split needs {1 / gain:.1f} times fewer devices than the lottery: use an "
-            "ordinary ledger, or several lotteries with budgets of 2 to 4 each."
+            f"ordinary ledger{parts}."
         )
     lines.append(
         "First come, in this order: answers of later metrics are also biased, because they depend "
         "on what happened before."
     )
-    for wish in wishes:
-        level = wish.level_for(budget) or 0.0
-        if level < budget * 0.9:
-            lines.append(
-                f"{wish.metric.name}: its largest level within the budget is {level:g}; a level of "
-                f"{budget:g} in its definition needs fewer reports. Add it before devices report: "
-                "another list of levels is another revision."
-            )
     return lines
 
 
@@ -325,9 +363,10 @@ def _met_or_missed(wishes: Sequence[Wish], best: Plan, devices: int) -> list[str
     if not math.isfinite(best.needed):
         return ["Within all wishes: no, and no number of devices is enough. Widen a wish."]
     widest = max(best.lottery[wish.metric.name] / wish.scale for wish in wishes)
+    wider = f", all wishes {widest:.2f} times as wide" if math.isfinite(widest) else ""
     return [
         f"Within all wishes: no. {best.needed:,.0f} devices are needed, "
         f"{best.needed - devices:,.0f} are missing.",
-        f"Most devices go to: {shares}. Change next: a wider wish or a longer turn for these, all "
-        f"wishes {widest:.2f} times as wide, or a larger budget.",
+        f"Most devices go to: {shares}. Change next: a wider wish or a longer turn for these"
+        f"{wider}, or a larger budget.",
     ]

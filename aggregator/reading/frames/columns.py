@@ -89,6 +89,7 @@ COLUMN_MEANINGS = {
     "largest_level": Column(_FLOAT_KIND, "the level that a shuffled crowd allows (`--central`)"),
     "wished": Column(_FLOAT_KIND, "half of the width that a metric's bounds may have in a plan"),
     "within": Column(_FLOAT_KIND, "half of the width that the bounds will have"),
+    "needed": Column(_FLOAT_KIND, "how many devices a wished width takes"),
     "drawn": Column(_FLOAT_KIND, "the share of devices that draw a metric"),
     "lottery": Column(_FLOAT_KIND, "`within` under the lottery"),
     "split": Column(_FLOAT_KIND, "`within` under the best split of the budget"),

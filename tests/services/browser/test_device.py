@@ -952,6 +952,106 @@ def test_a_lottery_in_a_browser_pays_whether_anything_happened(page: Page, site:
     assert played["steps", None][2] == 2, "a turn without a step has the first one"
 
 
+ADVERSARY = """
+async ([histories, steps, hour]) => {
+  const faults = [], total = { excess: 0, variance: 0, paid: 0, answers: 0 };
+  const ways = { late: "active", clicks: "count", query: "last" };
+  const shipped = {};
+  for (const name in ways) shipped[name] = await (await fetch(`/posts/v1/metrics/${name}`)).json();
+  for (let history = 0; history < histories; history++) {
+    let state = history + 1, now = 20000 * 24 * hour, tickets = { late: 1, clicks: 2, query: 1 };
+    const pick = (list) => {
+      state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+      return list[Math.floor((state / 2 ** 32) * list.length)];
+    };
+    const database = `adversary ${history}`, charges = new Map(), drawn = new Map();
+    const open = async () => {
+      const device = await dither.Device.open("/nowhere", {
+        database, budget: pick([0.25, 1, 1]), period: "20h", turn: "1d", tickets, clock: () => now,
+      });
+      const rolls = {};
+      for (const name in tickets) {
+        const made = device.rollUp(shipped[name], ways[name], "1d", 1);
+        rolls[name] = await made.catch(() => undefined); // it may have no level in the budget
+      }
+      return { device, rolls };
+    };
+    const pages = [await open(), await open()];
+    const opening = indexedDB.open(database);
+    await new Promise((resolve) => { opening.onsuccess = resolve; });
+    const rows = async () => {
+      const store = opening.result.transaction("kept").objectStore("kept");
+      const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
+        request.onsuccess = () => resolve(request.result);
+      }));
+      const [keys, values] = await Promise.all(all);
+      return keys.map((key, i) => [key, values[i]]);
+    };
+    const act = async ({ device, rolls }) => {
+      const some = Object.entries(rolls).filter(([, roll]) => roll !== undefined);
+      const [name, roll] = pick(some) ?? [];
+      await roll?.add(name === "query" ? "abc" : undefined).catch(() => 0);
+      if (pick([0, 0, 1])) await device.report(shipped.clicks, 1, 1).catch(() => 0);
+      for (const [, each] of some) total.answers += await each.reportEnded().catch(() => 0);
+    };
+    for (let step = 0; step < steps; step++) {
+      const guess = pick(Object.keys(ways)), action = pick(["look", "look", "restart", "tickets"]);
+      now += hour * pick([0, 1, 13, 20, 21, 24, 30, 49, 80, -3, -49]);
+      if (action === "tickets") {
+        tickets = { clicks: pick([1, 5]), [pick(["late", "query"])]: pick([1, 5]) };
+      }
+      if (action !== "look") {
+        pages.shift().device.close();
+        pages.push(await open());
+      }
+      await Promise.all(pages.map(act)); // two pages in any order of their transactions
+      for (const [key, value] of await rows()) {
+        if (key[0] === "spent") charges.set(key.join(), [key[1], value.parts]);
+        if (key[0] !== "turn") continue;
+        const before = drawn.get(key[1]);
+        drawn.set(key[1], value);
+        if (before && (before.metric !== value.metric || before.isPaid > value.isPaid)) {
+          faults.push(`another draw in history ${history}`);
+        }
+        if (before || action === "tickets") continue;
+        const chance = (tickets[guess] ?? 0) / Object.values(tickets).reduce((a, b) => a + b);
+        total.excess += (value.metric === guess) - chance;
+        total.variance += chance * (1 - chance);
+      }
+    }
+    for (const [end] of charges.values()) {
+      const period = [...charges.values()].filter(([at]) => at > end - 20 * hour && at <= end);
+      if (period.reduce((sum, [, parts]) => sum + parts, 0) > 10_000) {
+        faults.push(`more than the budget in history ${history}`);
+      }
+    }
+    total.paid += charges.size;
+    if (charges.size !== [...drawn.values()].filter((turn) => turn.isPaid).length) {
+      faults.push(`charges that are not for turns in history ${history}`);
+    }
+    opening.result.close();
+    pages.forEach(({ device }) => device.close());
+  }
+  return { ...total, faults };
+}
+"""
+
+
+@pytest.mark.more
+def test_an_adversary_of_a_browser_neither_exceeds_the_budget_nor_foresees_a_draw(
+    page: Page, site: Site
+) -> None:
+    """Pages that act at once, clocks, restarts, tickets and budgets.
+
+    The excess of right guesses exceeds 4.9 deviations with a probability of 10^-6.
+    """
+    opened(page, site, now=START)
+    found = page.evaluate(ADVERSARY, [40, 12, 3_600_000])
+    assert found["faults"] == []
+    assert found["paid"] > found["answers"] > 40
+    assert abs(found["excess"]) < 4.9 * found["variance"] ** 0.5
+
+
 def test_a_lottery_in_a_browser_pays_for_nothing_else(page: Page, site: Site) -> None:
     opened(page, site, now=START, **LOTTERY | {"tickets": {"clicks": 1}})
     nothing = "TypeError: this ledger has a lottery, so it pays for nothing but the metric"

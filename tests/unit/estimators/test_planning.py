@@ -60,6 +60,9 @@ def test_widths_are_those_of_the_documentation_and_fall_with_the_reports() -> No
                 assert math.isclose(width, expected, rel_tol=0.06)
             fewer = half_width(metric(keys), 1, 1_000_000) / width
             assert fewer < 0.11 or name == "strings"  # hashes that collide stay
+    steps = {"kind": "frequency", "mechanism": "grr", "categories": ["none", "visit", "paid"]}
+    among = half_width(metric({**steps, "shares": ["paid / visit.."]}), 1, 10_000)
+    assert among > 1.05 * half_width(metric(steps), 1, 10_000), "those of its shares among"
     age = metric({"kind": "maximum", "range": (0, 128), "rounds": 7})
     assert 0 < half_width(age, 1, 50_000) < half_width(age, 1, 100) <= 64
 
@@ -122,6 +125,9 @@ def test_tickets_are_needed_reports_over_how_often_it_happens() -> None:
     levels = best_split([rare, common, exact], 100_000, 1)
     assert 0.97 <= sum(levels.values()) <= 1
     assert levels["exact"] > levels["common"]
+    alone = make_plan([common], 1000, 4)
+    assert alone.split_levels == {"common": 1}, "a level that its definition has"
+    assert alone.split == alone.lottery
 
 
 def test_first_come_is_the_sum_over_all_that_can_happen_before() -> None:

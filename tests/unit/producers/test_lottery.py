@@ -541,13 +541,19 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
     """
     excess, variance, answers = [0.0] * GUESSES, [0.0] * GUESSES, 0
     draw, draws = Lottery.draw, list[tuple[Lottery, str]]()
+    connect, connections = sqlite3.connect, dict[str, sqlite3.Connection]()
 
     def recorded(lottery: Lottery, bits: Bits | None) -> str:
         draws.append((lottery, draw(lottery, bits)))
         return draws[-1][1]
 
+    def kept(address: str, **options: Any) -> sqlite3.Connection:
+        if address not in connections:
+            connections[address] = connect(address, **options)
+        return connections[address]
+
     monkeypatch.setattr(Lottery, "draw", recorded)
-    monkeypatch.setattr(sqlite3, "connect", functools.lru_cache(2)(sqlite3.connect))
+    monkeypatch.setattr(sqlite3, "connect", kept)
     monkeypatch.setattr(ledger_file, "closing", kept_open)
     with folder_in_memory() as folder:
         for seed in range(histories):
@@ -559,6 +565,8 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
             adversary.check()
             answers += len(adversary.person.seen)
             (folder / str(seed) / "ledger").unlink()
+            while connections:
+                connections.popitem()[1].close()
     assert answers > histories
     assert all(abs(e) < 4.9 * math.sqrt(v) for e, v in zip(excess, variance, strict=True))
 
@@ -655,6 +663,22 @@ def test_what_a_lottery_cannot_have_is_refused(tmp_path: Path) -> None:
         for message, attempt in cases:
             with row(message), pytest.raises(ValueError, match=message):
                 attempt()
+
+
+def test_a_lottery_draws_only_what_is_answered_afresh(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", 1, "20h", turn="1d", tickets={"a": 1})
+    crowd = {"minimum": 1000, "wait": "12h"}
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "memoized": ({"mechanism": "randomized_response", "memoized": True}, {}),
+        "trusted": ({"trust": "central"}, {"trusted": True}),
+        "crowd": ({"crowd": crowd}, {"relay": "http://x:9", "key": "07" * 32}),
+    }
+    for name, (keys, options) in cases.items():
+        common = {"kind": "mean", "range": (0, 1), "levels": [1], "pane": "1d", "lateness": "2d"}
+        asked = define(name="a", **common, **keys)
+        reporter = HttpReporter(asked, "https://x:9", queue=tmp_path / name, **options)
+        with row(name), reporter, pytest.raises(ValueError, match="use another ledger for it"):
+            RollUp(reporter, "active", "1d", 1, ledger=ledger)
 
 
 def test_a_level_follows_from_the_owner_and_the_smaller_budget(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,36 @@ def test_without_a_budget_it_shows_the_width_of_each_level_of_every_kind(run: An
     assert run("--devices", "9", "late", "--csv").output.startswith("metric,epsilon,reports,within")
 
 
+def test_a_wish_without_a_budget_says_how_many_devices_it_takes(run: Any) -> None:
+    """docs/what-to-ask.md has 46,000 reports of a share for 1%: four times those for 2%."""
+    asked = ("--devices", "9", "late=0.02", "minutes", "--happens", "late=0.5")
+    needed = [each["needed"] for each in json.loads(run(*asked, "--json").output)["widths"]]
+    assert needed[2] is None
+    assert math.isclose(needed[1], 2 * 46_000 / 4, rel_tol=0.05)
+    told = run(*asked).output.splitlines()
+    assert [line.split()[-1] for line in told[1:]] == [
+        *(f"{each:,.0f}" for each in needed[:2]),
+        "-",
+    ]
+
+
+def test_what_is_said_of_one_metric_and_of_one_device(run: Any) -> None:
+    alone = run("--devices", "20,000", "--budget", "4", "minutes=2").output
+    assert "One metric needs no lottery." in alone
+    assert 'Ledger("daily.ledger", budget=4, period="20h")' in alone
+    few = run("--devices", "1", "--budget", "1", "late=0.02", "minutes").output
+    assert "give each metric a wish, as in minutes=2." in few
+    assert "inf" not in run("--devices", "1", "--budget", "1", "late=0.02", "minutes=2").output
+
+
 def test_what_cannot_be_planned_is_an_error_that_says_so(run: Any) -> None:
     cases = [
         (("lat=0.1",), "no metric 'lat'"),
         (("late=0",), "expected a number above 0, as in late=0.02"),
         (("late=x",), "expected a number above 0"),
         (("late=1e-300",), "late=1e-300: expected at least 1e-09"),
+        (("late=2",), "late=2: expected at least 1e-09, and less than half of its range, 0.5"),
+        (("late=0.1", "late=0.2"), "a metric is named twice"),
         (("late", "--happens", "minutes=0.5"), "expected a planned metric"),
         (("late", "--happens", "late=2"), "a share of at most 1"),
         (("late", "--happens", "late=1e-300"), "at least 1e-09"),
@@ -97,6 +122,7 @@ def test_what_cannot_be_planned_is_an_error_that_says_so(run: Any) -> None:
         (("late", "--budget", "nan"), "nan is not in the range 0<x<=64"),
         (("late", "--budget", "inf"), "inf is not in the range 0<x<=64"),
         (("late", "--budget", "65"), "is not in the range 0<x<=64"),
+        (("late", "--devices", "1e6"), "'1e6' is not a valid whole number"),
         (("late", "--devices", "1000000000001"), "is not in the range 1<=x<=1000000000000"),
     ]
     for words, message in cases:
@@ -120,8 +146,15 @@ def test_the_number_of_devices_that_would_do_does(run: Any) -> None:
 
 def test_a_metric_that_no_roll_up_of_the_turn_takes_is_named(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(path.read_text().replace('lateness = "1d"', 'pane = "7d"', 1))
-    told = run("--devices", "1000", "--budget", "1", "late", "minutes").stderr
+    text = path.read_text().replace('lateness = "1d"', 'pane = "7d"', 1)
+    crowd = 'levels = [1]\nlateness = "2d"\ncrowd = { minimum = 1000, wait = "12h" }\n'
+    text += f'[metrics.hidden]\nkind = "frequency"\ncategories = 2\n{crowd}'
+    path.write_text(text.replace('[0.5]\nlateness = "1d"', '[0.5]\nlateness = "5m"'))
+    asked = ("--devices", "1000", "--budget", "1", "late", "minutes", "country", "hidden")
+    told = run(*asked).stderr
+    assert "hidden: trusted, memoized, with a crowd" in told
+    assert "hidden" not in json.loads(run(*asked, "--json").stdout)["tickets"]
+    assert "country: a device that is off for 5m after a turn is not counted: expected" in told
     assert "late: no RollUp of a turn of 1d takes it: its definition needs a lateness" in told
-    assert "late: no RollUp of a turn of 1d takes it: the turn is no multiple of its pane" in told
+    assert "late: no RollUp of a turn of 1d takes it: it is no multiple of its pane" in told
     assert "minutes" not in told
