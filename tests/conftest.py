@@ -47,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 class Files:
     """Looks for examples and for tests of a tier only in files that have some.
 
-    Each process imports what it collects: most modules need not be imported.
+    Each process imports what it collects: most modules need not be imported. A file says
+    `pytest.mark.more` where it has such tests, and in a line by itself where it has no others.
     """
 
     def __init__(self, tier: str) -> None:
