@@ -222,7 +222,8 @@ def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
         statistic = metric.zero()
         metric.accumulate(statistic, level[:300], reports[:300])
         statistics = [whole, statistic, metric.zero()]
-        for asked in ({}, {"weights": "uniform", "bound": "anytime"}):
+        questions: list[dict[str, Any]] = [{}, {"weights": "uniform", "bound": "anytime"}]
+        for asked in questions:
             with row(name, *asked.values()):
                 for number, estimate in enumerate(metric.estimate_each(statistics, **asked)):
                     alone = vars(metric.estimate(statistics[number], **asked))
