@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-#: Folders whose files share servers that no others use.
-TOGETHER = ("tests/services/security/",)
+#: Folders whose files share servers that no others use, and of `make test` the one with a browser:
+#: in other tiers its files take longer than all others of a process.
+TOGETHER, IN_A_BROWSER = ("tests/services/security/",), ("tests/services/browser/",)
 
 #: What the tests ran against, one line for each component.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
@@ -47,7 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
 class Files:
     """Looks for examples and for tests of a tier only in files that have some.
 
-    Each process imports what it collects: most modules need not be imported.
+    Each process imports what it collects: most modules need not be imported. A file says
+    `pytest.mark.more` where it has such tests, and in a line by itself where it has no others.
     """
 
     def __init__(self, tier: str) -> None:
@@ -75,7 +77,8 @@ class ByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+        folders = TOGETHER + IN_A_BROWSER * (self.config.option.markexpr == USUAL)
+        return next((folder for folder in folders if file.startswith(folder)), file)
 
 
 class Controller:

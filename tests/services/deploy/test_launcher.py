@@ -44,7 +44,7 @@ def test_the_command_runs_a_cluster_until_it_is_stopped(needs_kafka: None, tmp_p
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         assert len(admin.list_topics(timeout=10).brokers) == 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(90) == 0
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
 

@@ -69,14 +69,15 @@ def test_one_altered_byte_is_named_with_its_partition_and_pane(kept: Deployment)
         for key in keys.values():
             value = client.get(key)
             client.set(key, value[:3] + bytes([value[3] ^ 1]) + value[4:])
-        found = {each.where: each for each in kept.verify().differences}
-        assert len(found) == len(keys)
+        differences = kept.verify().differences
+        assert len(differences) == len(keys)
         for pattern, key in keys.items():
+            name = key.decode().split("}:")[1]
             with row(pattern):
-                (where,) = (one for one in found if key.decode().split("}:")[1] in one)
-                assert found[where].partition == number_of(key)
-                assert where.startswith(f"{pattern.split(':')[0]} of ")
-                assert found[where].detail.startswith("1 cells differ")
+                (difference,) = (each for each in differences if name in each.where)
+                assert difference.partition == number_of(key)
+                assert difference.where.startswith(f"{pattern.split(':')[0]} of ")
+                assert difference.detail.startswith("1 cells differ")
     with altered(kept, "one report less") as client:
         key = keys_of(kept, "pane:delay@*")[-1]
         vector = np.frombuffer(client.get(key), "<i8").copy()

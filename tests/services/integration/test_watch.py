@@ -40,7 +40,7 @@ def watching(
 
 def interrupt(process: subprocess.Popen[bytes]) -> int:
     process.send_signal(signal.SIGINT)
-    return process.wait(30)
+    return process.wait(90)
 
 
 @pytest.mark.more

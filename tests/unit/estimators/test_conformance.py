@@ -191,7 +191,7 @@ def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
         metric, level, reports, _ = population(name, 5000)
         low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
         statistic, statistics = metric.zero(), []
-        for part in np.array_split(np.arange(5000), [1, 5, 100]):
+        for part in np.array_split(np.arange(5000), [5, 100]):
             metric.accumulate(statistic, level[part], reports[part])
             statistics.append(statistic.copy())
         for bound, target, weights in (
@@ -221,8 +221,8 @@ def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
         metric, level, reports, whole = population(name, 5000)
         statistic = metric.zero()
         metric.accumulate(statistic, level[:300], reports[:300])
-        statistics = [whole, statistic, metric.zero(), whole - statistic]
-        questions: list[dict[str, Any]] = [{}, {"weights": "uniform"}, {"bound": "anytime"}]
+        statistics = [whole, statistic, metric.zero()]
+        questions: list[dict[str, Any]] = [{}, {"weights": "uniform", "bound": "anytime"}]
         for asked in questions:
             with row(name, *asked.values()):
                 for number, estimate in enumerate(metric.estimate_each(statistics, **asked)):

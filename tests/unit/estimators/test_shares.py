@@ -480,7 +480,7 @@ def test_a_mistaken_or_large_share_is_read_in_little_time() -> None:
     with pytest.raises(ValueError, match="did you mean 'aaa"):
         alike.domain.select(["ab" * 40 + "+", "a" * 61 + "/"])
     large.select(sums[1:])
-    assert time.process_time() - start < 0.4
+    assert time.process_time() - start < 1
 
 
 def test_shares_are_compared_by_the_limits_of_each_arm() -> None:

@@ -56,7 +56,7 @@ class Store:
 
     def read(self, window: Window) -> Window:
         self.reads += 1
-        assert self.may_read.wait(30)
+        assert self.may_read.wait(90)
         if self.failure is not None:
             raise self.failure
         return window.with_sums(self.sums)

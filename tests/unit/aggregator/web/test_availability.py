@@ -48,7 +48,7 @@ class Held:
 
         def held(reader: SeriesReader, plan: Any, progress: Any) -> Any:
             self.began.release()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(90)
             try:
                 found = read(reader, plan, progress)
             except BaseException as error:

@@ -318,7 +318,7 @@ def test_a_client_that_takes_no_answer_loses_its_connection(
     with Raw(served.port) as raw:
         raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.send(ALIVE.replace(b"/healthz", b"/openapi.json") * 150)  # more than buffers take
-        assert ends.wait(30)
+        assert ends.wait(120)
 
 
 BODY = bytes(1_000_000)
@@ -380,7 +380,7 @@ def test_whoever_does_not_finish_a_head_is_hung_up_on(served: Served) -> None:
     with Raw(served.port) as trickling:
         trickling.send(b"GET / HTTP/1.1\r\n")
         trickling.socket.settimeout(0.05)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         with contextlib.suppress(ConnectionError):
             while True:
                 assert time.monotonic() < deadline
