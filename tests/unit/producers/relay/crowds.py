@@ -67,7 +67,8 @@ def closed(path: Path, reports: Sequence[bytes]) -> dict[str, int]:
 def parts(path: Path) -> list[tuple[bytes, CrowdLabel, list[bytes]]]:
     """Return the crowds that a relay's folder would post."""
     with contextlib.closing(CrowdFolder(path)) as folder:
-        return [decode_crowd(part.body()) for part in folder.parts()]
+        heads = {path: len(terms.encode()) for path, terms in folder.parts().items()}
+        return [decode_crowd(path.read_bytes()[size:]) for path, size in heads.items()]
 
 
 def sent(path: Path) -> list[bytes]:
