@@ -78,8 +78,9 @@ class CrowdLabel:
         return _LABEL_HEAD.pack(*head) + name
 
     @classmethod
+    @lru_cache(maxsize=256)
     def decode(cls, data: bytes) -> CrowdLabel:
-        """Return the label of an encoding.
+        """Return the label of an encoding; most posts to a relay have one of a few.
 
         Raises
         ------
@@ -189,17 +190,11 @@ def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
     """
     encoded, offset = _prefixed_at(body, 0, "label")
     sealed, end = _prefixed_at(body, offset, "sealed report")
-    label = _decoded_label(encoded)
+    label = CrowdLabel.decode(encoded)
     if body[end:] != bytes(-end % POST_MULTIPLE):
         multiple = f"a multiple of {POST_MULTIPLE}"
         raise ValueError(f"post of {len(body)} bytes: expected zeros at its end, up to {multiple}")
     return label, sealed
-
-
-@lru_cache(maxsize=256)
-def _decoded_label(encoded: bytes) -> CrowdLabel:
-    """Return a label; most posts to a relay have one of a few."""
-    return CrowdLabel.decode(encoded)
 
 
 def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -> bytes:

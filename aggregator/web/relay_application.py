@@ -112,7 +112,8 @@ def readiness(relay: CrowdRelay) -> Page:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
     forwarder = relay.forwarder
     warnings = [forwarder.failure, forwarder.unshuffled, unusable(relay.metrics)]
-    if overdue := sum(part.is_overdue(relay.now_ms()) for part in forwarder.folder.parts()):
+    crowds = forwarder.folder.parts().values()
+    if overdue := sum(crowd.is_overdue(relay.now_ms()) for crowd in crowds):
         warnings.append(f"{overdue} parts of crowds will soon be too late for the service")
     return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())
 
@@ -126,7 +127,7 @@ class RelayCollector(Collector):
     def collect(self) -> Iterable[Family]:
         """Return all metric families."""
         relay, folder = self._relay, self._relay.forwarder.folder
-        parts, now_ms = folder.parts(), relay.now_ms()
+        parts, now_ms = folder.parts().values(), relay.now_ms()
         samples: dict[metric_definitions.Exported, Mapping[Any, float]] = {
             relay_metrics.RELAY_REPORTS: folder.reports,
             relay_metrics.RELAY_REFUSED: {
@@ -136,7 +137,7 @@ class RelayCollector(Collector):
             },
             relay_metrics.RELAY_WAITING: relay.waiting,
             relay_metrics.RELAY_CROWDS: folder.crowds,
-            relay_metrics.RELAY_PARTS: Counter(part.metric for part in parts),
+            relay_metrics.RELAY_PARTS: Counter(part.label.metric for part in parts),
             relay_metrics.RELAY_OVERDUE_PARTS: {(): sum(p.is_overdue(now_ms) for p in parts)},
             metric_definitions.DEFINITIONS_UNUSABLE: {(): int(bool(unusable(relay.metrics)))},
             metric_definitions.BUILD_INFO: {DITHER_VERSION: 1},

@@ -192,7 +192,12 @@ class Crowds:
             )
         if fault := self._fault(label, metric, reports):
             raise self._refused_crowd(metric, reports, fault)
-        private_key = self._keys().get(label.key_hash)
+        try:
+            private_key = read_keys(Path(self._key_file)).get(label.key_hash)
+        except (OSError, ValueError) as error:
+            logger.error("gateway.crowd_keys = %r cannot be used: %s", self._key_file, error)  # noqa: TRY400
+            problem = "the server's key cannot be used; its log says why"
+            raise unavailable(problem, POST_AGAIN) from None
         if private_key is None:
             raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
         return PostedCrowd(crowd_id, label, reports, metric, private_key)
@@ -212,15 +217,6 @@ class Crowds:
         except ReportError as error:
             return str(error)
         return ""
-
-    def _keys(self) -> dict[bytes, bytes]:
-        try:
-            return read_keys(Path(self._key_file))
-        except (OSError, ValueError) as error:
-            logger.error("gateway.crowd_keys = %r cannot be used: %s", self._key_file, error)  # noqa: TRY400
-            raise unavailable(
-                "the server's key cannot be used; its log says why", POST_AGAIN
-            ) from None
 
     def _batches(self, crowd: PostedCrowd, opened: bytes) -> list[PostedBatch]:
         """Return batches with the valid reports; raise Problem if there are too few."""

@@ -72,6 +72,10 @@ class CrowdTerms:
         """The name of the crowd's files."""
         return _name_of(self.label)
 
+    def is_overdue(self, now_ms: int) -> bool:
+        """Return whether half of the time from closing until its reports are late has passed."""
+        return 2 * now_ms > self.closes_ms + self.late_ms
+
     def encode(self) -> bytes:
         """Return the head of the crowd's files."""
         terms = msgspec.json.encode(self)
@@ -150,27 +154,6 @@ class OpenCrowd:
             os.close(file)
         self._end += len(data)
         self.reports += len(reports)
-
-
-@dataclasses.dataclass(frozen=True)
-class CrowdPart:
-    """A part of a closed crowd, which the service has not acknowledged."""
-
-    path: Path
-    terms: CrowdTerms
-
-    @property
-    def metric(self) -> str:
-        """The metric's name."""
-        return self.terms.label.metric
-
-    def body(self) -> bytes:
-        """Return what is posted."""
-        return self.path.read_bytes()[len(self.terms.encode()) :]
-
-    def is_overdue(self, now_ms: int) -> bool:
-        """Return whether half of the time until its reports are late has passed."""
-        return 2 * now_ms > self.terms.closes_ms + self.terms.late_ms
 
 
 class CrowdFolder:
@@ -320,13 +303,13 @@ class CrowdFolder:
                 counts["too_few"],
             )
 
-    def parts(self) -> list[CrowdPart]:
-        """Return the parts that may be posted."""
-        parts, closing = list[CrowdPart](), self.closing()
+    def parts(self) -> dict[Path, CrowdTerms]:
+        """Return the files of the parts that may be posted."""
+        parts, closing = dict[Path, CrowdTerms](), self.closing()
         for path in self._files("out"):
             if path.stem not in closing:
                 with contextlib.suppress(FileNotFoundError):  # it has been acknowledged since
-                    parts.append(CrowdPart(path, CrowdTerms.read(path)))
+                    parts[path] = CrowdTerms.read(path)
         return parts
 
     def free_bytes(self) -> int:

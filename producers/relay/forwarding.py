@@ -107,8 +107,8 @@ class Forwarder:
         try:
             if not (parts := self.folder.parts()):
                 return TURN_SECONDS
-            part = parts[self._failures % len(parts)]
-            metric, body = part.metric, part.body()
+            path, terms = list(parts.items())[self._failures % len(parts)]
+            metric, body = terms.label.metric, path.read_bytes()[len(terms.encode()) :]
             answer = self._client.post(body)
             self.failure, asked = explain(answer), asked_pause(answer.retry_after, time.time())
             is_refused = answer.status == REFUSED_STATUS and bool(problem_of(answer))
@@ -121,7 +121,7 @@ class Forwarder:
                         metric,
                         self.failure,
                     )
-                part.path.unlink()
+                path.unlink()
                 self.folder.reports[metric, "refused" if is_refused else "delivered"] += reports
                 self._failures, self.failure = 0, ""
                 return 0.0

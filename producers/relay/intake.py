@@ -36,7 +36,6 @@ MAX_BODY = 2**17
 MAX_IN_FLIGHT = 2**26
 GROUP_SECONDS = 0.002
 """Posts that arrive within this time share a write to the disk."""
-DAY_MS = 86_400_000
 TICK_SECONDS = 1.0
 """Between two looks for crowds that are due."""
 STUCK_SECONDS = 60.0
@@ -306,22 +305,24 @@ class CrowdRelay:
 
 
 def default_rate_limit(metrics: Iterable[Metric]) -> str:
-    """Return how much one address may post: a tenth of each smallest crowd.
+    """Return how much one address may post: a twentieth of `minimum` while a crowd is open.
 
-    So whoever has one address cannot make up the `dishonest` share of a crowd, by default.
+    Two periods may overlap with an open crowd. So whoever has one address cannot make up more than
+    a tenth of the smallest crowd, where one metric has a crowd. `metrics`: at least one has.
 
     Examples
     --------
     >>> from estimators import define
     >>> late = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
-    ...               levels=[3], pane="12h", lateness="1d",
+    ...               levels=[3], pane="1d", lateness="1d",
     ...               crowd={"minimum": 10_000, "wait": "12h"})
     >>> default_rate_limit([late])
-    '2000/day'
+    '500 per 129600 seconds'
     """
-    crowds = [(metric.crowd, metric.pane_ms) for metric in metrics if metric.crowd is not None]
-    posts = sum(crowd.minimum / 10 * max(1, DAY_MS / pane_ms) for crowd, pane_ms in crowds)
-    return f"{math.ceil(posts)}/day"
+    minimum_by_ms = [(m.crowd.minimum, m.pane_ms + m.crowd.wait_ms) for m in metrics if m.crowd]
+    period_ms = max(open_ms for _, open_ms in minimum_by_ms)
+    posts = sum(minimum / 20 * period_ms / open_ms for minimum, open_ms in minimum_by_ms)
+    return f"{math.ceil(posts)} per {math.ceil(period_ms / 1000)} seconds"
 
 
 def _not_in_force(detail: str) -> Problem:

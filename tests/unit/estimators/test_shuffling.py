@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -125,7 +125,7 @@ def test_the_variation_ratio_reduction_is_convicted() -> None:
     """It lets the others' remainders hide the first one's; Wang et al., 2304.05007, section 4."""
     growth = Fraction(2)
     laws = [shuffled_odds([[1, 1, 5]] * 3 + [first]) for first in ([4, 1, 2], [1, 4, 2])]
-    assert float(delta_of(*laws, growth)) == pytest.approx(0.104123, abs=1e-6)
+    assert float(delta_of(laws[0], laws[1], growth)) == pytest.approx(0.104123, abs=1e-6)
     exact = exact_delta(SMALL["4 categories"][0], 4, growth)
     assert float(exact) == pytest.approx(0.105789, abs=1e-6)
 
@@ -137,9 +137,9 @@ def test_the_bound_is_the_mean_of_the_positive_part(reports: int) -> None:
         for growth in (Fraction(1), Fraction(5, 4), Fraction(5, 2)):
             masses = excess_masses([law], growth)
             masses[Fraction(0)] = masses.get(Fraction(0), Fraction(0)) + 1 - sum(masses.values())
-            sums = Counter({Fraction(0): Fraction(1)})
+            sums = {Fraction(0): Fraction(1)}
             for _ in range(reports):
-                more: Counter[Fraction] = Counter()
+                more = defaultdict[Fraction, Fraction](Fraction)
                 for (x, p), (y, q) in itertools.product(sums.items(), masses.items()):
                     more[x + y] += p * q
                 sums = more
@@ -153,7 +153,8 @@ def sign_delta(ratio: float, ones: int, zeros: int, epsilon: float) -> float:
     """Return delta of one report among others that hold so many ones and zeros."""
     flip = 1 / (ratio + 1)
     held = ((ones, 1 - flip), (zeros, flip))
-    others = np.convolve(*(binom.pmf(np.arange(n + 1), n, chance) for n, chance in held))
+    first, second = (binom.pmf(np.arange(n + 1), n, chance) for n, chance in held)
+    others = np.convolve(first, second)
     zero, one = (np.convolve(others, x) for x in ((1 - flip, flip), (flip, 1 - flip)))
     return float(np.maximum(zero - math.exp(epsilon) * one, 0).sum())
 

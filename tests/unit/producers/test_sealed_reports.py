@@ -60,19 +60,14 @@ PAGES = define(
 OPEN = define(name="open", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1d")
 
 
-def _serving(server: ScriptedServer) -> Iterator[ScriptedServer]:
+@pytest.fixture
+def relay() -> Iterator[ScriptedServer]:
+    server = ScriptedServer(LATE, PAGES, OPEN)
     with served_plainly(Starlette(routes=[server.route()])) as server.url:
         yield server
 
 
-@pytest.fixture
-def relay() -> Iterator[ScriptedServer]:
-    yield from _serving(ScriptedServer(LATE, PAGES, OPEN))
-
-
-@pytest.fixture
-def gateway() -> Iterator[ScriptedServer]:
-    yield from _serving(ScriptedServer(LATE, PAGES, OPEN))
+gateway = relay
 
 
 @pytest.fixture

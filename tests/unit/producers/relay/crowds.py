@@ -1,11 +1,14 @@
-"""A crowd in a folder, and a service behind a real HTTP server that records what it gets."""
+"""A crowd in a folder, a service that records what it gets, and a relay that may be killed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from starlette.applications import Starlette
@@ -13,10 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aggregator.config.settings import Settings
+from aggregator.web.http.listening import run_server
+from aggregator.web.http.traffic import Traffic
+from aggregator.web.relay_application import relay_application
 from estimators import LocalMetric, define
 from producers.gateway.problems import Problem
+from producers.relay import crowd_folder, forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd
 from producers.relay.forwarding import Forwarder, ServiceClient
+from producers.relay.intake import CrowdRelay
 from producers.sealing import CrowdLabel, decode_crowd, key_hash, sealed_size
 from tests.support.running.served_application import served_plainly
 
@@ -58,7 +67,8 @@ def closed(path: Path, reports: Sequence[bytes]) -> dict[str, int]:
 def parts(path: Path) -> list[tuple[bytes, CrowdLabel, list[bytes]]]:
     """Return the crowds that a relay's folder would post."""
     with contextlib.closing(CrowdFolder(path)) as folder:
-        return [decode_crowd(part.body()) for part in folder.parts()]
+        heads = {path: len(terms.encode()) for path, terms in folder.parts().items()}
+        return [decode_crowd(path.read_bytes()[size:]) for path, size in heads.items()]
 
 
 def sent(path: Path) -> list[bytes]:
@@ -113,3 +123,40 @@ def serving() -> Iterator[Service]:
     with served_plainly(app) as url:
         service.port = int(url.rpartition(":")[2])
         yield service
+
+
+CHANGES = ("pwrite", "fdatasync", "fsync", "rename", "unlink")
+
+
+def serve_relay(
+    path: Path, service_port: int, clock: Path, listening: socket.socket, kill_at: int = 0
+) -> None:
+    """Serve a relay on a socket that outlives this process, until its change number `kill_at`.
+
+    It looks at its crowds often, and posts them in small parts.
+    """
+    intake.TICK_SECONDS = forwarding.TURN_SECONDS = 0.01
+    setattr(crowd_folder, "MAX_CROWD_BYTES", 220 * REPORT_BYTES)  # noqa: B010
+    setattr(forwarding, "pause", lambda *_: 0.005)  # noqa: B010
+    left, pwrite = kill_at, os.pwrite
+
+    def killed_at(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if not left:
+                if change is pwrite:
+                    descriptor, data, offset = arguments
+                    pwrite(descriptor, data[: len(data) // 2], offset)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*arguments)
+
+        return changed
+
+    for name in CHANGES:
+        setattr(os, name, killed_at(getattr(os, name)))
+    forwarder = forwarder_of(path, service_port)
+    relay = CrowdRelay({"late": LATE}, KEY, forwarder, clock=lambda: float(clock.read_text()))
+    run_server(
+        relay_application(relay, Settings(), Traffic()), Settings(), None, "error", [listening]
+    )

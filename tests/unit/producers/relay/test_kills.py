@@ -29,9 +29,9 @@ from tests.unit.producers.relay.crowds import (
     TERMS,
     files,
     sealed,
+    serve_relay,
     serving,
 )
-from tests.unit.producers.relay.killed_relay import serve
 
 pytestmark = pytest.mark.more
 NEXT_TERMS = CrowdTerms(NEXT_LABEL, TERMS.report_bytes, 100, CLOSES_MS, TERMS.late_ms)
@@ -40,7 +40,7 @@ NEXT_TERMS = CrowdTerms(NEXT_LABEL, TERMS.report_bytes, 100, CLOSES_MS, TERMS.la
 @contextmanager
 def relay(*arguments: Any) -> Iterator[BaseProcess]:
     """Run a relay, and kill it at the end."""
-    process = CONTEXT.Process(target=serve, args=arguments)
+    process = CONTEXT.Process(target=serve_relay, args=arguments)
     process.start()
     yield process
     process.kill()
