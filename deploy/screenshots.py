@@ -1,6 +1,6 @@
 """Take the dashboard's pictures in docs/images: `python -m deploy.screenshots`.
 
-It replays the flights as `dither demo` does, and looks at them in the middle of the year.
+It replays the flights as `dither demo` does, and looks at pending when the year is over.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, Request, ViewportSize, sync_playwright
 
 from aggregator.config.settings import load_settings
 from aggregator.local.demo import Demonstration
-from aggregator.local.demo_view import View
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
@@ -26,11 +25,10 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "funnel-light": (1100, 860, "light", "#metric=journey"),
     "table-light": (1100, 860, "light", "#metric=caught_up"),
 }
-REPLAY_SECONDS = 500.0
-LOOK_AFTER = 200.0
-WATCH_MS = 15_000
+REPLAY_SECONDS = 200.0
+SETTLING_MS = 5_000
 PATIENCE_MS = 180_000
-"""Milliseconds: how long a page watches the reports come in, and waits for its charts."""
+"""Milliseconds: how long a page begins to read, and waits for its charts."""
 READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
@@ -52,19 +50,34 @@ def take(browser: Browser, url: str, folder: Path) -> None:
         with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
             page = context.new_page()
             page.set_default_timeout(PATIENCE_MS)
+            pending = pending_requests(page)
             page.goto(url + fragment)
-            page.wait_for_timeout(WATCH_MS)
+            page.wait_for_timeout(SETTLING_MS)
             is_full_page = name.startswith("desktop")
-            if is_full_page:
+            if is_full_page:  # cards read only what is on the screen
+                page_height = page.evaluate("document.documentElement.scrollHeight")
+                page.set_viewport_size({"width": width, "height": page_height})
+                page.wait_for_timeout(SETTLING_MS)
                 page.wait_for_function(SEARCHES_SCRIPT, arg="Reading")
-                for button in page.get_by_text("Find frequent strings").all():
+                for button in page.get_by_text("Find strings").all():
                     if button.is_visible():  # the next page has what was found
                         button.click()
                 page.mouse.move(0, 0)
                 page.wait_for_function(SEARCHES_SCRIPT, arg="Reading|earch")
+            while any(request.url.startswith(f"{url}v1/metrics/") for request in pending):
+                page.wait_for_timeout(SETTLING_MS)
             page.wait_for_function(READY_SCRIPT, arg=is_full_page, timeout=PATIENCE_MS)
             page.screenshot(path=folder / f"{name}.png", full_page=is_full_page)
         sys.stdout.write(f"{folder / name}.png\n")
+
+
+def pending_requests(page: Page) -> set[Request]:
+    """Return the requests of a page that wait for their answers, kept up to date."""
+    pending: set[Request] = set()
+    page.on("request", lambda request: pending.add(request))
+    page.on("requestfinished", lambda request: pending.discard(request))
+    page.on("requestfailed", lambda request: pending.discard(request))
+    return pending
 
 
 def main() -> None:
@@ -74,17 +87,12 @@ def main() -> None:
         sys.exit("chromium is not on the PATH: install it (Debian: chromium)")
     IMAGES.mkdir(parents=True, exist_ok=True)
     with Demonstration(load_settings(), REPLAY_SECONDS, workers=1, seed=2013) as demonstration:
-        left = [IMAGES]
-
-        def look(view: View) -> None:
-            if view.seconds > LOOK_AFTER and left:
-                with sync_playwright() as playwright:
-                    launch = playwright.chromium.launch
-                    browser = launch(executable_path=chromium, args=["--no-sandbox"])
-                    take(browser, demonstration.url, left.pop())
-                    browser.close()
-
-        demonstration.run(look)
+        demonstration.run()
+        demonstration.finish()
+        with sync_playwright() as playwright:
+            launched = playwright.chromium.launch
+            with launched(executable_path=chromium, args=["--no-sandbox"]) as browser:
+                take(browser, demonstration.url, IMAGES)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import {get} from "./api.js";
 import {differenceScale} from "./change.js";
 import {announce, h} from "./dom.js";
-import {count, moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
+import {moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
 import {explained} from "./guide.js";
 import {metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
@@ -104,15 +104,20 @@ function standing({state, until, reason, series, skipped}) {
 export const section = () => h("section", {class: "alarms panel", "aria-label": "Alarms", hidden: true});
 export const caption = "shaded: a value has moved; dotted: the estimate, and the alarm's baseline";
 
-/** The episode that goes on, on a metric's card; else the largest one. */
-export function flagOf(alarms) {
+/** The episode of a metric that goes on, else its largest one, and how many there are; null without any. */
+export function mainEpisode(alarms) {
   const all = alarms.flatMap((alarm) => episodes(alarm).map((one) => ({...one, alarm})));
-  if (!all.length) return null;
   const open = all.find(({to, every, alarm}) => to + QUIET * every >= seconds(alarm.until));
-  const {from, to, every, alarm} = open ?? largestOf(all);
-  const text = open ? `alarm since ${moment(from)}` : `${all.length > 1 ? "largest alarm" : "alarm"} ${stretch(from, to)}`;
-  const title = `${count(all.length)} in all. ${alarm.alarm}: ${alarm.promise}`;
-  return h("a", {class: "flag", href: placeOf({from, to, every}, alarm.metric), title}, text);
+  return all.length ? {...(open ?? largestOf(all)), isOpen: Boolean(open), total: all.length} : null;
+}
+
+/** What a metric's card says of its alarms. */
+export function flagOf(alarms) {
+  const episode = mainEpisode(alarms);
+  if (!episode) return null;
+  const {from, to, alarm, isOpen, total} = episode;
+  const text = isOpen ? `alarm since ${moment(from)}` : `${total > 1 ? "largest alarm" : "alarm"} ${stretch(from, to)}`;
+  return h("a", {class: "flag", href: placeOf(episode, alarm.metric), title: `${number(total)} in all. ${alarm.alarm}: ${alarm.promise}`}, text);
 }
 
 /** The panel of a metric's alarms. */

@@ -84,7 +84,7 @@ function followSeen() {
   stream?.again();
 }
 
-/** Those of them that there are; never none, which would be all. */
+/** The followed metrics that are still defined; the first one if there is none, since no name asks for all. */
 function followedNow() {
   const names = known.definitions.map(({name}) => name);
   const found = names.filter((name) => followed.includes(name));

@@ -8,9 +8,9 @@ import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 import {sharesOf} from "./shares.js";
 
-const LEAST_BETWEEN = {answer: 1_500, series: 60_000, slices: 4_000, change: 300_000}; // milliseconds,
-const LEAST_MOVING = {series: 4_000, change: 30_000}; // or while event time moves on
-const PART = 0.25; // of a step of the history: so far it moves on
+const LEAST_BETWEEN = {answer: 1_500, series: 60_000, slices: 4_000, change: 300_000}; // milliseconds
+const LEAST_MOVING = {series: 4_000, change: 30_000}; // while event time moves on
+const PART = 0.25; // of a step of the history, by which event time moves on
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
 const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];

@@ -233,6 +233,9 @@ def test_a_chart_is_read_and_zoomed_with_the_pointer_and_the_keyboard(
     chart.press("-")
     expect(steps).to_have_attribute("aria-label", re.compile("History of wait, 20 steps"))
     assert page.url.endswith("#metric=wait")
+    with page.expect_request(re.compile("/v1/events")) as stream:
+        page.reload()
+    assert stream.value.url.endswith("?top=20&metric=wait"), "nobody sees the others"
 
 
 def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visitor: Visitor) -> None:

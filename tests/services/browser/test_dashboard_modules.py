@@ -265,6 +265,27 @@ def test_the_running_total_is_no_answer_to_another_window_or_other_weights(devic
     assert found == [None, 2, None, None]
 
 
+def test_a_card_tells_the_change_of_its_number_or_else_the_surest(device: Modules) -> None:
+    told = device.evaluate(
+        """async (all) => {
+          const {Metric} = await load("metric.js");
+          globalThis.fetch = () => new Promise(() => {});
+          const categories = ["a", "b", "c"];
+          const definition = {name: "m", kind: "frequency", categories, pane_seconds: 60};
+          const metric = new Metric(definition, {}, {top: 3, steps: 0, changed() {}});
+          metric.close();
+          metric.answer = {categories, value: [0.5, 0.3, 0.2]};
+          return all.map((p_value) => {
+            metric.comparisons = [{categories, value: [1, 2, 3], p_value, beta: 0.05}];
+            const {value, name = "", isCertain} = metric.toldChange();
+            return [value, name, isCertain];
+          });
+        }""",
+        [[0.04, 0.01, 1], [0.2, 0.03, 0.01], [0.2, 1, 1]],
+    )
+    assert told == [[1, "", True], [3, "c", True], [1, "", False]]
+
+
 def test_an_answer_of_longer_steps_is_wider_than_what_was_asked(device: Modules) -> None:
     march = {"from": "2013-03-01T00:00:00Z", "to": "2013-04-01T00:00:00Z"}
     weeks = {"from": "2013-02-28T00:00:00Z", "to": "2013-04-25T00:00:00Z"}
@@ -532,14 +553,17 @@ def test_a_step_has_its_width_before_a_gap_and_is_pale_if_nothing_is_known(devic
 
 EPISODES = """
 async (raised) => {
-  const {episodes} = await load("alarms.js");
+  const {episodes, mainEpisode} = await load("alarms.js");
   const day = (at) => new Date(Date.UTC(2026, 0, at)).toISOString();
   const all = raised.map(([since, at, direction, value, slice]) => ({
     since: day(since), at: day(at), direction, slice, now: {value}, baseline: {value: 10},
   }));
   const first = Date.parse(day(1)) / 1000;
-  return episodes({raised: all, every_seconds: 86400}).map(({name, from, to, count, peak}) =>
-    [name, (from - first) / 86400 + 1, (to - first) / 86400 + 1, count, peak.now.value]);
+  const alarm = {raised: all, every_seconds: 86400};
+  const main = [17, 30].map((until) => mainEpisode([{...alarm, until: day(until)}]));
+  const row = ({name, from, to, count, peak}) =>
+    [name, (from - first) / 86400 + 1, (to - first) / 86400 + 1, count, peak.now.value];
+  return {all: episodes(alarm).map(row), main: main.map((one) => [...row(one), one.isOpen])};
 }
 """
 
@@ -549,18 +573,21 @@ def test_alarms_that_follow_each_other_are_one_episode(device: Modules) -> None:
     de: dict[str, str] = {"country": "DE"}
     raised: list[list[Any]] = [
         [2, 3, "up", 14, {}],
-        [3, 4, "up", 19, {}],
+        [3, 4, "up", 20, {}],
         [3, 4, "up", 12, de],
         [4, 5, "down", 1, {}],
         [8, 9, "up", 13, {}],
         [15, 16, "up", 12, {}],
     ]
-    assert device.evaluate(EPISODES, raised[::-1]) == [
+    found = device.evaluate(EPISODES, raised[::-1])
+    assert found["all"] == [
         ["", 15, 16, 1, 12],
         ["", 4, 5, 1, 1],
         ["DE", 3, 4, 1, 12],
-        ["", 2, 9, 3, 19],
+        ["", 2, 9, 3, 20],
     ]
+    goes_on, largest = found["main"]
+    assert (goes_on, largest) == (["", 15, 16, 1, 12, True], ["", 2, 9, 3, 20, False])
 
 
 def test_the_page_offers_the_periods_that_share_an_error(device: Modules) -> None:

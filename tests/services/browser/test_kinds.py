@@ -190,7 +190,7 @@ def test_strings_are_found_when_asked_for_and_may_be_watched(site: Site, visitor
     site.report("tail", held, np.full(held.size, 4.0), "2013-01-01T10:00", 1)
     page = visitor.open(f"{site.url}/#metric=page")
     page.get_by_role("heading", name="page", exact=True).wait_for()
-    assert page.get_by_role("button", name="Find frequent strings").count() == 0
+    assert page.get_by_role("button", name="Find strings").count() == 0
 
     page = visitor.open(f"{site.url}/#metric=tail")
     panel = page.locator(".discoveries")
