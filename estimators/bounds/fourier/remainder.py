@@ -105,8 +105,7 @@ def log_remainder(
     >>> bool(exact < np.exp(log_r) < 1.12 * exact)
     True
     """
-    cutoffs, modulus = Cutoffs(frequencies), np.exp(log_modulus)
-    return cutoffs.least_log_factor(cutoffs.weights(tilt), modulus, counts, variance)
+    return Cutoffs(frequencies).log_remainder(tilt, np.exp(log_modulus), counts, variance)
 
 
 class Cutoffs:
@@ -130,12 +129,12 @@ class Cutoffs:
         decay = 2 * np.pi * np.asarray(tilt)[..., None, None] * self._inverse
         return self._width * majorant(decay, self._falling, self._sine)
 
-    def least_log_factor(
-        self, weight: Floats, modulus: Floats, counts: Floats, variance: Floats
+    def log_remainder(
+        self, tilt: Floats | float, modulus: Floats, counts: Floats, variance: Floats
     ) -> Floats:
-        """Return ln R with the best D, at most 0; parameters are as for :meth:`log_factors`."""
-        log_factor = self.log_factors(weight, modulus, counts, variance)
-        least: Floats = np.minimum(log_factor.min(axis=-1), 0.0)
+        """Return :func:`log_remainder` of these frequencies, from the modulus itself."""
+        log_factors = self.log_factors(self.weights(tilt), modulus, counts, variance)
+        least: Floats = np.minimum(log_factors.min(axis=-1), 0.0)
         return least
 
     # Theorem 2 of docs/proofs/fourier.md

@@ -188,6 +188,6 @@ class _KnotGains:
         np.square(sums, out=sums)
         square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
         modulus = np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
-        variance, weight = self.variance[rows] / unit[:, None] ** 2, grid.cutoffs.weights(unit)
+        variance = self.variance[rows] / unit[:, None] ** 2
         moduli = np.minimum(grid.cells.moduli(modulus, variance), 1.0)
-        return grid.cutoffs.least_log_factor(weight, moduli, self.counts[rows], variance)
+        return grid.cutoffs.log_remainder(unit, moduli, self.counts[rows], variance)
