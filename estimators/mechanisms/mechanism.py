@@ -188,6 +188,8 @@ class Mechanism(ABC):
 
         Those in which the same levels are in use are estimated together.
         """
+        if len(tables) == 1:
+            return [self.estimate(tables[0], question)]
         counts = tables[..., 0]
         used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
         patterns, group = np.unique(used, axis=0, return_inverse=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Floats, Integers
 
-DIGIT_BASE = 16
+MAX_DIGIT_BITS = 6
+"""Of a digit of a multiple: a table has the factors of all its values."""
 STEPS_PER_NODE = 4
 """How often the step is smaller than the distance of the first two nodes."""
 
@@ -45,20 +47,18 @@ class Phases:
         >>> phases.factors_of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
-        # tables of each digit's values: products are several times faster than exponentials
-        remaining_digits, step = self.multiples, self.step
-        first_table = np.asarray(weight)[..., None] * _phase_powers(step * y, remaining_digits)
-        phases: NDArray[np.complex128] = first_table.take(remaining_digits % DIGIT_BASE, axis=-1)
-        while (remaining_digits := remaining_digits // DIGIT_BASE).any():
-            step *= DIGIT_BASE
-            table = _phase_powers(step * y, remaining_digits)
-            phases *= table.take(remaining_digits % DIGIT_BASE, axis=-1)
-        return phases
-
-
-def _phase_powers(angle: Floats, multiples: Integers) -> NDArray[np.complex128]:
-    """Return the powers of exp(i angle) that these multiples need, shape (*angle.shape, powers)."""
-    angles = angle[..., None] * np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))
-    powers = np.empty(angles.shape, np.complex128)
-    powers.real, powers.imag = np.cos(angles), np.sin(angles)
-    return powers
+        # products of tables are several times faster than exponentials
+        bits = max(1, int(self.multiples[-1]).bit_length())
+        angles = np.multiply.outer(self.step * 2.0 ** np.arange(bits), y)
+        doublings = np.empty(angles.shape, np.complex128)
+        doublings.real, doublings.imag = np.cos(angles), np.sin(angles)
+        digit_bits = math.ceil(bits / math.ceil(bits / MAX_DIGIT_BITS))
+        factors = np.empty(0, np.complex128)
+        for first in range(0, bits, digit_bits):
+            table = np.empty((1 << digit_bits, *y.shape), np.complex128)
+            table[0] = 1.0 if first else weight
+            for bit, factor in enumerate(doublings[first : first + digit_bits]):
+                np.multiply(table[: 1 << bit], factor, out=table[1 << bit : 2 << bit])
+            part = table[(self.multiples >> first) & ((1 << digit_bits) - 1)]
+            factors = np.multiply(factors, part, out=part) if first else part
+        return np.ascontiguousarray(np.moveaxis(factors, 0, -1))

@@ -46,31 +46,33 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     return relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
 
 
-# Theorem 2 of docs/proofs/fourier.md
-def divide_cells(
-    frequencies: Floats, modulus: Floats, variance: Floats, count: int, parts: int
-) -> tuple[Floats, Floats]:
-    """Return nodes with others between the first ones, and bounds on the moduli there.
+class DividedCells:
+    """Nodes with others between the first ones.
 
     Parameters
     ----------
-    frequencies, modulus, variance : ndarray of float64
-        As for :func:`log_remainder`, the modulus itself.
+    nodes : ndarray of float64, shape (nodes,)
+        As the frequencies of :func:`log_remainder`.
     count : int
         How many of the first cells are divided.
     parts : int
         Into how many parts of one length.
     """
-    share = np.arange(parts) / parts
-    step = np.diff(frequencies[..., : count + 1])[..., None]
-    inner = frequencies[..., :count, None] + share * step
-    left, right = modulus[..., :count, None], modulus[..., 1 : count + 1, None]
-    bend = variance[..., None, None] * step[..., None, :, :] ** 2 / 2 * (share * (1 - share))
-    bound = left + share * (right - left) + bend
-    return (
-        np.concatenate([inner.reshape(*inner.shape[:-2], -1), frequencies[..., count:]], axis=-1),
-        np.concatenate([bound.reshape(*bound.shape[:-2], -1), modulus[..., count:]], axis=-1),
-    )
+
+    def __init__(self, nodes: Floats, count: int, parts: int) -> None:
+        self._share, step = np.arange(parts) / parts, np.diff(nodes[: count + 1])[:, None]
+        inner = nodes[:count, None] + self._share * step
+        self.nodes = np.concatenate([inner.ravel(), nodes[count:]])
+        self._bend = step**2 / 2 * (self._share * (1 - self._share))
+
+    # Theorem 2 of docs/proofs/fourier.md
+    def moduli(self, modulus: Floats, variance: Floats) -> Floats:
+        """Return bounds on the moduli at all nodes; see :func:`log_remainder`."""
+        count = len(self._bend)
+        left, right = modulus[..., :count, None], modulus[..., 1 : count + 1, None]
+        bound = left + self._share * (right - left) + variance[..., None, None] * self._bend
+        inner = bound.reshape(*modulus.shape[:-1], -1)
+        return np.concatenate([inner, modulus[..., count:]], axis=-1)
 
 
 # Theorem 1 of docs/proofs/fourier.md
@@ -103,58 +105,71 @@ def log_remainder(
     >>> bool(exact < np.exp(log_r) < 1.12 * exact)
     True
     """
-    weight = cutoff_weights(tilt, frequencies)
-    log_factor = log_cutoff_factors(frequencies, log_modulus, counts, variance, weight)
-    log_least: Floats = np.minimum(log_factor.min(axis=-1), 0.0)
-    return log_least
+    return Cutoffs(frequencies).log_remainder(tilt, np.exp(log_modulus), counts, variance)
 
 
-def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
-    """Return the weight of each cell in R for each D, shape (..., CUTOFF_CANDIDATES, nodes - 1)."""
-    count = frequencies.shape[-1]
-    cutoff_nodes = np.linspace(count // 4, count - 1, CUTOFF_CANDIDATES).astype(np.intp)
-    tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
-    majorant = _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
-    return np.where(tau < cutoff, majorant * np.diff(frequencies)[..., None, :], 0.0)
+class Cutoffs:
+    """Cells between nodes, and what their weights have in common for every tilt.
 
-
-# Theorem 2 of docs/proofs/fourier.md
-def log_cutoff_factors(
-    frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
-) -> Floats:
-    """Return ln R for each D of `weight`, not yet cut at 0: shape (..., CUTOFF_CANDIDATES).
-
-    Parameters
-    ----------
-    frequencies, log_modulus, counts, variance : ndarray of float64
-        As for :func:`log_remainder`.
-    weight : ndarray of float64, shape (..., CUTOFF_CANDIDATES, nodes - 1)
-        From :func:`cutoff_weights`.
+    `frequencies`: as for :func:`log_remainder`; `number`: of candidates for D.
     """
-    modulus = np.exp(log_modulus)
-    convexity = variance[..., None] * np.diff(frequencies)[..., None, :] ** 2 / 8
-    left = np.log(modulus[..., :-1] + convexity)
-    right = np.log(modulus[..., 1:] + convexity)
-    curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
-    n = counts[..., None]
-    chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
-    chord += (curvature * n).sum(axis=-2)
-    log_highest = (np.maximum(left, right) * n).sum(axis=-2)
-    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
-    integrals = (weight @ cell_integrals[..., None])[..., 0]
-    log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
-    return log_factors
+
+    def __init__(self, frequencies: Floats, number: int = CUTOFF_CANDIDATES) -> None:
+        count = frequencies.shape[-1]
+        cutoff_nodes = np.linspace(count // 4, count - 1, number).astype(np.intp)
+        tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
+        step = np.diff(frequencies)[..., None, :]
+        share = np.minimum(tau / cutoff, 1.0)
+        self._inverse, self._falling, self._sine = 1 / cutoff, 1 - share, np.sin(np.pi * share)
+        self._width = np.where(tau < cutoff, 2 / cutoff * step, 0.0)
+        self._convexity = step**2 / 8
+
+    def weights(self, tilt: Floats | float) -> Floats:
+        """Return the weight of each cell in R for each D, (..., number, nodes - 1)."""
+        decay = 2 * np.pi * np.asarray(tilt)[..., None, None] * self._inverse
+        return self._width * majorant(decay, self._falling, self._sine)
+
+    def log_remainder(
+        self, tilt: Floats | float, modulus: Floats, counts: Floats, variance: Floats
+    ) -> Floats:
+        """Return :func:`log_remainder` of these frequencies, from the modulus itself."""
+        log_factors = self.log_factors(self.weights(tilt), modulus, counts, variance)
+        least: Floats = np.minimum(log_factors.min(axis=-1), 0.0)
+        return least
+
+    # Theorem 2 of docs/proofs/fourier.md
+    def log_factors(
+        self, weight: Floats, modulus: Floats, counts: Floats, variance: Floats
+    ) -> Floats:
+        """Return ln R for each D, not yet cut at 0: shape (..., number).
+
+        Parameters
+        ----------
+        weight : ndarray of float64, shape (..., number, nodes - 1)
+            From :meth:`weights`.
+        modulus, counts, variance : ndarray of float64
+            As for :func:`log_remainder`, the modulus itself.
+        """
+        ends = np.stack([modulus[..., :-1], modulus[..., 1:]])
+        left, right = np.log(ends + variance[..., None] * self._convexity)
+        curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
+        log_left, log_right, excess, log_highest = (
+            (counts[..., None, :] @ terms)[..., 0, :]
+            for terms in (left, right, curvature, np.maximum(left, right))
+        )
+        chord = np.logaddexp(log_left, log_right) - math.log(2) + excess
+        cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
+        integrals = (weight @ cell_integrals[..., None])[..., 0]
+        log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
+        return log_factors
 
 
-def _majorant_weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:
-    """Return 2 b(tau / D) / D for tau up to D."""
-    tau = np.minimum(tau, cutoff)
-    decay = 2 * np.pi * tilt / cutoff
-    q, sine = np.exp(-decay), np.sin(np.pi * tau / cutoff)
+def majorant(decay: Floats, falling: Floats, sine: Floats) -> Floats:
+    """Return b(y) of Theorem 1 from L, 1 - y and sin(pi y), for y in [0, 1]."""
+    q = np.exp(-decay)
     c = decay * q / -np.expm1(-decay)
-    denominator = np.sqrt(np.expm1(-decay) ** 2 + 4 * q * sine**2)
-    weight: Floats = 2 / cutoff * (1 - tau / cutoff + c * sine / np.pi) / denominator
-    return weight
+    b: Floats = (falling + c / np.pi * sine) / np.sqrt(np.expm1(-decay) ** 2 + 4 * q * sine**2)
+    return b
 
 
 class Pieces(NamedTuple):
@@ -209,13 +224,13 @@ def log_paired_remainder(
         n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
     levels : sequence of Pieces
     """
-    weight = cutoff_weights(tilt, frequencies)
+    cutoffs = Cutoffs(frequencies)
+    weight = cutoffs.weights(tilt)
     log_total = np.zeros(len(weight))
     for n, share, (psi, log_modulus, variance) in zip(counts, shares, levels, strict=True):
         spread = np.maximum(variance[:-1], variance[1:])[:, None]
-        factors = log_cutoff_factors(
-            frequencies, log_modulus[:, None], np.array([n / share]), spread, weight
-        )
+        modulus = np.exp(log_modulus)[:, None]
+        factors = cutoffs.log_factors(weight, modulus, np.array([n / share]), spread)
         pieces = n * psi[:, None] + share * factors
         log_total += pieces.max(axis=0) - n * psi.max()
     return min(float(log_total.min()), 0.0)

@@ -15,7 +15,9 @@ from estimators.interruption import checkpoint
 
 MAX_STAKE = 0.95
 """Of what can be lost with one report. Bolder bets gain nothing for more than a few reports."""
-MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about five
+MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about four
+NEWTON_TOLERANCE = 1e-8
+"""In theta, of the last step: what is left is about its square times a tilt, at most 1e-10."""
 
 
 # Theorem 1 of docs/proofs/bets.md
@@ -160,7 +162,7 @@ def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Float
             total = np.maximum(share.sum(axis=-1, keepdims=True), 1e-300)
             excess, slope = largest + np.log(total), np.vecdot(share, slope)[..., None] / total
         next_theta = np.clip(theta + (excess / np.maximum(slope, 1e-300))[..., 0], -1.0, 1.0)
-        converged = np.abs(next_theta - theta) <= THETA_ROUNDING / 8
+        converged = np.abs(next_theta - theta) <= NEWTON_TOLERANCE
         theta = next_theta
         if converged.all():
             break

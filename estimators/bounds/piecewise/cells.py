@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from estimators.bounds.normal import log_wealth_remainder
-from estimators.bounds.piecewise import knot_gains
 from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth, solve_lower_limits
+from estimators.bounds.piecewise.knot_gains import COARSE, FINE, Spacing, log_fourier_remainders
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
@@ -152,11 +152,11 @@ class FourierRemainders:
         """Return the present bounds of some cells, shape (cells,)."""
         return self._log_remainders[self._first[chosen]]
 
-    def refine(self, chosen: Indices, *, coarsely: bool = False) -> None:
-        """Compute the bounds of some cells; `coarsely`: larger ones, with fewer nodes."""
+    def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
+        """Compute the bounds of some cells."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
-        log_remainders = knot_gains.log_fourier_remainders(law, tilt, coarsely=coarsely)
+        log_remainders = log_fourier_remainders(law, tilt, spacing)
         self._log_remainders[first] = np.minimum(self._log_remainders[first], log_remainders)
 
 
@@ -212,14 +212,14 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     widest = np.flatnonzero(is_widest)
     fourier.refine(widest)
     common_limits = limits(widest)
-    # the others' limits are mostly above: larger bounds show it
     others = may_decide(np.flatnonzero(~is_widest))
-    for coarsely in (True, False):
-        if others.size:
-            fourier.refine(others, coarsely=coarsely)
-            others = may_decide(others)
-    for side, side_limits in zip(common_limits, limits(others), strict=True):
-        np.minimum.at(side, window[others], side_limits)
+    if others.size:  # larger bounds show that most of them cannot
+        fourier.refine(others, COARSE)
+        others = may_decide(others)
+    if others.size:
+        fourier.refine(others)
+        for side, side_limits in zip(common_limits, limits(others), strict=True):
+            np.minimum.at(side, window[others], side_limits)
     return common_limits
 
 

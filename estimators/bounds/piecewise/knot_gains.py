@@ -9,28 +9,48 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import divide_cells, log_remainder
+from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, Cutoffs, DividedCells
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.estimate import Floats, Indices
 from estimators.exact.piecewise_shapes import WindowShape
 from estimators.exact.thresholds import WORD
 
-NODE_STEP, LAST_NODE, MAX_NODES = 0.15, 600.0, 400
-"""Of integrals over frequencies: the first step and the last node, in standard deviations of W."""
-COARSE_LAST_NODE = 60.0
-"""With it R is up to 5% of a width larger."""
+
+class Spacing(NamedTuple):
+    """Nodes of integrals over frequencies.
+
+    Attributes
+    ----------
+    first_step, last : float
+        The first step and the last node, in standard deviations of W.
+    parts : int
+        Into how many parts the cells up to DIVIDED_END are divided.
+    cutoffs : int
+        How many D are tried.
+    """
+
+    first_step: float
+    last: float
+    parts: int
+    cutoffs: int
+
+
+FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES)
+COARSE = Spacing(0.45, 60.0, 4, 4)
+"""A fifth of the work; R is up to 15% larger."""
+MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """Of W: what is beyond gains less than 1% of R."""
-DIVIDED_END, NODE_PARTS = 4.5, 8
-"""Where most of the integral is, and into how many parts its cells are divided."""
+DIVIDED_END = 4.5
+"""Most of the integral is before."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
 """Steps are longer by the number of reports outside their window, over the first of these."""
-LARGEST_TABLE = 2**16
+LARGEST_TABLE = 2**13
 """Phases that are computed at a time, which a cache holds."""
 
 
 # Theorem 4 (2) of docs/proofs/bets.md
-def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, *, coarsely: bool = False) -> Floats:
+def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -> Floats:
     """Return ln R for all data, shape (k,).
 
     Parameters
@@ -38,48 +58,60 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, *, coarsely: bool =
     law : PiecewiseLaw
         In rows.
     tilts : ndarray of float64, shape (k,)
-    coarsely : bool
-        With few nodes; R is larger then.
+    spacing : Spacing
+        :data:`FINE` or, for larger bounds, :data:`COARSE`.
     """
-    coarseness, last_node = _coarseness_of(law), LAST_NODE
-    if coarsely:
-        coarseness, last_node = np.full_like(coarseness, MAX_COARSENESS), COARSE_LAST_NODE
+    misses = law.counts @ _knots_of(law.shapes).missed
+    coarseness = np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
+    if spacing is COARSE:
+        coarseness[:] = MAX_COARSENESS
     gains = _KnotGains(law, tilts)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
     log_remainders = np.empty(tilts.shape)
-    reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), last_node)
+    reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), spacing.last)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
-    for grid in {*map(tuple, grids.tolist())}:
-        phases = _phases(*grid)
-        rows = np.flatnonzero((grids == grid).all(axis=1))
-        number = max(1, LARGEST_TABLE // (phases.multiples.size * gains.knots.values.size))
+    for names in {*map(tuple, grids.tolist())}:
+        grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
+        number = max(1, LARGEST_TABLE // (grid.phases.multiples.size * gains.knots.values.size))
         for begin in range(0, rows.size, number):
             part = rows[begin : begin + number]
-            log_remainders[part] = gains.log_remainders(part, phases, sd[part])
+            log_remainders[part] = gains.log_remainders(part, grid, sd[part])
     return log_remainders
 
 
-def _coarseness_of(law: PiecewiseLaw) -> Floats:
-    """Return the coarseness that hardly raises a remainder, by the reports outside of windows."""
-    misses = law.counts @ _knots_of(law.shapes).missed
-    return np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
+class _Grid(NamedTuple):
+    """Nodes of W, in its standard deviations, and others between the first ones."""
+
+    phases: Phases
+    cells: DividedCells
+    cutoffs: Cutoffs
 
 
-@functools.lru_cache(maxsize=256)
-def _phases(log_breadth: float, coarseness: float, last: float) -> Phases:
-    """Return the nodes of W, in its standard deviations.
+@functools.lru_cache(maxsize=64)
+def _grid(spacing: Spacing, log_breadth: float, coarseness: float, last: float) -> _Grid:
+    """Return the nodes of a law.
 
-    `log_breadth`: 4 log2 of its standard deviation, in those of one report; `coarseness`: how much
-    longer steps are than for few reports; `last`: the last node.
+    Parameters
+    ----------
+    spacing : Spacing
+    log_breadth : float
+        4 log2 of the standard deviation of W, in those of one report.
+    coarseness : float
+        How much longer steps are than for few reports.
+    last : float
+        The last node.
     """
-    breadth = 2 ** (log_breadth / 4)
+    breadth, first_step = 2 ** (log_breadth / 4), spacing.first_step
     growth, widest = 0.04 * coarseness, min(0.3 * coarseness, 0.6) * breadth
     multiples = [0]
-    while len(multiples) < MAX_NODES and (x := multiples[-1] * NODE_STEP) < last:
-        step = min(NODE_STEP * math.exp(min(x * x / 6, 99.0)), growth * x, widest)
-        multiples.append(multiples[-1] + max(1, round(step / NODE_STEP)))
-    return Phases(NODE_STEP, np.array(multiples))
+    while len(multiples) < MAX_NODES and (x := multiples[-1] * first_step) < last:
+        step = min(first_step * math.exp(min(x * x / 6, 99.0)), growth * x, widest)
+        multiples.append(multiples[-1] + max(1, round(step / first_step)))
+    phases = Phases(first_step, np.array(multiples))
+    count = int(np.searchsorted(phases.nodes[:-1], DIVIDED_END))
+    cells = DividedCells(phases.nodes, count, spacing.parts)
+    return _Grid(phases, cells, Cutoffs(cells.nodes, spacing.cutoffs))
 
 
 class _Knots(NamedTuple):
@@ -149,16 +181,13 @@ class _KnotGains:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
-    def log_remainders(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
+    def log_remainders(self, rows: Indices, grid: _Grid, unit: Floats) -> Floats:
         """Return ln R of these rows, with nodes that are divided by the `unit` of each."""
-        terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
+        terms = grid.phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))
         np.square(sums, out=sums)
         square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
         modulus = np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
-        nodes, variance = phases.nodes / unit[:, None], self.variance[rows]
-        count = int(np.searchsorted(phases.nodes[:-1], DIVIDED_END))
-        nodes, modulus = divide_cells(nodes, modulus, variance, count, NODE_PARTS)
-        with np.errstate(divide="ignore"):
-            log_modulus = np.minimum(np.log(modulus), 0.0)
-        return log_remainder(1.0, nodes, log_modulus, self.counts[rows], variance)
+        variance = self.variance[rows] / unit[:, None] ** 2
+        moduli = np.minimum(grid.cells.moduli(modulus, variance), 1.0)
+        return grid.cutoffs.log_remainder(unit, moduli, self.counts[rows], variance)

@@ -163,6 +163,8 @@ def _lower_limits_of_windows(law: Law, observed: Floats, log_p: float) -> Floats
 
 
 def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
+    if observed.size == 1 and total is None:
+        return inversion.lower_limit(law, observed, log_p)
     order = np.argsort(observed)
     ascending = observed[order]
     positions = _positions(law, ascending, log_p)

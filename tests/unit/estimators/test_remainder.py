@@ -9,10 +9,10 @@ import pytest
 from scipy import integrate
 
 from estimators.bounds.fourier.remainder import (
-    _majorant_weights,
-    divide_cells,
+    DividedCells,
     frequency_nodes,
     log_remainder,
+    majorant,
 )
 from estimators.estimate import Floats
 
@@ -96,7 +96,7 @@ def test_the_majorant_is_one_and_its_transform_is_below_the_weight(decay: float)
     y = np.linspace(0, 1, 100_001)
     q, w = np.exp(-decay), np.exp(-decay - 2j * np.pi * y)
     transform = (1 - y) / (1 - w) + 1j * decay / (2 * np.pi) * (w / (1 - w) - q / (1 - q))
-    weight = _majorant_weights(np.array(decay / (2 * np.pi)), y, np.array(1.0)) / 2
+    weight = majorant(np.array(decay), 1 - y, np.sin(np.pi * y))
     assert np.all(np.abs(transform) <= weight * (1 + 1e-12))
     assert np.all(np.diff(weight) < 0)
     for x in np.concatenate([np.linspace(-6, 6, 49), [-0.01, 0.01, 0.99, 1.01]]):
@@ -110,8 +110,8 @@ def test_moduli_are_below_their_bounds_at_nodes_between_others() -> None:
     for tilt, last in itertools.product((0.1, 1.0), (0.4, 2.0, 9.0)):
         nodes, variance = np.linspace(0, last, 7), np.array([law.variance(tilt)])
         modulus = np.exp(law.log_modulus(tilt, nodes))[None]
-        between, bounds = divide_cells(nodes, modulus, variance, 5, 4)
-        exact = np.exp(law.log_modulus(tilt, between))
-        assert between.size == 5 * 4 + 2
+        cells = DividedCells(nodes, 5, 4)
+        bounds, exact = cells.moduli(modulus, variance), np.exp(law.log_modulus(tilt, cells.nodes))
+        assert cells.nodes.size == 5 * 4 + 2
         assert np.all(bounds >= exact - 1e-12)
         assert np.all(bounds[0, [0, 4, -1]] == modulus[0, [0, 1, -1]])

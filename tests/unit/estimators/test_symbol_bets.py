@@ -13,8 +13,8 @@ import pytest
 from estimators import define
 from estimators.bounds import PiecewiseLaw
 from estimators.bounds.piecewise.bets import log_expected_wealth
-from estimators.bounds.piecewise.cells import CellBets, FourierRemainders
-from estimators.bounds.piecewise.knot_gains import log_fourier_remainders
+from estimators.bounds.piecewise.cells import CellBets, FourierRemainders, limits_in_all_cells
+from estimators.bounds.piecewise.knot_gains import COARSE, FINE, log_fourier_remainders
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.exact.piecewise_shapes import shape_at
 from estimators.mechanisms import Piecewise
@@ -118,11 +118,12 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
         part = np.where(above >= x0, np.exp(np.minimum(x0 - above, 0)), 0.0)
         found = max(found, part.mean() - 4 * part.std() / math.sqrt(runs))
     low = np.array([[-1.0 if free else math.floor((theta + 1) * 4 - 1e-12) / 4 - 1]])
-    fourier = FourierRemainders(cell)
-    fourier.refine(np.zeros(1, dtype=int))
     parts = cell.log_berry_esseen(low, low + (2.0 if free else 0.25))
-    log_bound = float(cell.combine_remainders(parts, fourier.log_remainders)[0, 0])
-    assert found <= math.exp(log_bound + (known - exact if free else 0.0))
+    for spacing in (FINE, COARSE):
+        fourier, every = FourierRemainders(cell), np.zeros(1, dtype=int)
+        fourier.refine(every, spacing)
+        log_bound = float(cell.combine_remainders(every, parts, fourier)[0, 0])
+        assert found <= math.exp(log_bound + (known - exact if free else 0.0))
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -163,10 +164,31 @@ def test_limits_are_hardly_wider_than_with_all_nodes() -> None:
             assert -0.01 < wider.min() <= wider.max() < 1e-3
 
 
-def test_longer_steps_hardly_raise_the_remainder_of_two_symbols() -> None:
-    """Their modulus comes back to 1 before the last node: the integral has to end before."""
+def test_two_symbols_whose_modulus_comes_back_have_hardly_a_larger_remainder() -> None:
+    """It does so before the last node: the integral has to end before."""
     n = np.array([1312.0])
     law = PiecewiseLaw.of([shape_at(Fraction(1, 4))], n, 1 / n, free=False).rows(None)
-    tilts = 1 / np.sqrt(law.worst_variances)
-    short, longest = (log_fourier_remainders(law, tilts, np.array([x]), 600.0) for x in (1.0, 5.0))
-    assert short[0] < longest[0] + 0.05 < short[0] + 0.1
+    tilts, with_short_steps = 1 / np.sqrt(law.worst_variances), -1.0969
+    for spacing in (FINE, COARSE):
+        assert log_fourier_remainders(law, tilts, spacing)[0] < with_short_steps + 0.05
+
+
+def test_limits_hold_in_all_cells_whichever_cell_decides() -> None:
+    """They are the widest ones of each cell by itself; it is not always that of most variance."""
+    rng, log_p, deciding = np.random.default_rng(3), math.log(1e-3), set()
+    for n, free, values in itertools.product((40, 300), (False, True), ((-1.0, 1.0), (0.1, 0.2))):
+        sample = Sample(("8",), np.array([float(n)]), (1.0,), free=free)
+        shape, chance = sample.law.shapes[0], sample.chances[0]
+        bets = sample.draw(rng, [knots_of(shape, np.array(values)) @ chance]).rows(None)
+        ends, no_limits = (bets.law.least_variances, bets.law.worst_variances), -np.ones((2, 1))
+
+        def limits(interval: Any) -> Any:
+            cells = CellBets.meeting(bets.law, interval, bets.max_tilt, log_p)  # noqa: B023
+            return limits_in_all_cells(bets, cells, tuple(no_limits))  # noqa: B023
+
+        cells = CellBets.meeting(bets.law, ends, bets.max_tilt, log_p)
+        middle = np.sqrt(cells.least_variance * cells.largest_variance)[:, None]
+        each = np.array([limits((x, x)) for x in middle])
+        deciding |= {*(each[..., 0].argmin(axis=0) == len(each) - 1).tolist()}
+        assert limits(ends) == pytest.approx(each.min(axis=0), abs=1e-9), (n, free, values)
+    assert deciding == {True, False}
