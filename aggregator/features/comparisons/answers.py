@@ -18,8 +18,8 @@ P_VALUES = {"fixed": "for a look at the end", "anytime": "may be looked at at an
 class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):
     """One arm of a comparison.
 
-    Without `each` only the difference has bounds. With it, `lower` and `upper` of both arms share
-    beta with those of the difference.
+    Only the difference has bounds, unless the question has `each`: then `lower` and `upper` of both
+    arms and the bounds of the difference hold together with probability 1 - beta.
     """
 
     metric: str
