@@ -48,6 +48,7 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 @click.pass_context
 def relay(
     context: click.Context,
+    /,
     listen: str | None,
     metrics: str | None,
     config: str | None,
