@@ -55,7 +55,7 @@ class Outbox:
             failed = [*self.failed.values()]
             all_reported = self._reported_keys >= self.failed.keys()
         if failed and not (all_reported and sum(len(b.payload) for b in failed) <= most_bytes):
-            error = self.error(failed, has_time=False)
+            error = self.error(failed)
             error.add_note("nothing of this call was reported: repeat it")
             raise error
 
@@ -116,11 +116,7 @@ class Outbox:
             raise self.error(missing)
 
     def error(
-        self,
-        missing: list[PendingBatch] | None = None,
-        *,
-        are_kept: bool = True,
-        has_time: bool = True,
+        self, missing: list[PendingBatch] | None = None, *, are_kept: bool = True
     ) -> DeliveryError:
         """Return the error for missing batches.
 
@@ -130,21 +126,18 @@ class Outbox:
             By default all batches that are not acknowledged.
         are_kept : bool
             Whether the reporter keeps the batches, and can send them again.
-        has_time : bool
-            Whether to find out which server answers, if no batch was ever acknowledged; this takes
-            up to some seconds.
         """
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self.failed.values()]
             self._reported_keys = {batch.key for batch in missing} & self.failed.keys()
-            first_error = self._first_error or self.connection.last_error or "no answer in time"
-            is_unheard = not self.delivered.batches
-        why = self.connection.diagnose() if has_time and is_unheard else ""
+            reason, is_unheard = self._first_error, not self.delivered.batches
+        if is_unheard and not reason:
+            reason = self.connection.diagnose()
         return DeliveryError(
             reports=sum(batch.reports for batch in missing),
             batches=len(missing),
-            first_error=why or first_error,
+            first_error=reason or self.connection.last_error or "no answer in time",
             receiver=f"Kafka at {self.connection.servers}",
             check=WHAT_TO_CHECK,
             are_kept=are_kept,
