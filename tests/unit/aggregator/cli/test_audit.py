@@ -89,7 +89,7 @@ def test_a_crowd_has_a_second_promise_and_a_largest_level() -> None:
     assert [one["largest_level"] for one in rows] == [5.3, 5.3, 5.1, 5.1, None]
     assert rows[4]["shuffled_epsilon"] is None, "a search asks in several crowds"
     shown = audit("late", *crowd).stdout
-    assert "0.0471" in shown
+    assert "0.0470" in shown
     assert "times the panes" in shown
     assert "largest level" not in shown
     refused = audit("--central", "1")
