@@ -150,7 +150,8 @@ class FourierRemainders:
 
     def __getitem__(self, chosen: Indices) -> Floats:
         """Return the present bounds of some cells, shape (cells,)."""
-        return self._log_remainders[self._first[chosen]]
+        log_remainders: Floats = self._log_remainders[self._first[chosen]]
+        return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
         """Compute the bounds of some cells."""
@@ -197,7 +198,8 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         is_last = is_met & (bin_limits < end)
         reached = np.where(is_last, np.maximum(bin_limits, begin), np.inf).min(axis=-1)
         reached = np.minimum(reached, np.where(is_met, end, -1.0).max(axis=-1))
-        return np.maximum(reached, least[..., 0])
+        limits: Floats = np.maximum(reached, least[..., 0])
+        return limits
 
     def may_decide(chosen: Indices) -> Indices:
         """Return those of some cells whose limits are below the common ones."""
