@@ -42,7 +42,8 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Return the number, or fail with the text and the range."""
-        number: int = super().convert(str(value).replace(",", ""), param, ctx)
+        text: Any = str(value).replace(",", "")
+        number: int = super().convert(text, param, ctx)
         return number
 
 
@@ -199,7 +200,8 @@ def _can_be_drawn(metric: Metric) -> bool:
 
 def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
     """Show the width at each level of each metric, and how many devices a wish needs."""
-    rows, names = _level_rows(wishes, devices), ("metric", "epsilon", "reports", "within", "needed")
+    rows = _level_rows(wishes, devices)
+    names: tuple[str, ...] = ("metric", "epsilon", "reports", "within", "needed")
     wished = {wish.metric.name for wish in wishes if wish.within is not None}
     if not wished:
         rows, names = [row[:-1] for row in rows], names[:-1]

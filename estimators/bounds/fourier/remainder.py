@@ -165,7 +165,10 @@ class Cutoffs:
 
 
 def majorant(decay: Floats, falling: Floats, sine: Floats) -> Floats:
-    """Return b(y) of Theorem 1 from L, 1 - y and sin(pi y), for y in [0, 1]."""
+    """Return b(y) of Theorem 1, for y in [0, 1].
+
+    `decay`: L; `falling`: 1 - y; `sine`: sin(pi y).
+    """
     q = np.exp(-decay)
     c = decay * q / -np.expm1(-decay)
     b: Floats = (falling + c / np.pi * sine) / np.sqrt(np.expm1(-decay) ** 2 + 4 * q * sine**2)

@@ -184,7 +184,7 @@ def test_limits_hold_in_all_cells_whichever_cell_decides() -> None:
 
         def limits(interval: Any) -> Any:
             cells = CellBets.meeting(bets.law, interval, bets.max_tilt, log_p)  # noqa: B023
-            return limits_in_all_cells(bets, cells, tuple(no_limits))  # noqa: B023
+            return limits_in_all_cells(bets, cells, (no_limits[0], no_limits[1]))  # noqa: B023
 
         cells = CellBets.meeting(bets.law, ends, bets.max_tilt, log_p)
         middle = np.sqrt(cells.least_variance * cells.largest_variance)[:, None]
