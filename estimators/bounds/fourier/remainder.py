@@ -132,7 +132,10 @@ class Cutoffs:
     def log_remainder(
         self, tilt: Floats | float, modulus: Floats, counts: Floats, variance: Floats
     ) -> Floats:
-        """Return :func:`log_remainder` of these frequencies, from the modulus itself."""
+        """Return :func:`log_remainder` for these frequencies.
+
+        `tilt`, `counts`, `variance`: as for that function; `modulus`: g_l in place of ln g_l.
+        """
         log_factors = self.log_factors(self.weights(tilt), modulus, counts, variance)
         least: Floats = np.minimum(log_factors.min(axis=-1), 0.0)
         return least
@@ -148,7 +151,7 @@ class Cutoffs:
         weight : ndarray of float64, shape (..., number, nodes - 1)
             From :meth:`weights`.
         modulus, counts, variance : ndarray of float64
-            As for :func:`log_remainder`, the modulus itself.
+            As for :func:`log_remainder`, with g_l in place of ln g_l.
         """
         ends = np.stack([modulus[..., :-1], modulus[..., 1:]])
         left, right = np.log(ends + variance[..., None] * self._convexity)
