@@ -11,7 +11,7 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 NEXT   := next: `make demo`, or your own data with $(BIN)/dither define and $(BIN)/dither up
 SLOW   := uv does not reach the packages: pip installs them, with its own settings
 
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 6 --dist loadfile --no-loadscope-reorder
 
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
