@@ -113,7 +113,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the exact ratio of reports of prefixes or of whole strings, whichever is larger."""
+        """Return the exact ratio of reports of prefixes or whole strings, whichever is larger."""
         whole_string_space = level + len(self.epsilons)
         return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
 
@@ -163,7 +163,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return points
 
     def supports(self, reports: Reports, level: int, key: Any) -> Bools:
-        """Return which reports lie on the hyperplane of the value's point in their group, shape (n,).
+        """Return which reports lie on the hyperplane of the value's point in their group.
 
         `reports`, shape (n,): reports of one `level`; `key`: a value, shape (3,), or only its key,
         which only reports of whole strings can support.
@@ -185,7 +185,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return for a report that supports the value the log ratio of its group's space, else 0."""
+        """Return the log ratio of the group's space for reports that support the value, else 0."""
         is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
         ratios = [
             float(np.log(float(OutputSets.privacy_ratio(self, kind))))

@@ -27,7 +27,7 @@ from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
 MATRIX_CELLS_AT_A_TIME = 2**16
-"""The most cells of a matrix that are computed at a time, so that a processor's cache holds them."""
+"""The most cells of a matrix that are computed at a time: a processor's cache holds them."""
 
 
 class Projection(SupportCounts):
@@ -201,7 +201,7 @@ class Projection(SupportCounts):
         return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: the ratio of a sign's probabilities for opposite values."""
+        """Return (2^64 - T) / T, exactly: the ratio of a sign's probabilities under two values."""
         return self.flips.ratio(level)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

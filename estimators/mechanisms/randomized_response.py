@@ -97,7 +97,7 @@ class RandomizedResponse(ScalarMean):
         return self.signs.range()
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: the ratio of a report's probabilities for x = 1 and -1."""
+        """Return (2^64 - T) / T, exactly: the ratio of a report's probabilities for x = 1, -1."""
         return self._flipped.ratio(level)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

@@ -129,7 +129,7 @@ class Repetition(Mechanism):
         table[:, 0] = users
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the sum of the log likelihoods of a user's reports, independent given the value."""
+        """Return the sum of the log likelihoods of a user's reports, which are independent."""
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)

@@ -192,7 +192,7 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def _counted(self) -> tuple[Bools, Indices]:
-        """Which cells are a block's row 0, and for each cell its block's row 0 (0: unused depth)."""
+        """Which cells are row 0 of a block; for each cell its block's row 0 (0: unused depth)."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):
             for depth in level.depths:
