@@ -79,7 +79,7 @@ class SupportReports(Mechanism):
         """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return ln of the privacy ratio for reports that support the category, and 0 for others."""
+        """Return ln of the privacy ratio for reports that support the category, 0 for others."""
         return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
 
 

@@ -120,7 +120,7 @@ class StringLookups(SupportReports):
         log_collision = sketches.collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
-            """Return one end of the intervals for f, given the share of collisions of each level."""
+            """Return one end of the intervals for f, given each level's share of collisions."""
             signs = self._crowded(crowd)
             law = signs.law(counts, shares, question)
             mean = signs.mean(counts, shares, support)
