@@ -1,7 +1,7 @@
 """Empirical privacy: a valid lower bound on epsilon from reports of two values.
 
 Theorem 9 of docs/proofs/privacy.md: an attack chooses an event that distinguishes two values, and
-counts how often it occurs in other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
+counts it in other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
 differential privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021); Jagielski,
 Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 """

@@ -147,7 +147,7 @@ class Estimate:
         return self
 
     def largest(self, size: int) -> Indices:
-        """Return the indices of the `size` largest frequencies, or coordinates by absolute value."""
+        """Return the indices of the `size` largest numbers; of coordinates, by absolute value."""
         value = np.asarray(self.value)
         order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")
         return order[: max(0, size)]

@@ -20,7 +20,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the check of the enclosing :func:`interruptible`; to be called every few milliseconds."""
+    """Call the check of the enclosing :func:`interruptible`; for use every few milliseconds."""
     check = _CURRENT_CHECK.get()
     if check is not None:
         check()

@@ -180,7 +180,7 @@ class Wish:
         return max((level for level in self.metric.levels if level <= budget), default=None)
 
     def width(self, epsilon: float, reports: float) -> float:
-        """Return :func:`half_width`, interpolated by a power law between round numbers of reports."""
+        """Return :func:`half_width`, interpolated between round numbers of reports."""
         if reports < 1:
             return math.inf
         step = STEPS_A_DECADE * math.log10(reports)
@@ -259,7 +259,8 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
     """Return the best plan for a lottery, and for two other ways of spending the budget.
 
     A metric's tickets are in proportion to the reports that it needs, divided by the share of
-    devices that have something to report. `budget`: at least one level of each metric.
+    devices that have something to report. `wishes`: the metrics; `devices`: their number;
+    `budget`: the epsilon of a device, at least the lowest level of each metric.
 
     Raises
     ------
@@ -345,8 +346,8 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
 def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[str, float]:
     """Return levels whose sum is at most the budget, with widths in proportion to the wishes.
 
-    No level is above the largest level of its metric that the budget affords, as in a lottery. The
-    parameters are those of :func:`make_plan`.
+    No level is above the largest level of its metric that the budget affords, as in a lottery.
+    `wishes`, `devices`, `budget`: as for :func:`make_plan`.
     """
     lowest = max(FINEST_LEVEL, budget / len(wishes) / 16)
 
@@ -389,10 +390,10 @@ def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
 def first_come_reports(
     wishes: Sequence[Wish], levels: Mapping[str, float], devices: int, budget: float
 ) -> dict[str, float]:
-    """Return the mean number of reports of each metric if levels are spent first come, first served.
+    """Return the mean number of reports of each metric, if metrics are served in a fixed order.
 
-    On each device the metrics that have an event take their level in the order of `wishes`, as long
-    as the budget suffices. Events of different metrics are independent.
+    On each of `devices`, the metrics that have something to report take their `levels` in the order
+    of `wishes`, as long as the `budget` suffices. Events of different metrics are independent.
     """
     spent, reports = {0.0: 1.0}, {}
     for wish in wishes:

@@ -28,8 +28,8 @@ class Question:
     bound : str
         ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
         ``"anytime"``: holds at all times at once, for a total that people watch while it grows.
-        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: ``"fixed"``
-        or ``"anytime"``, as the window needs; ``"fixed"`` without a window.
+        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: what the
+        window needs, ``"fixed"`` or ``"anytime"``; ``"fixed"`` without a window.
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.

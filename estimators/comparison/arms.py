@@ -88,9 +88,10 @@ class Arm:
 
 
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
-    """Return whether a comparison by this metric can use the joint law of both arms.
+    """Return whether a comparison can use the joint law of both arms.
 
-    `ratio`: whether it is a ratio, not a difference.
+    `metric`: that of the arms; `question`: its bound, target and weights count; `ratio`: whether
+    the comparison is a ratio, not a difference.
     """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
@@ -106,7 +107,8 @@ def arm_of(
     """Return the arm of a statistic.
 
     `metric`: one that :func:`has_law` accepts, or a distribution whose edges the question asks for;
-    `question`: its `beta` is that of the whole comparison; `shares`, shape (levels,): the shares of
+    `statistic`: the sums of its reports; `question`: its `beta` is that of the whole comparison;
+    `shares`, shape (levels,): the shares of
     the levels for the policy ``"standard"``; every level may then have its own mean. None for other
     policies.
     """

@@ -188,9 +188,10 @@ class TiltedSigns(NamedTuple):
     def of_range(
         cls, law: Law, flat: Floats, steep: Floats, low: Floats, high: Floats
     ) -> TiltedSigns:
-        """Return the bounds for means in [low, high] and tilts in [flat, steep], shapes (rows,).
+        """Return the bounds for all means in [low, high] and all tilts in [flat, steep].
 
-        The tilted mean of a sign grows with its mean and the tilt. `law`: of signs with one mean.
+        The tilted mean of a sign grows with its mean and the tilt. `law`: of signs with one mean;
+        `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
         """
         weight = law.counts * law.coefficient
         offset_mean = 0.0 if law.offset is None else float(weight @ law.offset)
@@ -215,11 +216,12 @@ class TiltedSigns(NamedTuple):
 
 
 def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
-    """Return bounds on the moments of a sum for all means within [low, high], shapes (rows,).
+    """Return bounds on the moments of a sum for all means within [low, high], in [-1, 1].
 
     Without an offset, variances fall with abs(theta), and so do third moments up to a factor of at
     most 1 + abs(theta). With an offset and free means, both are concave in the levels' means, and
-    below their tangent planes at the middle of the interval. None if the law has no such bounds.
+    below their tangent planes at the middle of the interval. None if there are no such bounds.
+    `law`: that of the sum; `low`, `high`, shape (rows,): the ends of the intervals.
     """
     if isinstance(law, PiecewiseLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)

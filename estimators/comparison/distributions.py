@@ -138,7 +138,10 @@ class ShareArm:
     def of(
         cls, metric: LocalMetric, statistic: Counts, question: Question, places: Indices
     ) -> ShareArm:
-        """Return the arm of a statistic; `places`, shape (k,): the limits' indices among edges."""
+        """Return the arm of the sums `statistic` of a `metric`, for a `question`.
+
+        `places`, shape (k,): the indices of the limits among the edges.
+        """
         mechanism = metric.randomizer
         assert isinstance(mechanism, DyadicHadamard)  # noqa: S101
         weights = mechanism.report_weights(question.weights)
@@ -178,7 +181,8 @@ def anytime_share_difference(
     """Return limits and p-values as :func:`share_difference` does, valid at all times at once.
 
     Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound on the cumulants. `a`, `b`: arms
-    of a question with bounds for all times; `split`: the planned ratio of reports, a to b.
+    of a question with bounds for all times; `beta`, `numbers`: as for :func:`share_difference`;
+    `split`: the planned ratio of reports, a to b.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)
@@ -189,10 +193,10 @@ def anytime_share_difference(
 
 
 def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
-    """Return limits and p-values for the difference of shares of two arms with independent reports.
+    """Return limits and p-values for the difference of shares of two arms.
 
-    Theorem 6 of docs/proofs/comparisons.md. `beta`: the largest probability that some limit is
-    wrong; `numbers`: the number of differences that share beta.
+    Theorem 6 of docs/proofs/comparisons.md. `a`, `b`: arms with independent reports; `beta`: the
+    largest probability that some limit is wrong; `numbers`: how many differences share beta.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)

@@ -62,9 +62,10 @@ class SumPair(NamedTuple):
         return np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:
-        """Return the largest bound over the cells of C, for hypotheses of shape (k,).
+        """Return the largest bound over the cells of C, for each category's hypothesis.
 
-        `tilts`, shape (k, CELLS_PER_INTERVAL); `chernoff`: as in :meth:`Cells.log_chance`.
+        `line`: the hypotheses, shape (k,); `tilts`, shape (k, CELLS_PER_INTERVAL); `chernoff`: as
+        in :meth:`Cells.log_chance`.
         """
         low, high = self.first_interval
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, CELLS_PER_INTERVAL + 1)

@@ -131,7 +131,8 @@ def consistent(
     """Return limits and p-values that agree: a p-value is at most beta if `null` is outside.
 
     Both come from the same bounds; they can disagree only because searches stop early. `lower`,
-    `upper`, `p_value`, shape (k,); `null`: the value that means no difference.
+    `upper`, `p_value`, shape (k,); `beta`: the failure probability of the limits; `null`: the value
+    that means no difference.
     """
     excludes_null = (lower > null) | (upper < null)
     more = np.nextafter(beta, 2)

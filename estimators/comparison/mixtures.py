@@ -151,7 +151,7 @@ class Mixture(NamedTuple):
     def pairs(self, x: Floats, y: Floats, tilt: Floats, factor: Floats) -> Pairs:
         """Return terms near a tilt of factor X + Y, with cumulants replaced by lines.
 
-        The lines touch the cumulants at the means (x, y). All arguments have the shape (k,).
+        The lines touch the cumulants at the means (x, y). `x`, `y`, `tilt`, `factor`, shape (k,).
         """
         parts, chosen = [], []
         for stream, theta, grid, steep in (
@@ -179,7 +179,8 @@ class Mixture(NamedTuple):
     def minimize(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
         """Return the x at which ln M is least along the line, a lower bound on ln M, and its slope.
 
-        The slope is the derivative by y. `x`, shape (k,): where the search begins.
+        The slope is the derivative by y. `pairs`: the terms of M; `x`, shape (k,): where the search
+        begins; `means`: the line.
         """
         low = np.full_like(x, -1.0)
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)

@@ -25,8 +25,9 @@ def require_comparable(
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return both metrics if they can be compared in this way.
 
-    The parameters are those of :func:`estimators.comparison.comparison.compare`, where the second
-    metric is `other`. Raises ValueError, with the reason, if they cannot be compared.
+    `metric`, `second_metric`: those of a and of b; `of`, `bound`, `weights`, `target`, `split`: as
+    for :func:`estimators.comparison.comparison.compare`. Raises ValueError, with the reason, if
+    they cannot be compared.
     """
     for key, value, allowed in (("of", of, KINDS_OF), ("bound", bound, BOUND_KINDS)):
         if value not in allowed:
@@ -91,6 +92,7 @@ def _labels(metric: LocalMetric) -> tuple[str, ...]:
 def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bool | None) -> bool:
     """Return whether the arms' reports are independent; for the target "sample", their noise.
 
+    `a`, `b`: the arms' metrics; `target`: as in :class:`estimators.question.Question`;
     `independent`: what the caller states; None if the caller does not state it.
     """
     if a.memoized or b.memoized:

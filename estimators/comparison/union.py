@@ -17,8 +17,8 @@ ArmEstimator = Callable[[float], Estimate]
 def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> ComparisonLimits:
     """Return limits for a difference or a ratio, in the metric's own unit.
 
-    With probability 1 - beta both arms' intervals are right, whatever the arms have in common. `a`,
-    `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
+    With probability 1 - `beta` both arms' intervals are right, whatever the arms have in common.
+    `a`, `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
     """
     null = 1.0 if ratio else 0.0
 

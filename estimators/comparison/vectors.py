@@ -100,8 +100,8 @@ def mean_and_noise(
     """Return the mean vector in the unit ball, its noise, failure probability and rounding.
 
     Returns `mean`, shape (d,); `noise`: bounds on its error; `failure`: the probability that these
-    are wrong; `slack`: how far rounding can move the mean. `table`, shape (levels, columns): it has
-    reports; `shares`, shape (levels,): the weights of the levels; `question`: its `beta` is that of
+    are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: of the arm, which
+    has reports; `shares`, shape (levels,): the weights of the levels; `question`: its `beta` is of
     the comparison, of which a part may be spent on the noise; `total`: from
     :func:`estimators.weights.total_weight`.
     """
@@ -154,10 +154,10 @@ def _narrow(
 def radius(
     a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
-    """Return a bound that the length of the difference's error exceeds with probability beta.
+    """Return a bound that the length of the difference's error exceeds with probability `beta`.
 
-    `totals`: for a bound at all times, those of :func:`estimators.weights.total_weight`, and each
-    arm has half of beta; None for fixed numbers of reports.
+    `a`, `b`: the arms' noise; `totals`: for a bound at all times, in which each arm has half of
+    beta, those of :func:`estimators.weights.total_weight`; None for fixed numbers of reports.
     """
     if totals is None:
         return a.joined_with(b).radius(beta)
