@@ -1,7 +1,7 @@
 """Empirical privacy: a valid lower bound on epsilon from reports of two values.
 
 Theorem 9 of docs/proofs/privacy.md: an attack chooses an event that distinguishes two values, and
-counts it on other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
+counts it in other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
 differential privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021); Jagielski,
 Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 """
@@ -34,7 +34,7 @@ class Trials:
     """Reports of one value, each with two other reports of a known value.
 
     `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
-    reports of other devices, the neighbour in the same batch and the one at the same place of
+    reports of other devices: the next one in the same batch, and the one with the same index in
     another batch. They are independent of this value, unless randomness was used twice.
     """
 
@@ -51,9 +51,9 @@ class Trials:
 class Leak:
     """The result of an attack.
 
-    `lower`: a lower bound on epsilon, which fails with probability at most 1 - confidence; `event`:
-    a description of the event; `hits`, `trials`: how often it happened, and in how many trials:
-    under the value that it indicates, and under the other.
+    `lower`: a lower bound on epsilon, wrong with probability at most 1 - confidence; `event`: a
+    description of the event; `hits`, `trials`: in how many of how many trials it occurred, first
+    under the value that it indicates, then under the other value.
     """
 
     lower: float
@@ -82,8 +82,8 @@ def epsilon_bound(
 ) -> Floats:
     """Return lower bounds on epsilon from the counts of events under two values.
 
-    The result has shape (n,): ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson
-    (1934) that fails with probability (1 - confidence) / 2.
+    The result, of shape (n,), is ln(p_low / q_high), but at least 0. p_low and q_high are limits of
+    Clopper and Pearson (1934), each wrong with probability (1 - confidence) / 2.
 
     `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under the
     other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for each event
@@ -98,7 +98,7 @@ def epsilon_bound(
 def _log_ratio(
     hits: ArrayLike, trials: int, other_hits: ArrayLike, other_trials: int, confidence: float
 ) -> Floats:
-    """Return ln(p_low / q_high); negative if it shows nothing."""
+    """Return ln(p_low / q_high); it is negative if the counts show no difference."""
     from scipy.special import betaincinv
 
     indicated, alternative = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
@@ -124,9 +124,9 @@ def largest_leak(
     randomness was used twice. An eighth of the trials is for learning. The event with the largest
     bound on another eighth is evaluated on the rest.
 
-    `metric`: whose reports are attacked; `level`: its index; `first`, `second`: reports of the two
-    :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: the attack on
-    a correct mechanism claims too much with probability at most 1 - `confidence`.
+    `metric`: its reports are attacked; `level`: the index of the level; `first`, `second`: trials
+    of the two :func:`opposite_values`, whose `beside` and `across` are reports of the first value;
+    `confidence`: the returned bound is too large with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None
@@ -179,7 +179,7 @@ def _scores(
     def likelihood_ratio(trials: Trials, level: int = level) -> Floats:
         mechanism, reports = metric.randomizer, trials.reports
         under = [mechanism.log_likelihood(reports, level, value) for value in (first, second)]
-        with np.errstate(invalid="ignore"):  # what both exclude, as another level may, says nothing
+        with np.errstate(invalid="ignore"):  # -inf - -inf: reports that neither value can give
             return np.nan_to_num(under[0] - under[1], nan=0.0)
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
@@ -204,7 +204,7 @@ def _bytes(metric: Metric, trials: Trials) -> Bytes:
 
 
 def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
-    """Learn the logarithm of the ratio of every symbol's frequency."""
+    """Return a score: the log ratio of the symbol's frequencies in the two sets of reports."""
 
     def symbols(rows: Bytes) -> Integers:
         return rows.astype(np.int64) @ (256 ** np.arange(rows.shape[1]))
@@ -216,7 +216,7 @@ def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 
 
 def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
-    """Learn the logarithm of the ratio of every bit's frequency, as if bits were independent."""
+    """Return a score: the sum of log ratios of the bits' frequencies in the two sets of reports."""
     ones, zeros = np.empty((2, 2, 8 * first.shape[1]))
     for i, rows in enumerate((first, second)):
         one_counts = np.unpackbits(rows, axis=1).sum(axis=0)

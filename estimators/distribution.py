@@ -12,7 +12,7 @@ from estimators.estimate import Estimate, Floats, Indices
 from estimators.rounding import certainty, interval
 
 EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
-"""A limit is an edge if it is nearer than this share of a bin, or so many units of rounding."""
+"""A limit counts as an edge if it is nearer than this share of a bin, or this many last digits."""
 MAX_PRINTED_QUANTILES = 8
 
 
@@ -66,7 +66,7 @@ class QuantileEstimates(Estimate):
     """Quantiles as named numbers, in the metric's unit: `labels` are their names."""
 
     def largest(self, size: int) -> Indices:
-        """Return the first indices: quantiles keep their order."""
+        """Return the first `size` indices, because quantiles keep their order."""
         return np.arange(max(0, min(size, len(self.labels))))
 
 
@@ -84,13 +84,13 @@ class DistributionEstimate(Estimate):
     monotone : ndarray of float64, shape (B + 1,)
         The displayed distribution function: ascending, and within the band.
     smooth : ndarray of float64, shape (B + 1,)
-        A smoother curve: closer to the truth where that is smooth, wrong at spikes. It is biased.
+        A smoother and biased curve: closer to the truth if that is smooth, but wrong at spikes.
     quantiles : ndarray of float64, shape (k, 4)
         Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; those
         of a single requested quantile hold by themselves.
     crossed : bool
-        Whether the reports contradict each other: limits crossed, which happens to honest reports
-        with probability beta at most. The band is then all that is possible.
+        Whether the limits crossed, so that no distribution fits the reports. For honest reports
+        this happens with probability at most beta. The band is then the widest possible.
     """
 
     edges: Floats
@@ -189,15 +189,15 @@ class DistributionEstimate(Estimate):
         return QuantileEstimates(**_fields_of(self) | columns)
 
     def largest(self, size: int) -> Indices:
-        """Return the indices of all edges in their order: F has no largest ones."""
+        """Return the indices of all edges in their order, because F has no largest numbers."""
         return np.arange(self.edges.size)
 
     def top(self, size: int) -> DistributionEstimate:
-        """Return the whole estimate."""
+        """Return the whole estimate, because F has no largest numbers."""
         return self
 
     def rescaled(self, offset: float, scale: float) -> DistributionEstimate:
-        """Return the same distribution of ``offset + scale * x``; `scale` is positive."""
+        """Return the distribution of ``offset + scale * x`` for values x; `scale` is positive."""
         return self.moved(offset + scale * self.edges)
 
     def moved(self, edges: Floats) -> DistributionEstimate:
@@ -216,5 +216,5 @@ class DistributionEstimate(Estimate):
 
 
 def _fields_of(estimate: Estimate) -> dict[str, Any]:
-    """Return the fields that every estimate has."""
+    """Return the fields of an estimate that every estimate has, by name."""
     return {field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)}

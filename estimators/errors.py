@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 MOST_LISTED, FEW_LISTED = 40, 10
-"""The longest list of known words that is shown in full, and how many of a longer one are shown."""
+"""The most allowed words that are all listed, and how many of a longer list are listed."""
 MOST_COMPARED = 500
-"""Known words that a mistaken one is compared with, so that a mistake costs little time."""
+"""The most allowed words that a mistaken word is compared with, so that it costs little time."""
 MOST_PAIRS = 30_000
-"""Pairs of characters of a mistaken word and of known ones: a comparison may go through all."""
+"""The most pairs of characters, of a mistaken word and of allowed words, that are compared."""
 MOST_SHOWN, MOST_LISTED_CHARACTERS = 500, 100
-"""Characters of a wrong value in a message, and of each known word."""
+"""The most characters of a wrong value, and of each allowed word, in a message."""
 
 
 class DefinitionError(ValueError):
@@ -60,9 +60,9 @@ class ReportError(ValueError):
 
 @contextlib.contextmanager
 def explain_missing_scipy(purpose: str) -> Iterator[None]:
-    """Say what to install if scipy is missing, as on devices, which do not estimate.
+    """Turn a missing scipy into an error that says what to install; devices need not have scipy.
 
-    `purpose`: what needs it, to begin the message with.
+    `purpose`: what needs scipy; the message begins with it.
 
     Raises
     ------
@@ -104,13 +104,13 @@ def _printable(word: str) -> str:
 
 
 def readable(error: msgspec.ValidationError) -> str:
-    """Return what the decoder expected, as words that follow "expected"."""
+    """Return what the decoder expected, as words to follow "expected" in a message."""
     message = str(error).replace("Number out of range", "a number that is not too large")
     return message.replace("Expected ", "").replace("`", "")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Describe the allowed words, to follow "expected": the one nearest to a mistaken word first.
+    """Return the allowed words, to follow "expected"; those nearest to a mistaken word first.
 
     >>> nearest("laplce", ["laplace", "rappor"])
     "'laplace'? (known: laplace, rappor)"
@@ -133,7 +133,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def meant(word: str, allowed: Iterable[str]) -> str:
-    """Suggest allowed words for a mistaken one, to follow a colon.
+    """Return a suggestion of allowed words for a mistaken word, to follow a colon.
 
     >>> meant("laplce", ["laplace", "rappor"])
     "did you mean 'laplace'? (known: laplace, rappor)"
@@ -147,7 +147,7 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    """Return the nearest of sorted names; of very many or long ones, of those that begin alike."""
+    """Return the names nearest to a word; if they are too many, only of those that begin alike."""
     position, reach = bisect.bisect(names, word), MOST_COMPARED // 2
     compared = names[max(0, position - reach) : position + reach]
     pairs = len(word) * sum(map(len, compared))

@@ -24,9 +24,9 @@ class Estimate:
     Attributes
     ----------
     value, lower, upper : float or ndarray of shape (categories,) or (dimension,)
-        The estimate and its two-sided bounds. Unclipped: an unbiased frequency can be slightly
-        negative, and with few reports it can lie outside its bounds; `shown` is within them.
-        Without reports: NaN, and the bounds are the whole domain.
+        The estimate and its two-sided bounds. The value is not clipped: an unbiased frequency can
+        be slightly negative, or outside its bounds if reports are few; `shown` is within them.
+        Without reports the value is NaN, and the bounds are the whole domain.
     reports : int
         Number of reports in the estimate.
     effective_reports : float
@@ -50,8 +50,8 @@ class Estimate:
         For a vector: the estimate is within this l2 distance of the mean with probability 1 - beta,
         separately from `lower` and `upper`. NaN without reports.
     privacy : ndarray of float64, shape (levels,), optional
-        For a release: the privacy loss of one report of each level, at most the level; zero for a
-        level without reports. A person with m reports in it loses up to m times that: see
+        For a release: the privacy loss of one report of each level, at most the level's epsilon;
+        zero for a level without reports. A person with m reports loses up to m times as much: see
         docs/trusted.md.
     saturation : float, optional
         For a release: levels above this epsilon do not improve it; their users lose no more than
@@ -65,10 +65,10 @@ class Estimate:
         What the bounds cover together with probability 1 - beta: ``this window``, ``720 windows``,
         ``all times from ...``; empty without a window.
     chosen_among : int
-        The number of answers that share `beta`, because this one may have been chosen after looking
-        at them.
+        The number of answers that share `beta`, because the reader may have looked at all of them
+        and then chosen this one.
     weights_fixed : bool
-        Whether the caller stated that weights and target were chosen before looking.
+        Whether the caller stated that weights and target were chosen before seeing the reports.
     basis : ndarray of int64, shape (levels,), or None
         The reports per level that the numbers are computed from, if these are not all reports.
     denominators : ndarray of float64, shape (categories,), or None
@@ -105,10 +105,10 @@ class Estimate:
 
     @property
     def shown(self) -> float | Floats:
-        """The value clipped into its own bounds, for display.
+        """The value, clipped to its bounds, for display.
 
-        If the bounds cover the truth, it is at least as near to the truth as the value is. It is
-        biased: use the value for sums and means of several estimates.
+        If the bounds contain the truth, it is at least as near to the truth as the value is. But it
+        is biased: use `value` for sums and means of several estimates.
 
         Examples
         --------
@@ -132,22 +132,22 @@ class Estimate:
         return dataclasses.replace(self._mapped(nan), radius=radius, status=status)
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
-        """Return the estimate of ``offset + scale * x``; `scale` is positive."""
+        """Return the estimate for values ``offset + scale * x`` in place of x; `scale` > 0."""
         radius = None if self.radius is None else scale * self.radius
         return dataclasses.replace(self._mapped(lambda x: offset + scale * x), radius=radius)
 
     def _mapped(self, change: Callable[[Any], Any]) -> Self:
-        """Return the estimate with another value and other bounds."""
+        """Return the estimate with `change` applied to its value and its bounds."""
         changed = {name: change(getattr(self, name)) for name in ("value", "lower", "upper")}
         return dataclasses.replace(self, **changed)
 
     @property
     def numbers(self) -> Estimate:
-        """The estimate whose numbers displays show: of a distribution, its quantiles."""
+        """The estimate of the numbers that displays show; for a distribution, its quantiles."""
         return self
 
     def largest(self, size: int) -> Indices:
-        """Return the indices of the largest numbers, or coordinates by absolute value."""
+        """Return the indices of the `size` largest numbers; of coordinates, by absolute value."""
         value = np.asarray(self.value)
         order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")
         return order[: max(0, size)]

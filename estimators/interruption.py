@@ -11,7 +11,7 @@ _CURRENT_CHECK: ContextVar[Callable[[], object] | None] = ContextVar("check", de
 
 @contextmanager
 def interruptible(check: Callable[[], object]) -> Iterator[None]:
-    """Call `check` at every step of the computations inside; an exception it raises ends them."""
+    """Call `check` at each step of the computations in the block; if it raises, they end."""
     token = _CURRENT_CHECK.set(check)
     try:
         yield
@@ -20,7 +20,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the check of the enclosing :func:`interruptible`; used between steps of milliseconds."""
+    """Call the check of the enclosing :func:`interruptible`; for use every few milliseconds."""
     check = _CURRENT_CHECK.get()
     if check is not None:
         check()

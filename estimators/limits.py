@@ -6,23 +6,23 @@ error names the key. The browser's module has the same numbers (``LIMITS`` in
 """
 
 MOST_LEVELS = 255
-"""Epsilons on offer: a report names its level in a byte."""
+"""The most epsilons of a metric: a report names its level in a byte."""
 LARGEST_LEVEL = 64
 LEVEL_DIGITS = 4
-"""Decimals of an epsilon."""
+"""The most decimals of an epsilon."""
 MOST_CATEGORIES = 2**20
 MOST_COORDINATES = 2**14
 MOST_BINS = 4096
 MOST_ROUNDS = 50
-"""Midpoints are then doubles, exactly, in a range of a few binary digits."""
+"""The most rounds of a search: midpoints of a range of a few binary digits are exact doubles."""
 MOST_ATTRIBUTES = 16
-"""Of a batch, and of a metric."""
+"""The most attributes of a batch, and of a metric."""
 MOST_SLICES = 2**16
 LARGEST_TABLE = 2**24
-"""Cells of a mechanism for strings: rows, times the cells of a row."""
+"""The most cells of a mechanism for strings: rows, times the cells of a row."""
 LARGEST_REPORT = 2**16
-"""Bytes of a report."""
+"""The most bytes of a report."""
 LARGEST_DEFINITION = 2**22
-"""Bytes of a server's answer about a metric."""
+"""The most bytes of a server's answer about a metric."""
 LARGEST_ANSWER = 2**20
-"""Bytes of a server's other answers: to a batch, or about a round."""
+"""The most bytes of a server's other answers: to a batch, or about a round."""

@@ -33,16 +33,16 @@ from estimators.metrics.metric import Metric
 class Memoization:
     """Makes reports of a metric at one level from permanent answers.
 
-    `metric`: with ``memoized``; `level`: index of the level of a single report; `epsilon`: the
-    epsilon of a permanent answer. By default it is the level's: a report is the permanent answer
-    itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
+    `metric`: a metric with ``memoized``; `level`: the index of the level of a single report;
+    `epsilon`: the epsilon of a permanent answer. By default it is that of the level, and a report
+    is the permanent answer itself. If it is larger, bits are flipped again for each report.
 
     **One report** has exactly the law of the metric's level, so the collector's estimator and
     bounds stay the same.
 
-    **Over time.** Theorems 7 and 8 of docs/proofs/privacy.md: :meth:`ratio_for_ever` between
-    histories that have equal values at the same pairs of times, :meth:`ratio_of_any` between any
-    two. Two different permanent answers prove that a value changed.
+    **Over time.** Theorems 7 and 8 of docs/proofs/privacy.md. :meth:`ratio_for_ever` compares
+    histories of values that change at the same times (equal values at the same pairs of times);
+    :meth:`ratio_of_any` any two. Two different permanent answers prove that a value changed.
 
     For a mean, the values are the two sides of a threshold that the device drew once
     (:func:`side_of`). A crossing of the threshold is visible.
@@ -104,9 +104,9 @@ class Memoization:
         return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
-        """Return a report made from a permanent answer; it is the answer if the epsilons are equal.
+        """Return a report made from a permanent answer; the answer itself if epsilons are equal.
 
-        `answer`, shape (1, ...).
+        `answer`, shape (1, ...): from :meth:`answer`.
         """
         flips = self.second_flip
         if not flips:
@@ -131,14 +131,18 @@ class Memoization:
         return 1 if self.metric.kind == "mean" else len(self.metric.labels)
 
     def ratio_for_ever(self, values: int) -> Fraction:
-        """Return a bound on the probability ratio of all reports, for histories that change alike.
+        """Return a bound on the probability ratio of all reports ever, under two histories.
 
-        `values`: c, the number of distinct values of a history; for a mean, of sides, at most 2.
+        The histories must have equal values at the same pairs of times. `values`: the number of
+        distinct values in a history; for a mean, the number of distinct sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values
 
     def ratio_of_any(self, reports: int) -> Fraction | None:
-        """Return a bound on the probability ratio of reports, for any histories; None: no bound."""
+        """Return a bound on the ratio of the probabilities of `reports` reports, for any histories.
+
+        None if there is no bound.
+        """
         flip = self.second_flip
         if not flip:
             return None
@@ -166,12 +170,12 @@ class Memoization:
 
 
 def side_of(value: float, word: int) -> int:
-    """Return the side of a device's own threshold on which a value lies: +1 or -1.
+    """Return on which side of the device's threshold a value is: +1 or -1.
 
-    The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
-    value, as with a fresh random rounding (alpha-point rounding at the ends of the range). A value
-    that moves without crossing the threshold keeps its side, and its answer. `value`: in [-1, 1];
-    `word`: 64 uniform bits, of which 53 are used.
+    Each device draws its threshold once, uniform on [-1, 1], so the mean of the side over devices
+    is the value, as with a new random rounding each time. A value that changes without crossing the
+    threshold keeps its side, and its answer. `value`: in [-1, 1]; `word`: 64 uniform bits of the
+    device, of which 53 give the threshold.
 
     >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
     (1, -1)
@@ -182,8 +186,8 @@ def side_of(value: float, word: int) -> int:
 def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
-    `metric`: memoized; `values`, shape (n,): in the mechanism's units, from
-    ``metric.domain.to_unit``; `word`: the random word of the device and the metric: see
+    `metric`: a memoized metric; `values`, shape (n,): in the mechanism's units, from
+    ``metric.domain.to_unit``; `word`: a random word that the device keeps for the metric: see
     :func:`side_of`.
     """
     if metric.kind == "mean":

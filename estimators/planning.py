@@ -26,17 +26,17 @@ from estimators.metrics.search import SearchMetric
 from estimators.metrics.trusted import TrustedMetric
 
 SAMPLE_REPORTS = 20_000
-"""Synthetic reports; more reports have a multiple of their sums."""
+"""The most synthetic reports that are drawn; for more reports, their sums are multiplied."""
 MOST_DEVICES = 200_000
-"""Synthetic reports of a distribution, and devices of a search, which no multiple stands for."""
+"""The most synthetic reports of a distribution or devices of a search; they are not multiplied."""
 MAX_STRINGS = 10
-"""Strings that a tenth of the synthetic devices hold each."""
+"""The most strings that synthetic devices hold; each is held by a tenth of them."""
 MOST_REPORTS = 1e12
 STEPS_A_DECADE = 2
 FINEST_LEVEL = 0.0001
 MOST_TICKETS = 400
 LARGEST_LOSS = 1.03
-"""Tickets are small numbers that need at most so many times the least number of devices."""
+"""With the chosen small tickets, a plan needs at most this many times the least devices."""
 
 
 def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
@@ -69,10 +69,10 @@ def half_width(
     reports: float,
     sums: dict[tuple[float, int], Integers] | None = None,
 ) -> float:
-    """Return half of the width of the 95% bounds, the widest of several, in the metric's unit.
+    """Return half of the width of the 95% bounds, in the metric's unit.
 
-    For a distribution it is that of its cumulative shares, and for a metric with shares among that
-    of these.
+    Of several numbers, it is that of the widest bounds: for a distribution, of its cumulative
+    shares; for a metric with shares among, of these shares.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def half_width(
     reports : float
         For a minimum or maximum, the number of devices.
     sums : dict, optional
-        Keeps the sums of synthetic reports for further calls, by epsilon and their number.
+        A cache for the sums of synthetic reports, by epsilon and number of reports.
 
     Examples
     --------
@@ -151,14 +151,14 @@ def _width(estimate: Estimate) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """A metric of a plan: how wide its bounds may be, and to how many devices it happens.
+    """A metric of a plan: how wide its bounds may be, and how many devices have a report for it.
 
     Attributes
     ----------
     metric : Metric
     within : float or None
-        Half of the bounds' width, in the metric's unit; None: as narrow as the others, in parts of
-        the range.
+        The wished half of the bounds' width, in the metric's unit; None if it shall be as narrow,
+        relative to the range, as that of the other metrics.
     happens : float
         The share of devices that have something to report in a turn, above 0 and at most 1.
     """
@@ -169,7 +169,7 @@ class Wish:
 
     @property
     def scale(self) -> float:
-        """The half-width that is wished; without a wish, the whole range."""
+        """The wished half-width; if there is none, the width of the range."""
         if self.within is not None:
             return self.within
         low, high = self.metric.domain.ends
@@ -180,7 +180,7 @@ class Wish:
         return max((level for level in self.metric.levels if level <= budget), default=None)
 
     def width(self, epsilon: float, reports: float) -> float:
-        """Return :func:`half_width`, by a power law between round numbers of reports."""
+        """Return :func:`half_width`, interpolated between round numbers of reports."""
         if reports < 1:
             return math.inf
         step = STEPS_A_DECADE * math.log10(reports)
@@ -189,7 +189,7 @@ class Wish:
         return math.exp((1 - part) * math.log(ends[0]) + part * math.log(ends[1]))
 
     def needed(self, epsilon: float, width: float) -> float:
-        """Return how many reports give bounds of a half-width; infinity if no number does."""
+        """Return how many reports give bounds of half-width `width`; infinity if no number does."""
         if self.width(epsilon, MOST_REPORTS) > width:
             return math.inf
 
@@ -200,7 +200,7 @@ class Wish:
 
     @functools.cached_property
     def sums(self) -> dict[tuple[float, int], Integers]:
-        """Sums of synthetic reports, for :func:`half_width`."""
+        """The cache of sums of synthetic reports for :func:`half_width`."""
         return {}
 
     @functools.cached_property
@@ -233,16 +233,16 @@ class Plan:
     reports : dict of str to float
         Reports of each metric in a turn, under the lottery.
     lottery, split, first_come : dict of str to float
-        Half of the width of each metric's bounds: under the lottery; under the best split of the
-        budget; and if each metric, in the order given, takes its level while there is budget left.
-        Infinity: no report.
+        Half of the width of each metric's bounds, for three ways to spend the budget: the lottery;
+        the best split; and if each metric, in the given order, takes its level while there is
+        budget left. Infinity if the metric has no reports.
     split_levels : dict of str to float
-        The levels of that split.
+        The levels of the best split.
     needed : float
         The number of devices that suffices for all wishes, with whole tickets; about `devices`
-        unless each metric has one.
+        unless each metric has a wish.
     needed_split : float
-        The number that the best split needs for the same widths.
+        The number of devices that the best split needs for the same widths.
     """
 
     tickets: dict[str, int]
@@ -258,12 +258,9 @@ class Plan:
 def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
     """Return the best plan for a lottery, and for two other ways of spending the budget.
 
-    Tickets are the reports that a metric needs over how often it happens.
-
-    Parameters
-    ----------
-    wishes, devices, budget
-        Each metric has a level of at most the budget.
+    A metric's tickets are in proportion to the reports that it needs, divided by the share of
+    devices that have something to report. `wishes`: the metrics; `devices`: their number;
+    `budget`: the epsilon of a device, at least the lowest level of each metric.
 
     Raises
     ------
@@ -282,7 +279,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         levels[wish.metric.name] = level
 
     def shares(times: float) -> dict[str, float]:
-        """Return how many devices must draw each metric for widths of `times` the wishes."""
+        """Return how many devices must draw each metric for widths `times` as large as wished."""
         return {
             wish.metric.name: wish.needed(levels[wish.metric.name], times * wish.scale)
             / wish.happens
@@ -328,7 +325,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
 
 
 def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
-    """Return the fewest tickets that need at most 3% more devices than these shares.
+    """Return the smallest whole tickets that need at most 3% more devices than these shares.
 
     Examples
     --------
@@ -349,12 +346,8 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
 def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[str, float]:
     """Return levels whose sum is at most the budget, with widths in proportion to the wishes.
 
-    None is above the largest level of its metric that the budget affords, as in a lottery.
-
-    Parameters
-    ----------
-    wishes, devices, budget
-        As for :func:`make_plan`.
+    No level is above the largest level of its metric that the budget affords, as in a lottery.
+    `wishes`, `devices`, `budget`: as for :func:`make_plan`.
     """
     lowest = max(FINEST_LEVEL, budget / len(wishes) / 16)
 
@@ -363,7 +356,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
         grid = np.geomspace(min(lowest, highest), highest, 13)
         grid = np.unique(np.round(grid, LEVEL_DIGITS)).tolist()
         ratios = [wish.width(level, devices * wish.happens) / wish.scale for level in grid]
-        # a smaller level has no narrower bounds, even where the domain cuts them off
+        # makes widths fall with the level, even if the domain cuts them off
         return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)
 
     curves = {wish.metric.name: curve(wish) for wish in wishes}
@@ -382,7 +375,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
 
 
 def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
-    """Return how many devices the best split needs for widths of `times` the wishes."""
+    """Return how many devices the best split needs for widths `times` as large as wished."""
 
     def ratio(devices: float) -> float:
         levels = best_split(wishes, devices, budget)
@@ -397,12 +390,10 @@ def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
 def first_come_reports(
     wishes: Sequence[Wish], levels: Mapping[str, float], devices: int, budget: float
 ) -> dict[str, float]:
-    """Return the reports of each metric if, in this order, each takes its level while it fits.
+    """Return the mean number of reports of each metric, if metrics are served in a fixed order.
 
-    Parameters
-    ----------
-    wishes, levels, devices, budget
-        Events of different metrics are independent.
+    On each of `devices`, the metrics that have something to report take their `levels` in the order
+    of `wishes`, as long as the `budget` suffices. Events of different metrics are independent.
     """
     spent, reports = {0.0: 1.0}, {}
     for wish in wishes:
@@ -420,7 +411,7 @@ def first_come_reports(
 
 
 def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
-    """Return the smallest argument, within 1%, at which a falling function is at most a goal."""
+    """Return the smallest argument, within 1%, at which a falling function is at most `goal`."""
     if falling(largest) > goal:
         return math.inf if largest > 1e6 else largest
     return _least_argument(lambda x: falling(x) <= goal, (1e-6, largest), 0.01)
@@ -429,7 +420,7 @@ def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) 
 def _least_argument(
     is_enough: Callable[[float], bool], ends: tuple[float, float], tolerance: float
 ) -> float:
-    """Return the least argument, up to a share, from which on a condition holds; by bisection."""
+    """Return the least argument, within a relative tolerance, from which on a condition holds."""
     low, high = map(math.log, ends)
     while high - low > tolerance:
         middle = (low + high) / 2

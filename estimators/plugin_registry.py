@@ -19,11 +19,11 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
 
     Entry points of a group are read on the first request for a name that is not built in, or for
     all names. Each is loaded on first use. `group`: the group of entry points: see
-    :mod:`importlib.metadata`; `built_in`: the built-in entries. An entry point of such a name is
-    ignored, with a warning in the log; `accept`: returns the entry for the object of an entry
-    point; its ValueError says what was expected. Use of an invalid entry point, or of a name that
-    two distributions have, raises DefinitionError with the distribution and what to do; other
-    entries still work.
+    :mod:`importlib.metadata`; `built_in`: the built-in entries; an entry point with the name of a
+    built-in entry is ignored, with a warning in the log; `accept`: a function from the object of an
+    entry point to the entry; it raises ValueError with what was expected. The use of an invalid
+    entry point, or of a name from two distributions, raises DefinitionError with the distribution
+    and what to do; other entries still work.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
 
     @functools.cached_property
     def _loaders(self) -> dict[str, Callable[[], Entry]]:
-        """The loader of each entry of installed distributions, run once."""
+        """A loader for each entry of installed distributions, by name; each loads only once."""
         from importlib import metadata  # slow to import, and seldom needed
 
         points: dict[str, list[metadata.EntryPoint]] = {}

@@ -28,22 +28,22 @@ class Question:
     bound : str
         ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
         ``"anytime"``: holds at all times at once, for a total that people watch while it grows.
-        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: chosen by
-        the window, if there is one; otherwise ``"fixed"``.
+        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: what the
+        window needs, ``"fixed"`` or ``"anytime"``; ``"fixed"`` without a window.
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
     simultaneous : bool
         Whether the bounds hold for all categories, or coordinates, at once. If not, they hold for
-        each by itself (pointwise), which suits a category that was chosen before looking.
+        each by itself (pointwise): use them for one that was chosen before seeing the reports.
     asked : ndarray of integers, optional
         The categories in question, in the mechanism's units; all by default. Bounds are
         simultaneous over these. The choice must not depend on the reports.
     numbers : int
-        How many numbers share beta; more than the categories if shares among are asked, too.
+        The number of numbers that share beta: the categories and shares among of the question.
     panes : int or None
-        Above 1: the number of groups within which the reports are independent, but not across them
-        (a device has one report in each, and repeats its answer). None: the number is unknown.
+        The number of panes, if a device repeats its answer in each: reports are then independent
+        within a pane, but not across panes. None if the number is unknown.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class Question:
                 )
 
     def log_p(self, numbers: int) -> float:
-        """Return ln p, the failure probability of one side of one of `numbers` intervals."""
+        """Return ln p, where p is the failure probability of each side of `numbers` intervals."""
         return math.log(
             self.beta / (2 * (max(1, numbers, self.numbers) if self.simultaneous else 1))
         )

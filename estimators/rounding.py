@@ -20,7 +20,7 @@ _EXACT_CONTEXT = decimal.Context(
 
 
 def decimals(lower: float, upper: float) -> int:
-    """Return the decimals that give two significant digits of half the distance of two bounds.
+    """Return how many decimals show two significant digits of half the distance of two bounds.
 
     >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
     (2, 0, 6)

@@ -11,9 +11,10 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Estimates are unbiased and unclipped: a rare category can be slightly negative. The projection
-    is closer to every distribution, the true one included, but biased: rare categories are too
-    large. Bounds are for the values before the projection. Dither never applies it by itself.
+    Estimates are unbiased and not clipped: that of a rare category can be slightly negative. The
+    projection is nearer to every distribution, so also to the true one, but it is biased: rare
+    categories are too large. Bounds hold for the values before the projection, which Dither never
+    applies unasked.
 
     `values`, shape (k,) or (..., k): one histogram a row. The result, max(x - t, 0) with the t that
     makes it sum to one, has the same shape; found from the sorted values in O(k log k): Held, Wolfe

@@ -1,7 +1,7 @@
 """The weights of privacy levels in an estimate.
 
-Weights depend on the reports per level and on public constants, never on the values. So a policy
-can change, or follow the mix of levels, without reading any report again.
+Weights depend on the numbers of reports per level and on public constants, never on the values. So
+a policy can change, or follow the mix of levels, without reading any report again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from estimators.estimate import Counts, Floats
 class LevelFacts:
     """Public constants of each privacy level, ascending.
 
-    `epsilons`, shape (levels,); `variances`, shape (levels,): Variance of one unbiased report, for
-    the data that the mechanism specifies; `paper`, shape (levels,): the weight of one report in the
-    mechanism's paper.
+    `epsilons`, shape (levels,); `variances`, shape (levels,): the variance of one unbiased report,
+    for the data that the mechanism specifies; `paper`, shape (levels,): the weight of one report
+    according to the mechanism's paper.
     """
 
     epsilons: Floats
@@ -91,10 +91,10 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     """Return the sum of the reports' weights, in a unit independent of the counts.
 
     Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
-    is the largest standard deviation of one weighted report, over all levels of the metric, in use
-    or not. So the total is about the number of noisiest reports. `policy`: one of
-    :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level; `facts`: the constants of
-    the levels.
+    is the largest standard deviation of one weighted report, over all levels of the metric, with or
+    without reports. If all reports have this level, the total times it is their number. `policy`:
+    one of :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level; `facts`: the
+    constants of the levels.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> total_weight("optimal", np.array([100, 100]), facts)

@@ -32,28 +32,28 @@ STANDARD_WEIGHTS = "standard"
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One arm: its sum S, with mean theta in [-1, 1], for each of k numbers.
+    """One arm of a comparison: a sum S with mean theta in [-1, 1], for each of k numbers.
 
     Parameters
     ----------
     observed : ndarray of float64, shape (k,)
         S; NaN without reports.
     law : Law or None
-        None without reports, for a vector, and for blocks.
+        The law of S; None without reports, for a vector, and for blocks.
     noise : Noise or None
-        The noise of S given the users' own values, if its law does not depend on them.
+        The noise of S given the users' values; None if its law depends on them.
     total : float
         From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
     failure : float
-        The probability that the reports deviate from the law.
+        A bound on the probability that the reports do not follow the law.
     slack : float
         The most by which rounding can move S.
     blocks : DifferenceStream or None
-        The reports of a Hadamard mechanism, which have no `law`.
+        The reports of a Hadamard mechanism, in place of `law`.
     scores : ScoreStream or None
-        The scores of a distribution's reports, which have none either.
+        The scores of a distribution's reports, in place of `law`.
     bets : SymbolBets or None
-        The reports' symbols, if these say more than S does.
+        Bets on the reports' symbols, if these give narrower bounds than S.
     """
 
     observed: Floats
@@ -88,15 +88,14 @@ class Arm:
 
 
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
-    """Return whether both arms of a comparison have a joint law.
+    """Return whether a comparison can use the joint law of both arms.
 
-    Parameters
-    ----------
-    metric, question, ratio
+    `metric`: that of the arms; `question`: its bound, target and weights count; `ratio`: whether
+    the comparison is a ratio, not a difference.
     """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
-        return False  # the bias of random signs is in both arms
+        return False  # both arms have the same bias by random signs, so they are not independent
     if isinstance(mechanism, BlockDifferences):
         return question.target == "population" and (question.bound == "anytime" or not ratio)
     return isinstance(mechanism, ScalarMean | SupportCounts | RankedDirections)
@@ -107,19 +106,17 @@ def arm_of(
 ) -> Arm:
     """Return the arm of a statistic.
 
-    Parameters
-    ----------
-    metric, statistic, question, shares
-        `metric`: for which :func:`has_law`; or a distribution, of which the question asks edges;
-        `question`: its `beta` is that of the whole comparison; `shares`, shape (levels,): the
-        shares of the levels, for the policy ``"standard"``; every level may then have a mean of its
-        own.
+    `metric`: one that :func:`has_law` accepts, or a distribution whose edges the question asks for;
+    `statistic`: the sums of its reports; `question`: its `beta` is that of the whole comparison;
+    `shares`, shape (levels,): the shares of
+    the levels for the policy ``"standard"``; every level may then have its own mean. None for other
+    policies.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)
     if shares is None:
         shares = level_weights(question.weights, table[:, 0], mechanism.facts)
-    else:  # levels that have no share are left out
+    else:  # levels with the share 0 are left out
         table = np.where((shares > 0)[:, None], table, 0)
     counts = table[:, 0]
     if not counts.any():
@@ -187,10 +184,11 @@ def _numbers(mechanism: Mechanism, question: Question) -> int:
 
 
 def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
-    """Return the shares of the levels that suit both arms best, zero where one has no reports.
+    """Return the shares of the levels with the least variance of a difference of both arms.
 
-    The variance of a difference with shares pi is sum pi_l^2 (v_l / n_A + v_l / n_B), least where
-    pi_l is proportional to the inverse of the bracket.
+    With the share pi_l of level l in both arms, the variance is the sum of pi_l^2 (v_l / n_A + v_l
+    / n_B), which is least for pi_l in proportion to the inverse of the bracket. v_l: the variance
+    of a report; n_A, n_B: the arms' reports of the level. The share is 0 if one of these is 0.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
@@ -208,7 +206,7 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
 def mixes_differ(counts: Sequence[Counts]) -> float:
     """Return the p-value of the hypothesis that both arms have the same mix of levels.
 
-    Pearson's chi-square. It looks at counts only.
+    It is that of Pearson's chi-square test, from the numbers of reports per level.
 
     >>> mixes_differ([np.array([50, 50]), np.array([500, 500])])
     1.0

@@ -25,26 +25,22 @@ from estimators.interruption import checkpoint
 
 INTERVAL_STATEMENTS = 6
 STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
-"""The part of p for the statements beside the tail."""
+"""The part of p for the statements that the bound on the tail needs, which may be wrong."""
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
 class Side(NamedTuple):
-    """One side: the largest difference rejected as too small, and a bound on the tail at 0."""
+    """The result of :func:`lower_side`: a rejected difference, and a bound on the tail at 0."""
 
     lower: Floats
     tail: Floats
 
 
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
-    """Return a difference of frequencies rejected as too small, or -1.
+    """Return the largest difference of frequencies that is found to be too small, or -1.
 
-    The tail is to be compared with p less STATEMENTS_SHARE of it.
-
-    Parameters
-    ----------
-    a, b, log_p
-        `log_p`: ln p, the failure probability.
+    It also returns a bound on the tail's probability if the difference is 0, to be compared with p
+    less STATEMENTS_SHARE of p. `a`, `b`: the arms' reports; `log_p`: ln p, the failure probability.
     """
     log_share, log_left = (
         log_p + math.log(limits.CELL_CHOICE_SHARE),
@@ -60,7 +56,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     number = max(1, math.ceil(math.log(top / floor) / math.log(limits.BLOCK_CELL_RATIO)))
     edges = floor * limits.BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
     tilts, costs = limits.cell_tilts(law, edges, log_left)
-    # in the first cell R is 1, which holds for every law
+    # the first cell uses R = 1, which is valid for every law
     tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
     costs = np.append(LOG_P_SAFETY - log_left, costs)
     sizes = np.concatenate([a.sizes, b.sizes])
@@ -87,7 +83,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
 
 
 class _Test(NamedTuple):
-    """K at one tilt, for f_B within [low, high]."""
+    """The cumulant K of theorem 4 at one tilt, if the frequency f_B is within [low, high]."""
 
     a: DifferenceLaw
     b: DifferenceLaw
@@ -96,7 +92,7 @@ class _Test(NamedTuple):
     high: Floats
 
     def largest(self, delta: Floats) -> Floats:
-        """Bound the largest K over f_B; -inf where no f_A is within [0, 1]."""
+        """Return an upper bound on K for all f_B; -inf if no f_A = f_B + delta is in [0, 1]."""
         low, high = np.maximum(self.low, -delta), np.minimum(self.high, 1.0)
         empty = low > high
         low, high = np.minimum(low, 1.0), np.maximum(low, high)
@@ -111,14 +107,14 @@ class _Test(NamedTuple):
         return np.where(empty, -np.inf, bound)
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
-        """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""
+        """Return K and its slope if b has the frequency f and a has f + delta, at most 1."""
         a_frequency = np.minimum(f + delta, 1.0)
         of_a = _cumulant(self.a, self.tilt, 1.0, a_frequency)
         of_b = _cumulant(self.b, self.tilt, -1.0, f)
         return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
 
     def solve(self, goal: Floats, centre: Floats) -> Floats:
-        """Return a delta, at most `centre`, at which the largest K is at most `goal`, or -1."""
+        """Return a delta up to `centre` for which the largest K is at most `goal`; -1 if none."""
         low, high = np.full_like(goal, -1.0), centre
         for _ in range(LIMIT_HALVINGS):
             checkpoint()

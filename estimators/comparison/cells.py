@@ -1,9 +1,9 @@
 r"""Bounds on the tail of a sum of two arms, for all means in a cell.
 
-Theorems 2, 3 and 8 of docs/proofs/comparisons.md. X has a mean x in [low, high], Y an independent
-one y = target - factor x, and U = factor X + Y - d. For every tilt t > 0 the bound is that at a
-tangent of the concave K_X + K_Y; a mean y above 1 is replaced by 1. R is the tilted remainder for
-signs with one mean, else 1.
+Theorems 2, 3 and 8 of docs/proofs/comparisons.md. X and Y are independent sums with the means x in
+[low, high] and y = target - factor x, and U = factor X + Y - d. For every tilt t > 0 the bound uses
+a tangent of the concave sum of cumulants K_X + K_Y; a mean y above 1 is replaced by 1. R is the
+tilted remainder if reports are signs with one mean, and 1 otherwise.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from estimators.estimate import Bools, Floats
 
 
 class HypothesisLine(NamedTuple):
-    """The means that a hypothesis allows, in rows: y = target - factor x.
+    """The means x, y that a hypothesis allows: y = target - factor x, for each row.
 
-    For a ratio, `factor` may be smaller by up to `back`, and the target with it: `origin` is o.
+    For a ratio of means o + theta with o = `origin`, `factor` may be smaller by up to `back`, which
+    changes the target accordingly.
     """
 
     target: Floats
@@ -34,9 +35,10 @@ class HypothesisLine(NamedTuple):
 class Cells(NamedTuple):
     """Rows of cells.
 
-    `first`, `second`: of X and of Y; `first_observed`, `observed`, shape (rows,): what was observed
-    of X, and of factor X + Y; `low`, `high`, shape (rows,): the ends of each cell, in [-1, 1]; no y
-    is below -1; `sharp`: whether the means determine the laws: signs with one mean.
+    `first`, `second`: the laws of X and of Y; `first_observed`, `observed`, shape (rows,): the
+    observed values of X and of factor X + Y; `low`, `high`, shape (rows,): the ends of each cell of
+    x, in [-1, 1], where y is at least -1; `sharp`: whether the means determine the laws, because
+    reports are signs with one mean.
     """
 
     first: Law
@@ -49,7 +51,7 @@ class Cells(NamedTuple):
     sharp: bool
 
     def second_mean(self, x: Floats) -> Floats:
-        """Return y within the domain."""
+        """Return the mean y that belongs to x, cut to its domain."""
         return np.clip(self.line.target - self.line.factor * x, -1.0, 1.0)
 
     def _exceeds_one(self, x: Floats) -> Bools:
@@ -81,14 +83,14 @@ class Cells(NamedTuple):
     def log_chance(self, tilt: Floats, *, chernoff: bool = False) -> tuple[Floats, Floats]:
         """Return the bound on ln P in each cell, and the slope of K_Y.
 
-        If the means do not determine the laws, it is the least of Chernoff's bound, Hoeffding's and
-        the Berry-Esseen theorem's. `chernoff`: only the first one.
+        If the means do not determine the laws, the bound is the least of Chernoff's, Hoeffding's
+        and that of the Berry-Esseen theorem. `chernoff`: whether to use only the first.
         """
         x, (target, factor, back, origin) = self.worst_mean(tilt), self.line
         y = self.second_mean(x)
         of_first, rises = self.first.tangent(x, factor * tilt)
         of_second, falls = self.second.tangent(y, tilt)
-        # the lines at the ends; that of Y may go on above 1, where it is larger still
+        # lines at the ends of the cell; that of Y is also valid above 1, where it is larger
         ends = [
             rises * (end - x) + falls * (target - factor * end - y) for end in (self.low, self.high)
         ]
@@ -152,7 +154,7 @@ class Cells(NamedTuple):
         return np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
 
     def _mean_range(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return bounds on U's mean, concave in x: at the ends, and where tangents there meet."""
+        """Return bounds on U's tilted mean, concave in x: at the ends, and where tangents meet."""
         factor, step = self.line.factor, self.high - self.low
         steep = factor * tilt
         first = TiltedSigns.of_range(self.first, steep, steep, self.low, self.high)
@@ -171,9 +173,9 @@ class Cells(NamedTuple):
 
 
 class TiltedSigns(NamedTuple):
-    """The tilted law of a sum of signs, for all means and tilts in intervals.
+    """Bounds on the tilted law of a sum of signs, for all means and tilts in intervals.
 
-    `means` and `slopes` are those at the two ends; slopes are derivatives by the mean.
+    `means`, `slopes`: the tilted means, and their derivatives by the mean, at the two ends.
     """
 
     means: tuple[Floats, Floats]
@@ -186,14 +188,10 @@ class TiltedSigns(NamedTuple):
     def of_range(
         cls, law: Law, flat: Floats, steep: Floats, low: Floats, high: Floats
     ) -> TiltedSigns:
-        """Return the law for means in [low, high] and tilts in [flat, steep].
+        """Return the bounds for all means in [low, high] and all tilts in [flat, steep].
 
-        A tilted sign's mean grows with both.
-
-        Parameters
-        ----------
-        law, flat, steep, low, high
-            `law`: of signs with one mean; `flat`, `steep`, `low`, `high`, shape (rows,).
+        The tilted mean of a sign grows with its mean and the tilt. `law`: of signs with one mean;
+        `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
         """
         weight = law.counts * law.coefficient
         offset_mean = 0.0 if law.offset is None else float(weight @ law.offset)
@@ -218,16 +216,12 @@ class TiltedSigns(NamedTuple):
 
 
 def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
-    """Return bounds on a sum's moments for all means within [low, high]; None if nothing is known.
+    """Return bounds on the moments of a sum for all means within [low, high], in [-1, 1].
 
-    Without an offset all variances fall with abs(theta), and third moments but for a factor of at
-    most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and
-    lie below their tangent planes at the middle of the interval.
-
-    Parameters
-    ----------
-    law, low, high
-        `low`, `high`, shape (rows,): within [-1, 1].
+    Without an offset, variances fall with abs(theta), and so do third moments up to a factor of at
+    most 1 + abs(theta). With an offset and free means, both are concave in the levels' means, and
+    below their tangent planes at the middle of the interval. None if there are no such bounds.
+    `law`: that of the sum; `low`, `high`, shape (rows,): the ends of the intervals.
     """
     if isinstance(law, PiecewiseLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)
@@ -251,14 +245,11 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
 def log_berry_esseen(
     first: Moments, second: Moments, excess: Floats, factors: tuple[Floats, Floats]
 ) -> Floats:
-    """Bound ln P(factor X + Y exceeds its mean by `excess`), for the worst pair of pieces.
+    """Return an upper bound on ln P(factor X + Y exceeds its mean by `excess`).
 
-    Parameters
-    ----------
-    first, second, excess, factors
-        `first`, `second`: of X and of Y, shapes (rows, pieces); `excess`, shape (rows,): at least
-        0; at most by how much the observed sum exceeds its mean; `factors`, shape (rows,): the
-        least and the largest factor, at least 0.
+    It is that of the worst pair of pieces. `first`, `second`: the moments of X and of Y, shapes
+    (rows, pieces); `excess`, shape (rows,): at least 0, and at most the distance of the observed
+    sum from its mean; `factors`: the least and the largest factor, at least 0, shapes (rows,).
     """
     from scipy.special import ndtr
 

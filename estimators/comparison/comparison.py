@@ -52,9 +52,9 @@ class Comparison:
         The difference a - b, or the ratio a / b, and its two-sided bounds. The value is unclipped.
         NaN if an arm has no reports. A ratio and its upper bound are infinite if b may be 0.
     p_value : float or ndarray of shape (numbers,)
-        Of the hypothesis that both arms are equal: at most `beta` exactly where 0 (for a ratio: 1)
-        is outside the bounds. For several numbers it is adjusted for their number, like the bounds.
-        If `bound` is ``"anytime"``, it may be looked at at any time.
+        The p-value of the hypothesis that both arms are equal. It is at most `beta` exactly if 0
+        (for a ratio: 1) is outside the bounds. For several numbers it is adjusted for their number,
+        like the bounds. If `bound` is ``"anytime"``, it is valid at any time.
     law : str
         ``"joint"``: both arms' reports are independent, and one probability covers both.
         ``"union"``: whatever the arms have in common, each has limits at half of beta.
@@ -76,7 +76,7 @@ class Comparison:
     labels : tuple of str
         The names of the numbers; empty if there is only one.
     warning : str
-        Empty, or why the comparison may mislead.
+        Why the comparison may mislead; empty if there is no reason.
     """
 
     value: float | Floats
@@ -137,30 +137,30 @@ def compare(
         ``"anytime"``: for all times at once, for arms that people watch while they grow.
     beta, target, weights
         See :class:`estimators.question.Question`. The weights ``"standard"`` give each level the
-        same share in both arms, for fixed bounds: right if values go with the level and the arms'
-        mixes of levels differ.
+        same share in both arms, for fixed bounds: use them if values depend on the level and the
+        arms' mixes of levels differ.
     split : float, optional
-        For ``"anytime"``, the planned ratio of reports, a to b. It makes the bounds narrower and
-        has to be declared before the start: a ratio that was looked up in the reports is none.
+        For ``"anytime"``, the planned ratio of reports, a to b, which makes bounds narrower. It
+        must be declared before the start, and must not be taken from the reports.
     other : Metric, optional
-        The metric of b if it is another one, of the same kind, range and labels. The same devices
-        may answer both, so the law is that of a union, unless `independent`.
+        The metric of b if it is not that of a; it must have the same kind, range and labels. The
+        same devices may answer both, so the law is that of a union, unless `independent` is set.
     independent : bool, optional
         Whether the reports of the arms are independent; by default they are for one metric that is
         not memoized, and for the target ``"sample"``.
     categories : sequence of str or int, optional
-        As in :meth:`estimators.LocalMetric.estimate`; of a distribution, quantiles.
+        As in :meth:`estimators.LocalMetric.estimate`; for a distribution, quantiles.
     below : sequence of float
-        Of a distribution: compare the shares of the users below these edges instead of quantiles.
+        For a distribution, edges: compare the shares of users below them instead of quantiles.
     pointwise : bool
         Whether bounds and p-values hold for each number alone, not for all at once.
     panes : tuple of int or None
-        For memoized metrics, the numbers of panes of a and of b; None if one is unknown.
+        For memoized metrics, the numbers of panes of a and of b; None for an unknown number.
 
     Raises
     ------
     ValueError
-        If the two cannot be compared, with the reason.
+        If the two cannot be compared; the message says why.
 
     Examples
     --------
@@ -178,11 +178,11 @@ def compare(
     ratio = of == "ratio"
     edge_indices = distributions.limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
     labels, selected = metric_a.domain.select(categories)
-    among = selected is not None and selected.dtype == object  # shares among some: no joint law
+    among = selected is not None and selected.dtype == object  # shares among have no joint law
     if edge_indices is not None:
         labels = share_names(below)
     elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
-        categories = selected.tolist()  # the second metric's own may be others
+        categories = selected.tolist()  # the second metric may have other defaults
     policy = "uniform" if weights == STANDARD_WEIGHTS else weights
     question = Question(
         beta=beta,
@@ -256,7 +256,7 @@ def compare_releases(
 ) -> Comparison:
     """Compare two releases of a metric: by how much a exceeds b.
 
-    Only what was released is used, so it costs no privacy. The law is that of a union.
+    It uses only the releases, so it costs no privacy. The law is that of a union.
 
     Parameters
     ----------
@@ -310,9 +310,9 @@ def _arm_estimator(
 def _joint(
     a: Arm, b: Arm, question: Question, split: float | None, origin: float | None
 ) -> tuple[Floats, ComparisonLimits]:
-    """Return the value and its limits, on the scale where means are in [-1, 1].
+    """Return the compared value and its limits, on the scale where a mean theta is in [-1, 1].
 
-    With an origin it is the ratio of origin + theta, else the difference.
+    The value is the ratio of the arms' origin + theta, or the difference if `origin` is None.
     """
     ends, value = (-2.0, 2.0), a.observed - b.observed
     if origin is not None:
@@ -342,7 +342,7 @@ def _joint(
 
 
 def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
-    """Bound the l2 distance of a difference of vectors; None for other kinds."""
+    """Return a bound on the l2 error of a difference of vectors; None for other kinds."""
     if not isinstance(a.noise, CoordinateNoise) or not isinstance(b.noise, CoordinateNoise):
         return None
     totals = (a.total, b.total) if question.bound == "anytime" else None
@@ -368,7 +368,7 @@ def _union(
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
-    """Return a / b: where b is at most 0, infinity, or NaN if a is at most 0 too."""
+    """Return a / b; if b is at most 0, infinity, or NaN if a is at most 0 as well."""
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(a > 0, np.inf, np.nan)
         ratio: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))
@@ -382,7 +382,7 @@ def _warning(
     beta: float,
     weights: str,
 ) -> str:
-    """Warn if values depend on the level, and the arms have different mixes of levels."""
+    """Return a warning if values depend on the level and the arms' mixes differ; "" if not."""
     if (
         weights in {STANDARD_WEIGHTS, "uniform"}
         or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS_P_VALUE
@@ -401,7 +401,7 @@ def _warning(
 
 
 def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> list[Counts]:
-    """Return the reports of each epsilon that a metric offers, in the same order for all."""
+    """Return each arm's numbers of reports for all epsilons of the metrics, in the same order."""
     epsilons = sorted({epsilon for metric in metrics for epsilon in metric.levels})
     aligned = []
     for metric, count in zip(metrics, counts, strict=True):

@@ -1,6 +1,6 @@
 """Comparisons of distributions: of quantiles, or of the shares of the users below limits.
 
-Theorem 6 of docs/proofs/comparisons.md. A quantile has an interval in each arm.
+Shares follow theorem 6 of docs/proofs/comparisons.md; quantiles have an interval in each arm.
 """
 
 from __future__ import annotations
@@ -37,18 +37,15 @@ def limit_indices(
     *,
     ratio: bool,
 ) -> tuple[Indices, Indices] | None:
-    """Return the indices of limits among the edges of two distributions; None without limits.
+    """Return the indices of the limits `below` among the edges of two distributions.
 
-    Parameters
-    ----------
-    metrics, below, quantiles, ratio
-        `metrics`: of any kind: others than distributions have no limits; `quantiles`: what else is
-        asked for.
+    None if `below` is empty. `metrics`: the arms' metrics, of any kind; `quantiles`: the requested
+    quantiles; `ratio`: whether a ratio is requested.
 
     Raises
     ------
     ValueError
-        If these metrics cannot be compared in this way.
+        If metrics of this kind have no such limits, or cannot be compared in this way.
     """
     name, domain = metrics[0].name, metrics[0].domain
     if not isinstance(domain, Bins):
@@ -72,9 +69,9 @@ def limit_indices(
 
 
 def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float, ...]:
-    """Return limits; on a logarithmic scale, others than edges move to the nearest inner edge.
+    """Return the limits; on a logarithmic scale, each moves to the nearest inner edge.
 
-    Few round numbers are edges of such a scale.
+    Otherwise few round numbers could be limits, because they are not edges of such a scale.
 
     Examples
     --------
@@ -113,9 +110,10 @@ def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> Indices:
 
 
 def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
-    """Return the compared numbers of an arm: shares below limits, or those that it shows.
+    """Return the numbers of an arm that are compared.
 
-    `below`: of a distribution; without limits, its quantiles are compared.
+    These are the shares below the limits `below`, or, if there are none, the numbers of `estimate`
+    that displays show.
     """
     if not below:
         return estimate.numbers
@@ -127,7 +125,7 @@ def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
 class ShareArm:
     """The shares below some edges in one arm, as sums of scores.
 
-    `scores`: none without reports; `inner`, shape (k,): the places of the limits among the inner
+    `scores`: None without reports; `inner`, shape (k,): the indices of the limits among the inner
     edges; `total`: from :func:`estimators.weights.total_weight`.
     """
 
@@ -140,12 +138,9 @@ class ShareArm:
     def of(
         cls, metric: LocalMetric, statistic: Counts, question: Question, places: Indices
     ) -> ShareArm:
-        """Return the arm of a statistic.
+        """Return the arm of the sums `statistic` of a `metric`, for a `question`.
 
-        Parameters
-        ----------
-        metric, statistic, question, places
-            `places`, shape (k,): of the limits among the edges.
+        `places`, shape (k,): the indices of the limits among the edges.
         """
         mechanism = metric.randomizer
         assert isinstance(mechanism, DyadicHadamard)  # noqa: S101
@@ -163,9 +158,9 @@ class ShareArm:
         return self.scores.estimate[self.inner + 1]
 
     def moments(self, beta: float) -> tuple[Floats, Floats]:
-        """Return upper bounds of the variances of the shares, and of one report's part in them.
+        """Return upper bounds on the variances of the shares, and on one report's part in a share.
 
-        `beta`: the probability that a variance is larger.
+        `beta`: the largest probability that some variance is above its bound.
         """
         scores = self.scores
         assert scores is not None  # noqa: S101
@@ -174,7 +169,7 @@ class ShareArm:
         return variance[self.inner] / total**2, scores.largest[self.inner] / total
 
     def arm(self, beta: float) -> Arm:
-        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them."""
+        """Return the arm on the scale of 2 F - 1, with the variances of :meth:`moments`."""
         variance, largest = self.moments(beta)
         stream = ScoreStream(2 * self.value - 1, 2 * largest, 4 * variance, self.total)
         return Arm(stream.observed, None, None, self.total, scores=stream)
@@ -183,15 +178,11 @@ class ShareArm:
 def anytime_share_difference(
     a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
 ) -> ComparisonLimits:
-    """Return the same as :func:`share_difference`, for all times at once.
+    """Return limits and p-values as :func:`share_difference` does, valid at all times at once.
 
-    Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound of the cumulants.
-
-    Parameters
-    ----------
-    a, b, beta, numbers, split
-        `a`, `b`: whose question has bounds for all times; `split`: the planned ratio of reports, a
-        to b.
+    Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound on the cumulants. `a`, `b`: arms
+    of a question with bounds for all times; `beta`, `numbers`: as for :func:`share_difference`;
+    `split`: the planned ratio of reports, a to b.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)
@@ -202,14 +193,10 @@ def anytime_share_difference(
 
 
 def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
-    """Return limits and p-values for the difference of shares of two arms with independent reports.
+    """Return limits and p-values for the difference of shares of two arms.
 
-    Theorem 6 of docs/proofs/comparisons.md.
-
-    Parameters
-    ----------
-    a, b, beta, numbers
-        `numbers`: how many differences hold together.
+    Theorem 6 of docs/proofs/comparisons.md. `a`, `b`: arms with independent reports; `beta`: the
+    largest probability that some limit is wrong; `numbers`: how many differences share beta.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)

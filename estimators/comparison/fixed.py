@@ -1,8 +1,8 @@
 r"""The test of a sum of two means, for a fixed number of reports: one probability for both arms.
 
 Theorems 1 and 8 of docs/proofs/comparisons.md. C, an interval for the mean of X, is cut into cells;
-:mod:`estimators.comparison.cells` has the bound in each. It does not matter how delta, the tilts or
-the cells were found.
+:mod:`estimators.comparison.cells` has the bound in each. The bounds are valid for any hypothesis
+delta, tilts and cells, however these were found.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ RATIO_CELL_WIDTHS = 0.03 * 1.3 ** np.arange(17)
 
 
 class SumPair(NamedTuple):
-    """A comparison: two independent sums, and their observed values.
+    """Two independent sums X and Y, for each of k categories.
 
-    `first`, `second`: the laws of X and of Y; `first_observed`, `second_observed`, shape (k,): X
-    and Y, for each of k categories; `first_interval`, shape (k,): C: the ends of an interval for
-    the mean of X.
+    `first`, `second`: the laws of X and of Y; `first_observed`, `second_observed`, shape (k,): the
+    observed X and Y; `first_interval`: the ends of C, an interval for the mean of X, shapes (k,).
     """
 
     first: Law
@@ -63,12 +62,10 @@ class SumPair(NamedTuple):
         return np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:
-        """Return the largest bound over the cells of C, for lines of shape (k,).
+        """Return the largest bound over the cells of C, for each category's hypothesis.
 
-        Parameters
-        ----------
-        line, tilts, chernoff
-            `tilts`, shape (k, CELLS_PER_INTERVAL); `chernoff`: as in :meth:`Cells.log_chance`.
+        `line`: the hypotheses, shape (k,); `tilts`, shape (k, CELLS_PER_INTERVAL); `chernoff`: as
+        in :meth:`Cells.log_chance`.
         """
         low, high = self.first_interval
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, CELLS_PER_INTERVAL + 1)
@@ -120,10 +117,10 @@ class Worst(NamedTuple):
 
 
 def lower_limit(sums: SumPair, log_p: float) -> Floats:
-    """Return a sum of means that each observed sum rejects as too small, or -2.
+    """Return for each category a sum of means that the observed sums reject as too small, or -2.
 
-    `log_p`: ln p, the failure probability beside that of C. The result has shape (k,): within [-2,
-    2].
+    `log_p`: ln p, where p is the failure probability without that of C. The result, of shape (k,),
+    is within [-2, 2].
     """
     ones = np.ones_like(sums.first_observed)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
@@ -137,14 +134,10 @@ def lower_limit(sums: SumPair, log_p: float) -> Floats:
 
 
 def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
-    """Return a ratio of means that each pair of sums rejects as too small, with all smaller ones.
+    """Return for each category a ratio of means that is rejected, with all smaller ratios.
 
-    The result has shape (k,): at least 0.
-
-    Parameters
-    ----------
-    sums, origin, log_p
-        `sums`: X is -S_B, Y is S_A; `origin`: o, at least 1; `log_p`: as in :func:`lower_limit`.
+    The result, of shape (k,), is at least 0. `sums`: X is -S_B and Y is S_A, the arms' sums;
+    `origin`: o, at least 1, for means o + theta; `log_p`: as in :func:`lower_limit`.
     """
     above = origin + np.clip(sums.second_observed, -1, 1)
     below = origin + np.clip(-sums.first_observed, -1, 1)
@@ -203,14 +196,14 @@ def _search(
     domain: tuple[float, float],
     log_p: float,
 ) -> Floats:
-    """Return a rejected value close to the largest one, or the least of the domain.
+    """Return a rejected value close to the largest such value, or the least of the domain.
 
-    `line`: from values to lines; `observed`, `width`, shape (k,): about where half of the tail is,
-    and how far the limit is from there.
+    `line`: a function from values to the means that they allow; `observed`, `width`, shape (k,): a
+    first guess: the limit is about `width` below `observed`.
     """
     goal, (domain_low, domain_high) = log_p - LOG_P_SAFETY, domain
     aim = goal - LOG_P_TOLERANCE / 2
-    # for a normal tail, the slope of ln p(delta) is that of the cumulant times this
+    # for a normal tail, the slope of ln p(delta) is this factor times that of the cumulant
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
     low = np.full_like(observed, domain_low)
     high = np.where(observed > domain_high, np.inf, np.maximum(observed, domain_low))
@@ -241,9 +234,9 @@ def _search(
 
 
 def log_chance(sums: SumPair, log_p: float) -> Floats:
-    """Bound ln P(X + Y >= observed) for the sum of means 0 and all x in C, at most 0.
+    """Return an upper bound on ln P(X + Y >= observed) if the means' sum is 0, for all x in C.
 
-    `log_p`: about ln P, for a first guess of the tilts.
+    `log_p`: a guess of ln P, for the first tilts.
     """
     ones = np.ones_like(sums.first_observed)
     tilts, bound = sums.tilts(ones, log_p), 0 * ones

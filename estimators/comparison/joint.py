@@ -32,7 +32,7 @@ class ComparisonLimits(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """One side of an interval: the sums X and Y, where X's mean has a known interval."""
+    """One side of an interval: the sums X and Y, and an interval for the mean of X."""
 
     first: Law
     second: Law
@@ -41,20 +41,16 @@ class _Side(NamedTuple):
     share: float = NUISANCE_SHARE / 2
 
     def sums(self, beta: float) -> fixed.SumPair:
-        """Return the sums, with an interval for X's mean at its share of beta a side."""
+        """Return the sums, with an interval for X's mean whose sides each fail as beta allows."""
         first_interval = interval(self.first, self.first_observed, math.log(self.share * beta))
         return fixed.SumPair(*self[:4], first_interval)
 
 
 def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
-    """Return limits for theta_A - theta_B, each pair failing with probability at most beta.
+    """Return limits for theta_A - theta_B, each pair wrong with probability at most beta.
 
-    The p-value is theorem 7.1 of docs/proofs/comparisons.md.
-
-    Parameters
-    ----------
-    a, b, beta
-        `a`, `b`: independent of each other, with reports; `beta`: of each of the k numbers.
+    The p-values are those of theorem 7.1 of docs/proofs/comparisons.md. `a`, `b`: independent arms
+    that have reports; `beta`: the failure probability for each of the k numbers.
     """
     if (noise := difference_noise(a.noise, b.noise)) is not None:
         return _noise_alone(noise, a.observed - b.observed, beta)
@@ -73,15 +69,11 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
 
 
 def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
-    """Return limits for m_A / m_B, m = origin + theta, failing with probability at most beta.
+    """Return limits for the ratio m_A / m_B with m = origin + theta.
 
-    The upper limit is the inverse of the lower limit of m_B / m_A; it is infinite where that is 0.
-    Each side has an interval of its own for an unknown mean, at half of NUISANCE_SHARE.
-
-    Parameters
-    ----------
-    a, b, beta, origin
-        `a`, `b`, `beta`: as in :func:`fixed_difference`; `origin`: at least 1.
+    The upper limit is the inverse of the lower limit of m_B / m_A, and infinite if that is 0. Each
+    side has its own interval for an unknown mean, at half of NUISANCE_SHARE. `a`, `b`, `beta`: as
+    in :func:`fixed_difference`; `origin`: at least 1.
     """
     assert a.law is not None  # noqa: S101
     assert b.law is not None  # noqa: S101
@@ -100,16 +92,11 @@ def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
 def anytime(
     a: Arm, b: Arm, beta: float, split: float | None, origin: float | None = None
 ) -> ComparisonLimits:
-    """Return limits that hold at all times at once, failing with probability at most beta.
+    """Return limits that hold at all times at once, wrong with probability at most beta.
 
-    The p-value is 2 / M where both means are equal, M the larger of both sides' mixtures: it may be
-    looked at at any time.
-
-    Parameters
-    ----------
-    a, b, beta, split, origin
-        `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of reports, a
-        to b; `origin`: o, at least 1, for a ratio of means o + theta; None for a difference.
+    The p-value, valid at any time, is 2 / M, where M is the larger of both sides' mixtures for
+    equal means. `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of
+    reports, a to b; `origin`: o, at least 1, for a ratio of means o + theta; None for a difference.
     """
     log_p = math.log(beta / 2)
     plan = mixtures.TiltPlan.of(split)
@@ -129,7 +116,7 @@ def anytime(
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
-    """Return ln M for equal means, with tilts for the limit and for the observed sums."""
+    """Return ln M for equal means: the larger one of two choices of the tilts that are summed."""
     ones = np.ones_like(mixture.first.observed)
     difference = mixture.first.observed + mixture.second.observed
     variance = mixture.first.variance() + mixture.second.variance()
@@ -141,14 +128,11 @@ def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
 def consistent(
     lower: Floats, upper: Floats, p_value: Floats, beta: float, null: float
 ) -> ComparisonLimits:
-    """Return limits and p-values that agree: a p-value is at most beta where `null` is outside.
+    """Return limits and p-values that agree: a p-value is at most beta if `null` is outside.
 
-    Both come from the same bounds; only searches that stop early can tell them apart.
-
-    Parameters
-    ----------
-    lower, upper, p_value, beta, null
-        `lower`, `upper`, `p_value`, shape (k,); `null`: the value of no difference.
+    Both come from the same bounds; they can disagree only because searches stop early. `lower`,
+    `upper`, `p_value`, shape (k,); `beta`: the failure probability of the limits; `null`: the value
+    that means no difference.
     """
     excludes_null = (lower > null) | (upper < null)
     more = np.nextafter(beta, 2)
@@ -157,7 +141,7 @@ def consistent(
 
 
 def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
-    """Return the sums S_A - S_B and S_B - S_A; the mean of the more precise arm is X's."""
+    """Return the sums S_A - S_B and S_B - S_A; X is the sum of the more precise arm."""
     minus_a, minus_b = of_a.mirrored(), of_b.mirrored()
     if of_a.worst_variance <= of_b.worst_variance:
         return (
@@ -185,7 +169,7 @@ def _p_value(side: _Side, beta: float) -> Floats:
 
 
 def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLimits:
-    """Return limits for the users' own values: only the noise counts."""
+    """Return limits for the difference of the users' own values, given that of the sums."""
 
     @functools.cache
     def margin(share: float) -> float:
@@ -204,8 +188,8 @@ def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLim
 def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> ComparisonLimits:
     """Return limits for twice the difference of frequencies.
 
-    The p-value is at least what the statements beside the tail have: the tilts, and with them the
-    rejected sums, would be others for a smaller beta.
+    The p-value is not below what the statements other than the tail have of beta, because a smaller
+    beta would have other tilts and other rejected sums.
     """
     above, below = (blocks.lower_side(*arms, math.log(beta / 2)) for arms in ((a, b), (b, a)))
     p_value = 2 * np.minimum(above.tail, below.tail) + blocks.STATEMENTS_SHARE * beta
@@ -213,9 +197,9 @@ def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> Compari
 
 
 def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
-    """Return the noise of S_A - S_B: of both sums, with the same bounds for either sign.
+    """Return the noise of S_A - S_B, given the users' values.
 
-    None if the users' own values determine a law, or the two have no common grid.
+    None if an arm's noise depends on the values, or if the arms' noises have no common grid.
     """
     if isinstance(a, CoordinateNoise) and isinstance(b, CoordinateNoise):
         return a.joined_with(b)

@@ -4,8 +4,8 @@ Theorem 9 of docs/proofs/comparisons.md, where X and Y are the arms. On the scal
 a level has a fixed coefficient (:mod:`estimators.bounds.signs.anytime`), the mixture is over pairs
 of tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
 
-**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`. With a
-planned ratio of reports, stated before the start, 0.8 of the weight is on pairs near that ratio.
+**The weights.** Without a plan they are products of the weights of :mod:`.anytime`. With a planned
+ratio of reports, stated before the start, pairs near that ratio have 0.8 of the weight.
 
 **The least over the unknown mean.** Tangents replace K, which makes M smaller. Newton's method
 finds the least ln M along the line of the pairs, and its tangent there bounds it from below on all
@@ -34,7 +34,7 @@ from estimators.interruption import checkpoint
 
 PLANNED_SHARE = 0.8
 """The weight of pairs near the planned ratio."""
-RATIO_SPREAD = 0.15  # of the ratio, in units of its logarithm
+RATIO_SPREAD = 0.15  # standard deviation of the logarithm of the ratio
 TERMS_PER_STREAM, TERMS_BELOW_BEST = (
     8,
     4,
@@ -91,9 +91,9 @@ def _cauchy(offsets: Floats) -> Floats:
 
 
 class Means(NamedTuple):
-    """The means that a hypothesis allows: (x, target - factor x), in rows.
+    """The pairs of means (x, target - factor x) that a hypothesis allows, in rows.
 
-    `by_value` is about how fast y grows with the value that the hypothesis is about.
+    `by_value`: about how fast y grows with the value that the hypothesis states.
     """
 
     target: Floats
@@ -111,7 +111,7 @@ class Pairs(NamedTuple):
     log_weights: Floats
 
     def at(self, x: Floats, means: Means) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return ln M at x, its two derivatives along the line, and that by y."""
+        """Return ln M at x, its first two derivatives along the line, and its derivative by y."""
         y_on_line = means.target - means.factor * x
         y = np.minimum(y_on_line, 1.0)
         log_first, slope = self.first
@@ -149,11 +149,9 @@ class Mixture(NamedTuple):
         return Mixture(self.second, self.first, self.plan.swapped())
 
     def pairs(self, x: Floats, y: Floats, tilt: Floats, factor: Floats) -> Pairs:
-        """Return lines that touch at (x, y), for terms near a tilt of factor X + Y.
+        """Return terms near a tilt of factor X + Y, with cumulants replaced by lines.
 
-        Parameters
-        ----------
-        x, y, tilt, factor : ndarray of float64, shape (k,)
+        The lines touch the cumulants at the means (x, y). `x`, `y`, `tilt`, `factor`, shape (k,).
         """
         parts, chosen = [], []
         for stream, theta, grid, steep in (
@@ -179,12 +177,10 @@ class Mixture(NamedTuple):
         return Pairs(x, y, parts[0], parts[1], weights)
 
     def minimize(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
-        """Return where ln M is least along the line, a lower bound on it, and its slope by y.
+        """Return the x at which ln M is least along the line, a lower bound on ln M, and its slope.
 
-        Parameters
-        ----------
-        pairs, x, means
-            `x`, shape (k,): where to begin.
+        The slope is the derivative by y. `pairs`: the terms of M; `x`, shape (k,): where the search
+        begins; `means`: the line.
         """
         low = np.full_like(x, -1.0)
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)
@@ -203,7 +199,7 @@ class Mixture(NamedTuple):
     def log_evidence(self, means: Means, tilt: Floats) -> Floats:
         """Return a lower bound on ln M for all means on the line, at least 0.
 
-        `tilt`, shape (k,): about the best one of factor X + Y.
+        `tilt`, shape (k,): an approximation of the best tilt of factor X + Y.
         """
         x = np.clip(self.first.observed, -1.0, 1.0)
         best = np.zeros_like(x)
@@ -218,15 +214,15 @@ class Mixture(NamedTuple):
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
-        """Return an approximation of the best tilt of factor X + Y where ln M reaches `goal`."""
+        """Return about the best tilt of factor X + Y for means at which ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
         return np.sqrt(2 * (goal + 2) / variance)
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
-    """Return a sum of means x + y rejected as too small, now or before, or -2.
+    """Return a sum of means x + y that is rejected as too small, or -2.
 
-    `log_p`: ln p, the failure probability over all times.
+    With probability 1 - p the true sum is never rejected, at any time. `log_p`: ln p.
     """
 
     def means(delta: Floats, _: Indices) -> Means:
@@ -239,14 +235,10 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
-    """Return a ratio of means origin + theta rejected as too small, now or before, or 0.
+    """Return a ratio of means origin + theta that is rejected as too small, or 0.
 
-    The pair of means decides, and not the ratio: M is the same for all ratios.
-
-    Parameters
-    ----------
-    mixture, origin, log_p
-        `mixture`: X is -S_B, Y is S_A; `origin`: at least 1.
+    A ratio is rejected if M rejects all pairs of means with this ratio; M does not depend on the
+    ratio. `mixture`: X is -S_B and Y is S_A; `origin`: at least 1; `log_p`: as for lower_limit.
     """
     sd = np.sqrt(mixture.first.variance())
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)
@@ -268,9 +260,10 @@ def _search(
     domain: tuple[float, float],
     log_p: float,
 ) -> Floats:
-    """Return a rejected value close to the largest one.
+    """Return a rejected value close to the largest such value.
 
-    `means`: from values to lines of means; `observed`, shape (k,).
+    `means`: a function from values to the means that they allow; `observed`, shape (k,): the value
+    at which nothing is rejected; `domain`: the range of values.
     """
     goal, (domain_low, domain_high) = LOG_P_SAFETY - log_p, domain
     value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)
@@ -283,7 +276,7 @@ def _search(
         checkpoint()
         at, active = means(value, rows), mixture.at(rows)
         tilt = active.tilt(at.factor, goal)
-        for _ in range(2):  # tangents, first at the former x
+        for _ in range(2):  # tangents are first taken at the x of the last iteration
             y = np.clip(at.target - at.factor * x, -1.0, 1.0)
             x, evidence, fall = active.minimize(active.pairs(x, y, tilt, at.factor), x, at)
         rejected = evidence >= goal

@@ -1,4 +1,4 @@
-"""P-values of intervals: the smallest failure probability at which a difference is seen."""
+"""P-values of intervals: the smallest failure probability at which they exclude no difference."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from estimators.estimate import Bools, Floats
 from estimators.interruption import checkpoint
 
 SMALLEST_P_VALUE = 1e-12
-P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 1: to a factor of 1 + 2e-6
+P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 0: p is exact to a factor of 1 + 2e-6
 LOG_P_TOLERANCE = 5e-7  # of ln p
-COARSE_HALVINGS = 6  # for many numbers, which share the points: to a factor of 1.5
+COARSE_HALVINGS = 6  # for many numbers, which share the tried p: exact to a factor of 1.5
 MAX_SEARCHED_P_VALUES = 4
-"""Up to this many numbers, p-values are searched for one by one."""
+"""The most numbers whose p-values are searched for one by one."""
 
 
 def smallest_p_value(
@@ -23,9 +23,9 @@ def smallest_p_value(
 ) -> float:
     """Return a beta at or slightly above the smallest one with margin(beta) < distance.
 
-    This is a p-value if the intervals are nested: what is outside at one beta is outside at all
-    larger ones. `margin`: half of a width, which falls with beta; `distance`: at least 0;
-    `halvings`: of the range of ln beta.
+    This is a p-value if the intervals are nested: a value outside at one beta is outside at all
+    larger ones. `margin`: from beta to half of an interval's width, which falls with beta;
+    `distance`: at least 0; `halvings`: how often the range of ln beta is halved.
 
     >>> round(smallest_p_value(lambda beta: 1.03 - beta, 1.0), 6)
     0.03
@@ -43,9 +43,9 @@ def smallest_p_value(
 
 
 def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
-    """Return :func:`smallest_p_value`, faster for a margin nearly like that of a normal law.
+    """Return what :func:`smallest_p_value` does, faster if the margin is nearly normal.
 
-    The square of such a margin is nearly a line in ln beta.
+    The square of such a margin is nearly linear in ln beta.
 
     >>> found = crossing_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
     >>> round(found, 4), round(math.exp(-4), 4)
@@ -68,10 +68,11 @@ LEVEL_RATIO = 1.3
 
 
 def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:
-    """Return p-values of intervals that may not be nested, at most beta where outside at beta.
+    """Return p-values of intervals that may not be nested.
 
-    `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
-    numbers. Theorem 7.2 of docs/proofs/comparisons.md.
+    They are at most beta if the null hypothesis is outside at beta: theorem 7.2 of
+    docs/proofs/comparisons.md. `excludes_null`: from a failure probability to whether the null
+    hypothesis is outside, for each of k numbers.
 
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])

@@ -25,14 +25,9 @@ def require_comparable(
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return both metrics if they can be compared in this way.
 
-    Parameters
-    ----------
-    metric, second_metric, of, bound, weights, target, split
-
-    Raises
-    ------
-    ValueError
-        If they cannot, with the reason.
+    `metric`, `second_metric`: those of a and of b; `of`, `bound`, `weights`, `target`, `split`: as
+    for :func:`estimators.comparison.comparison.compare`. Raises ValueError, with the reason, if
+    they cannot be compared.
     """
     for key, value, allowed in (("of", of, KINDS_OF), ("bound", bound, BOUND_KINDS)):
         if value not in allowed:
@@ -90,17 +85,15 @@ def _with_numbers(metric: Metric) -> Metric:
 
 
 def _labels(metric: LocalMetric) -> tuple[str, ...]:
-    """Return the names of a metric's numbers; none of a distribution, whose quantiles are asked."""
+    """Return the names of a metric's numbers; none for a distribution, as questions name them."""
     return () if metric.shape is Shape.DISTRIBUTION else metric.labels
 
 
 def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bool | None) -> bool:
-    """Return whether the arms' reports are independent, or at least the noise that counts.
+    """Return whether the arms' reports are independent; for the target "sample", their noise.
 
-    Parameters
-    ----------
-    a, b, target, independent
-        `independent`: what the caller states.
+    `a`, `b`: the arms' metrics; `target`: as in :class:`estimators.question.Question`;
+    `independent`: what the caller states; None if the caller does not state it.
     """
     if a.memoized or b.memoized:
         return False

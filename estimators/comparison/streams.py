@@ -1,4 +1,4 @@
-"""Streams of reports: sums whose cumulants have lines as bounds, for mixtures over tilts."""
+"""Streams of reports: sums whose cumulants are bounded by lines, for mixtures over tilts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from estimators.estimate import Floats, Indices
 
 
 def joined(first: Any, second: Any) -> dict[str, Any]:
-    """Return the fields of the law of two sums: arrays and tuples, with both sums' levels."""
+    """Return the fields of the law of two sums together: arrays and tuples of both are joined."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(first):
         a, b = getattr(first, field.name), getattr(second, field.name)
@@ -46,7 +46,7 @@ class ReportStream(Protocol):
         """Return the approximate variance of S, shape (k,)."""
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return lines that bound the cumulants, as :func:`.anytime.touching_lines` does."""
+        """Return lines in theta that bound the cumulants, as :func:`.anytime.touching_lines`."""
 
     def at(self, rows: Indices) -> ReportStream:
         """Return the sums of these of the k numbers."""
@@ -80,7 +80,7 @@ class LawStream:
 
 @dataclasses.dataclass(frozen=True)
 class NoiseStream:
-    """A sum of the users' own values with noise, whose law does not depend on these."""
+    """A sum of the users' own values and of noise whose law does not depend on the values."""
 
     noise: Noise
     observed: Floats
@@ -107,10 +107,10 @@ class NoiseStream:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreStream:
-    """A sum of independent scores with a largest score and a largest variance: Bennett's law.
+    """A sum of independent bounded scores, whose cumulant Bennett's inequality bounds.
 
-    `observed`, shape (k,); `largest`, shape (k,): b: no centred score is larger, in absolute value;
-    `worst`, shape (k,): V: the largest variance that the sum can have, whatever the values are.
+    `observed`, shape (k,): the sums; `largest`, shape (k,): b, a bound on the absolute value of a
+    centred score; `worst`, shape (k,): V, the largest variance of the sum over all values.
     """
 
     observed: Floats
@@ -142,12 +142,12 @@ class ScoreStream:
 class DifferenceStream:
     """A sum of reports that are +1, -1 or 0 for a category: see :class:`DifferenceLaw`.
 
-    With x = 2 tilt s, D the reports and f = (1 + theta) / 2, exp(sum x D - abs(D) ln cosh x - K(f))
-    is a martingale, K = sum ln(1 + c f tanh x), whatever the share of zeros is. For -D the mean is
-    -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
-    its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
+    Let D be the reports, s their factors in the estimate, x = 2 tilt s and f = (1 + theta) / 2.
+    Then exp(sum x D - abs(D) ln cosh x - K(f)) with K = sum ln(1 + c f tanh x) is a martingale,
+    whatever the share of zeros is. For -D the mean is -theta, and K = sum ln(1 - c f tanh x). Both
+    are concave in f. If each level has its own frequency, see :meth:`DifferenceLaw.limits` for K.
     `law`: neither signed nor fixed; `sums`, `sizes`, shape (levels, k): the sums of D and of
-    abs(D); `sign`: -1 for -D.
+    abs(D); `sign`: 1, or -1 for the stream of -D.
     """
 
     law: DifferenceLaw
@@ -169,7 +169,7 @@ class DifferenceStream:
     def variance(self) -> Floats:
         """Return the approximate variance, from the number of reports that are not 0.
 
-        By chance there may be none, so it is at least that of as many as all data have on average.
+        It is at least that of the mean number that any data have, because there may be none.
         """
         variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
         least_variance = 4 * float(
@@ -202,9 +202,9 @@ class DifferenceStream:
 
 @dataclasses.dataclass(frozen=True)
 class BetStream:
-    """Reports of windows of symbols: exp(W - K(theta)) is a martingale, whatever the data are.
+    """Reports of the mechanism `windows`, as the bets W of :class:`SymbolBets`, for one number.
 
-    K is at least ln E e^W and concave; both are those of :class:`SymbolBets`. There is one number.
+    K, which is concave in theta and at least ln E e^W, makes exp(W - K(theta)) a supermartingale.
     """
 
     bets: SymbolBets

@@ -24,17 +24,14 @@ STATEMENT_SHARE = 0.005
 STATEMENTS_SHARE = 8 * STATEMENT_SHARE
 MAX_MEAN_STEPS = 4  # of the search for the largest K; any is valid
 MEAN_TOLERANCE = 1e-10  # in theta
-MAX_LIMIT_STEPS = 40  # of the search for a limit at most: it takes about eight
+MAX_LIMIT_STEPS = 40  # the most steps of the search for a limit, which takes about eight
 Box = tuple[float, float]
 
 
 def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, float]:
-    """Return limits of theta_A - theta_B and a p-value, each failing with probability beta.
+    """Return limits of theta_A - theta_B, and a p-value of the hypothesis that it is 0.
 
-    Parameters
-    ----------
-    a, b, beta
-        `a`, `b`: independent of each other.
+    `a`, `b`: the bets of independent arms; `beta`: the probability that the limits are wrong.
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
@@ -69,7 +66,7 @@ class LowerSide(NamedTuple):
 
 
 class _Pair:
-    """The bets on the sum of two means: all cells have a tilt, a gain and K of both arms."""
+    """The bets on the sum of two means: each cell has a tilt, a gain, and K of both arms."""
 
     def __init__(
         self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: CellBets
@@ -78,7 +75,7 @@ class _Pair:
         self.gains = arms[0].gains(self.tilts) + arms[1].gains(self.tilts)
         bins = [mean_bins_meeting(*box) for box in boxes]
         sizes = [len(arm.law.shapes) for arm in arms]
-        # every pair of a bin of the one mean and a bin of the other, shape (pairs, levels)
+        # all pairs of a bin of A's mean and a bin of B's, shape (pairs, levels)
         low, high = (
             np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
             for end in (0, 1)
@@ -86,10 +83,10 @@ class _Pair:
         self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means rejected as too small, with all smaller ones, or -2.
+        """Return a sum of means that is rejected as too small, with all smaller sums, or -2.
 
-        As in :func:`.cells.limits_in_all_cells`, a cell that cannot decide has no Fourier integral.
-        `fourier`: of the cells.
+        As in :func:`.cells.limits_in_all_cells`, Fourier integrals are computed only for cells that
+        can decide the result. `fourier`: the remainders of the cells.
         """
         every = np.arange(self.tilts.size)
         at_zero = self.largest(every, np.zeros(every.size))[0]
@@ -114,8 +111,8 @@ class _Pair:
     def largest(self, chosen: Indices, delta: Floats) -> tuple[Floats, Floats]:
         """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
 
-        `chosen`, shape (k,): cells; `delta`, shape (k,). The result has shape (k,): where no x is
-        allowed, the value is infinite: -inf for a delta that is too small.
+        `chosen`, shape (k,): the cells; `delta`, shape (k,). The bounds have shape (k,); if no x is
+        allowed, the bound is -inf for a delta that is too small, and inf for one too large.
         """
         (first, last), (b_low, b_high) = self.boxes
         a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
@@ -129,7 +126,7 @@ class _Pair:
             if turn < MAX_MEAN_STEPS:
                 x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)
         value = a.value + b.value + np.maximum(rise * (end - x), rise * (begin - x))
-        # where the mean of B is at an end of its box, only that of A moves with delta
+        # if the mean of B is at an end of its box, only the mean of A changes with delta
         fixed = ((rise > 0) & (end < last)) | ((rise < 0) & (begin > first))
         value = np.where(begin > end, np.where(delta < first + b_low, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
@@ -137,8 +134,8 @@ class _Pair:
     def lower_limit(self, chosen: Indices, cost: Floats) -> Floats:
         """Return the largest rejected delta found, or the least of the boxes.
 
-        `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by. The
-        largest K is concave in delta, so that Newton's method comes from below.
+        `chosen`, shape (k,): the cells; `cost`, shape (k,): by how much the gain has to exceed K.
+        The largest K is concave in delta, so Newton's method approaches the limit from below.
         """
         low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))
         delta = np.clip(self.arms[0].mean + self.arms[1].mean, low, high)

@@ -11,18 +11,14 @@ from estimators.comparison.p_values import chained_p_values
 from estimators.estimate import Bools, Estimate, Floats, Limits
 
 ArmEstimator = Callable[[float], Estimate]
-"""The estimate of an arm at a failure probability."""
+"""A function that returns the estimate of an arm for a failure probability."""
 
 
 def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> ComparisonLimits:
     """Return limits for a difference or a ratio, in the metric's own unit.
 
-    Both intervals are right with probability 1 - beta, whatever the arms have in common.
-
-    Parameters
-    ----------
-    a, b, beta, ratio
-        `a`, `b`: the estimates of the arms.
+    With probability 1 - `beta` both arms' intervals are right, whatever the arms have in common.
+    `a`, `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
     """
     null = 1.0 if ratio else 0.0
 
@@ -44,7 +40,10 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
 
 
 def _quotient(low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats) -> Limits:
-    """Return the range of a quotient of two numbers at least 0; infinite where the second may be 0.
+    """Return the range of a quotient of two numbers that are at least 0.
+
+    The upper end is infinite if the divisor may be 0.
+
 
     >>> one = np.ones(1)
     >>> [float(x[0]) for x in _quotient(2 * one, 3 * one, one, 4 * one)]

@@ -27,18 +27,18 @@ from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question
 
 NARROW_MEAN_SHARE = 0.5
-"""The share of a report's largest mean square that the square of its mean can have at some level:
-from here on, a part of beta is spent on learning how much it is. A constant of the metric."""
+"""If the square of a report's mean can have this share of its mean square at some level, a part of
+beta is spent on bounding the variance. It depends on the metric only, not on the data."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateNoise:
-    """One coordinate of the error N of a mean vector; its law is bounded for every coordinate.
+    """Bounds on the error N of a mean vector, which hold for each of its coordinates N_j.
 
-    The bounds are those of either sign, so the errors of two arms are one sum of directions.
-    `arm_law`: the law of one arm alone; `spread`: a bound on the variance of N_j, which `law`
-    does not know of; infinite without; `trace`: the same for E |N|^2; `failure`: the probability
-    that `trace` is too small.
+    They hold for N_j and -N_j, so the errors of two arms are treated as one sum. `arm_law`: the law
+    of one arm alone; `spread`: a bound on the variance of N_j beyond that of `law`, infinite if
+    there is none; `trace`: such a bound on E |N|^2; `failure`: the probability that `trace` is too
+    small.
     """
 
     law: Directions | UniformCoordinateBounds
@@ -58,14 +58,14 @@ class CoordinateNoise:
         return self.law.max_tilt
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt N_j), on either side."""
+        """Return an upper bound on ln E exp(tilt N_j) and on ln E exp(-tilt N_j)."""
         bound = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return bound
         return np.minimum(bound, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
 
     def deviation(self, log_p: float) -> float:
-        """Bound abs(N_j) with probability 1 - 2 p."""
+        """Return a bound that abs(N_j) exceeds with probability at most 2 p; `log_p`: ln p."""
         bound = self.law.coordinate_deviation(log_p)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return bound
@@ -73,7 +73,7 @@ class CoordinateNoise:
         return min(bound, float(bennett_deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
-        """Bound abs(N) with probability 1 - beta."""
+        """Return a bound that the length of N exceeds with probability at most `beta`."""
         log_beta = math.log(beta - self.failure)
         bound = self.law.radius(log_beta)
         if isinstance(self.law, Directions) or math.isinf(self.trace):
@@ -82,7 +82,7 @@ class CoordinateNoise:
         return min(bound, bennett_length(self.law.dimension, self.trace, longest, log_beta))
 
     def joined_with(self, second_noise: CoordinateNoise) -> CoordinateNoise:
-        """Return the noise of the difference."""
+        """Return the noise of the difference of two arms."""
         law, second_law = self.law, second_noise.law
         unit = max(law.unit, second_law.unit)
         return dataclasses.replace(
@@ -99,15 +99,11 @@ def mean_and_noise(
 ) -> tuple[Floats, CoordinateNoise, float, float]:
     """Return the mean vector in the unit ball, its noise, failure probability and rounding.
 
-    Returns `mean`, shape (d,); `noise`; `failure`: the probability that the noise is larger than
-    that; `slack`: what rounding can move the mean by.
-
-    Parameters
-    ----------
-    mechanism, table, shares, question, total
-        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `question`: its
-        `beta` is that of the comparison; a part of it may be spent on the noise; `total`: from
-        :func:`estimators.weights.total_weight`.
+    Returns `mean`, shape (d,); `noise`: bounds on its error; `failure`: the probability that these
+    are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: of the arm, which
+    has reports; `shares`, shape (levels,): the weights of the levels; `question`: its `beta` is of
+    the comparison, of which a part may be spent on the noise; `total`: from
+    :func:`estimators.weights.total_weight`.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if not isinstance(law, CoordinateBounds):
@@ -132,7 +128,7 @@ def _narrow(
     question: Question,
     total: float,
 ) -> CoordinateNoise:
-    """Return the noise with bounds on its variance, in case the users hold nearly one vector.
+    """Return the noise with bounds on its variance, which are small if users' vectors are similar.
 
     Theorem 10 of docs/proofs/comparisons.md.
     """
@@ -158,13 +154,10 @@ def _narrow(
 def radius(
     a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
-    """Bound the length of the error of the difference, with probability 1 - beta.
+    """Return a bound that the length of the difference's error exceeds with probability `beta`.
 
-    Parameters
-    ----------
-    a, b, beta, totals
-        `totals`: as in :func:`estimators.weights.total_weight`: at all times at once, where each
-        arm's length has half of beta.
+    `a`, `b`: the arms' noise; `totals`: for a bound at all times, in which each arm has half of
+    beta, those of :func:`estimators.weights.total_weight`; None for fixed numbers of reports.
     """
     if totals is None:
         return a.joined_with(b).radius(beta)

@@ -1,4 +1,4 @@
-"""Chooses at each level the mechanism of least variance, among those whose reports fit."""
+"""Chooses for each level the mechanism of least variance whose reports are small enough."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Rappor,
     Projection,
 )
-"""The candidates for frequencies. Each says how often a report supports a category."""
+"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses."""
 
 
 class AutoMean(Piecewise):
@@ -115,17 +115,17 @@ def _share(text: str) -> Fraction:
 
 
 class AutoFrequency(SupportCounts):
-    """The mechanism of least variance among those that fit.
+    """The mechanism of least variance among those whose reports have at most `report_bytes` bytes.
 
-    It has the smallest variance averaged over the categories, for the worst data (f = 1/k), among
-    those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
-    Algorithm 2; HIST, section 2.
+    The variance is averaged over the categories, for the worst data (each category has the share
+    1/k). Of two mechanisms with the same variance, the one with smaller reports is chosen. Source:
+    HLDP, Algorithm 2; HIST, section 2.
 
-    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
-    Statistic of a level: that of its mechanism; the other columns stay zero.
+    A report is the bytes of its level's mechanism, padded with zeros to the widest report of all
+    levels. Statistic of a level: that of its mechanism; columns that it does not use stay zero.
 
-    The choice depends on epsilon and the options alone, in exact fractions, so that devices and
-    aggregators agree on it. The weights of levels are as if each had a metric of its own.
+    The choice depends only on epsilon and the options, and is computed in exact fractions, so
+    devices and aggregators agree on it. The weight of a level is that of its mechanism.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class AutoFrequency(SupportCounts):
     Raises
     ------
     ValueError
-        If no report fits, with the smallest possible size.
+        If all reports are larger than `report_bytes`; the message names the smallest size.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class AutoFrequency(SupportCounts):
         return [child.name for child in self.children]
 
     def _choose(self, children: Sequence[SupportCounts]) -> LevelFacts:
-        """Use these mechanisms, one for each level; return the public constants of the levels."""
+        """Set `children`, one mechanism for each level, and return the levels' public constants."""
         self.children = children
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
@@ -179,7 +179,7 @@ class AutoFrequency(SupportCounts):
         return LevelFacts.of(self.epsilons, variances, paper)
 
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, Indices]]:
-        """Yield each level in use, its mechanism, and its rows."""
+        """Yield for each level with reports its index, its mechanism and the reports' rows."""
         order = np.argsort(level, kind="stable")
         ends = np.cumsum(tally(level, len(self.epsilons)))
         for index, rows in enumerate(np.split(order, ends[:-1])):
@@ -187,7 +187,7 @@ class AutoFrequency(SupportCounts):
                 yield index, self.children[index], rows
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return the bytes of one report of its level's mechanism for each value."""
+        """Return for each value the bytes of a report, drawn by the mechanism of its level."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
         for _, child, rows in self._by_level(level):
             child_reports = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
@@ -213,26 +213,26 @@ class AutoFrequency(SupportCounts):
             child.accumulate(row, level_zero, self._decoded(reports, index, rows))
 
     def _decoded(self, reports: Reports, level: int, rows: Any = slice(None)) -> Reports:
-        """Return some reports of one level in the form of the level's mechanism."""
+        """Return these `rows` of reports of one level as the level's mechanism encodes them."""
         child = self.children[level]
         return child.decode(reports[rows, : child.width].tobytes())
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the log likelihood of the level's mechanism."""
+        """Return the log likelihoods of the reports, by the level's mechanism."""
         return self.children[level].log_likelihood(self._decoded(reports, level), 0, value)
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the ranges of the levels' mechanisms."""
+        """Return the least and the largest value of a report of each level, by its mechanism."""
         ranges = [child.report_range() for child in self.children]
         lowest, highest = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
         return lowest, highest
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the ratio of the level's mechanism."""
+        """Return the exact privacy ratio of the level's mechanism."""
         return self.children[level].privacy_ratio(0)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the laws of the level's mechanism."""
+        """Return the laws of reports of the level's mechanism, for crowds."""
         return self.children[level].set_laws(0)
 
     def is_private(self, level: int) -> bool:
@@ -267,7 +267,7 @@ class AutoFrequency(SupportCounts):
 
 
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
-    """Return the candidate of least variance whose report takes at most this many bytes.
+    """Return the candidate of least variance whose report takes at most `max_bytes` bytes.
 
     >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
     ('projective_geometry_response', 'subset_selection')

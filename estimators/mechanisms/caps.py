@@ -31,10 +31,10 @@ CANDIDATE_COUNTS = (
     (Fraction("8.75"), 2048),
     (Fraction("9.75"), 4096),
 )
-"""The least epsilon for each number of candidates: the variance of a report is at most 6% above the
-least of all mechanisms on the sphere, up to epsilon 10."""
+"""Pairs of the least epsilon and the number of candidates used from there on. Up to epsilon 10, the
+variance of a report is then at most 6% above the least of all mechanisms on the sphere."""
 MAX_NORMAL_NUMBERS = 2**21
-"""Normal numbers that a device draws for one report; the number of candidates is halved to fit."""
+"""The most normal numbers that a device draws for a report; it limits the number of candidates."""
 MAX_BYTE_DIMENSION = 1024  # coordinates up to which a report has a byte for each
 SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 
@@ -43,10 +43,10 @@ class Caps(RankedDirections):
     """One of k random directions, preferably one of the W nearest to the value.
 
     The candidates are k / 2 directions u uniform on the unit sphere, and their opposites, ordered
-    by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. By a private coin
-    the report is uniform among the first W, or else among the other k - W; it is rounded at random
-    to the grid 1/g. The estimate is the mean of B U / g, U the report. k and W depend on epsilon
-    and d alone (:func:`best_caps`).
+    by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. A private coin
+    decides whether the report is uniform among the first W or among the other k - W. It is rounded
+    at random to the grid 1/g. The estimate is the mean of B U / g, where U is the report and B
+    removes the bias. k and W depend on epsilon and d alone (:func:`best_caps`).
 
     The statistic of a level is the number of reports, the sum of each coordinate, and the sum of
     each coordinate's squares, from which the bounds learn how uneven the data are.
@@ -102,7 +102,7 @@ class Caps(RankedDirections):
         self.dtype = np.dtype("i1" if grid < 2**7 else "<i2" if grid < 2**15 else "<i4")
         self.columns = 1 + 2 * dimension
 
-    # devices report without what follows: only answers need the laws
+    # only estimates need what follows; devices do not
 
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
@@ -115,7 +115,7 @@ class Caps(RankedDirections):
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
-        """B, the factor of a report, per level."""
+        """B per level: the factor by which a report is multiplied to be unbiased."""
         return np.array([1 / law.mean for law in self.laws])
 
     @functools.cached_property
@@ -178,13 +178,13 @@ class Caps(RankedDirections):
 
 @functools.lru_cache(maxsize=4096)
 def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
-    """Return k and W of a level: constants of epsilon and d.
+    """Return k, the number of candidates, and W, the number of preferred ones, of a level.
 
     k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most
-    :data:`MAX_NORMAL_NUMBERS` normal numbers. W has the least variance: B(W) first falls and then
-    rises, because it is a linear function over the sum of the W best scores, which is concave in W.
-    `epsilon`: above 0; `dimension`: d, at least 1. At d = 1 the report is a sign, of randomized
-    response.
+    :data:`MAX_NORMAL_NUMBERS` normal numbers. W minimises B, the factor of a report: as W grows, B
+    first falls and then rises, because it is a linear function of W divided by the sum of the W
+    best scores, which is concave in W. `epsilon`: above 0; `dimension`: d, at least 1. At d = 1
+    the report is a sign, by randomized response.
 
     >>> [best_caps(Fraction(e), 1024) for e in (1, 2, 4, 8)]
     [(16, 6), (32, 7), (128, 9), (1024, 4)]
@@ -213,8 +213,8 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def best_score(dimension: int, candidates: int, best_count: int) -> float:
-    """Return the mean sum of the W best scores, for d, k and W; cached for levels near each other.
+    """Return the mean of the sum of the W best of k scores <u, v>.
 
-    `dimension`, `candidates`, `best_count`: d, k and W.
+    `dimension`: d, that of the directions u and v; `candidates`: k; `best_count`: W.
     """
     return float(Candidates(dimension, candidates, best_count).best_scores()[-1])

@@ -31,36 +31,36 @@ from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, i
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
-KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
+KEYS_AT_A_TIME = 64  # times 512 rows: the numbers that a processor's cache holds
 
 
 class CountSketch(OutputSets, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
     The sketch has t rows, each with a public hash of keys to one of M buckets and to a sign. A
-    level has w blocks of R = M / w buckets. The device draws a row j and r below R, and sends the
-    symbol (block, sign times H[r, place in the block]) of its value's bucket through k-ary
-    randomized response over 2w symbols, H Hadamard's matrix. The report is ``2 (j M + block R +
-    r)``, and 1 more for a negative sign. Statistic of a level: the number of reports and the number
-    for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton (2004); Chen, Kairouz
-    and Ozgur (2020), section 4.
+    level has w blocks of R = M / w buckets. The device draws a row j and an integer r below R. The
+    symbol of its value's bucket is the block and the sign times H[r, place in the block], where H
+    is Hadamard's matrix; k-ary randomized response over 2w symbols protects it. The report is ``2
+    (j M + block R + r)``, and 1 more for a negative sign. Statistic of a level: the number of
+    reports and the number for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton
+    (2004); Chen, Kairouz and Ozgur (2020), section 4.
 
     **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
     <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = 2w and W = 1, given j and r.
 
-    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, according to its sign
-    times H and v's sign hash; otherwise 0. E D = (p - q)(f + b): rows of H are orthogonal, so only
-    values in v's bucket collide, and b has mean zero over the hashes (theorem 7 of
-    docs/proofs/mechanisms.md).
+    **Decoding.** Let f be the frequency of a key, and p and q the probabilities of the true symbol
+    and of any other one. If a report names the key's block, D is the product of its sign, the entry
+    of H and the key's sign hash; otherwise D = 0. E D = c (f + b) with c = p - q: rows of H are
+    orthogonal, so only values in the key's bucket collide, and b has mean zero over the hashes
+    (theorem 7 of docs/proofs/mechanisms.md).
 
-    **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
-    the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon
-    / 2).
+    **Variance.** (A - c^2 f^2) / c^2 for a report, where A = 2q + c (f + (1 - f) / w) on average
+    over the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's tanh^2(epsilon / 2).
 
-    **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
-    strings in a query nor people's values may depend on the seed.
+    **Bounds** cover the noise and, over the hashes, the collisions. They hold only if neither the
+    strings in a query nor people's values depend on the seed.
 
     Parameters
     ----------
@@ -127,11 +127,11 @@ class CountSketch(OutputSets, Differences):
 
     @functools.cached_property
     def constants(self) -> Words:
-        """The seeds of the rows' hashes."""
+        """The constants of the rows' hash functions."""
         return row_constants(self.seed, self.rows)
 
     def chance(self, frequency: Floats) -> Floats:
-        """Return A per level, on average over the hashes, for a key's frequency at each level."""
+        """Return A, the probability that D is not 0, per level, given a key's frequencies."""
         share: Floats = frequency + (1 - frequency) / self._blocks
         return 2 * self.p_else + self.contrast * share
 
@@ -164,7 +164,7 @@ class CountSketch(OutputSets, Differences):
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.
 
-        Returns `signs`, shape (t M,); `sizes`, shape (t w,).
+        Returns `signs`, shape (t M,), row by row, and `sizes`, shape (t w,), likewise.
         """
         pairs = table[level, 1:].reshape(self.rows * self.blocks[level], -1, 2)
         signs = hadamard.transform(pairs[:, :, 0] - pairs[:, :, 1])
@@ -192,7 +192,7 @@ class CountSketch(OutputSets, Differences):
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
     ) -> float | None:
-        """Return Cochran's p-value for these keys; collisions are the same at all levels."""
+        """Return Cochran's p-value that the keys' frequencies differ by level; None if untested."""
         if not keys.size:
             return None
         cells, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
@@ -204,11 +204,11 @@ class CountSketch(OutputSets, Differences):
     def _gathered(
         self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
     ) -> tuple[Floats, Floats, Floats]:
-        """Read the inputs of the bounds for each key from the levels in use.
+        """Return the inputs of the bounds for each key, from the levels with reports.
 
-        Returns `value`, `scatter`, shape (k,): the weighted sum of D, and the scatter of its parts
-        in the rows: the sum of their squared distances from their mean; `sizes`, shape (levels, k):
-        the number of reports with D != 0.
+        Returns `value`, shape (k,): the weighted sum of D; `scatter`, shape (k,): the sum of the
+        squared distances between the rows' parts of that sum and the mean of these parts; `sizes`,
+        shape (levels, k): the number of reports with D != 0.
         """
         sketch, blocks = np.zeros(self.rows * self.buckets), []
         for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):
@@ -233,7 +233,7 @@ class CountSketch(OutputSets, Differences):
         return value, scatter, sizes_by_level
 
     def supports(self, reports: Reports, level: int, key: Any) -> Bools:
-        """Return which `reports`, shape (n,), have the key's symbol, in their row and with their r.
+        """Return which `reports`, shape (n,), have the symbol that the key has for their row and r.
 
         `level`: the index of their level; `key`: the 64-bit key of a string.
         """

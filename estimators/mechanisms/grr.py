@@ -20,10 +20,10 @@ from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, i
 
 
 class Grr(OutputSets, SupportCounts):
-    """k-ary randomized response: the category with probability e^epsilon / (e^epsilon + k - 1).
+    """k-ary randomized response: a report is the user's category or, at random, another one.
 
-    Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the fewest of
-    1, 2 or 4 bytes that suffice for k. Statistic of a level: the number of reports and the number
+    It is the user's with probability e^epsilon / (e^epsilon + k - 1), else uniform over the k - 1
+    others, an index of 1, 2 or 4 bytes. Statistic of a level: the number of reports and the number
     for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014). Theorem 1 of
     docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below about 3
     e^epsilon + 2; its variance grows with k.
@@ -54,7 +54,7 @@ class Grr(OutputSets, SupportCounts):
         self.dtype = index_dtype(categories)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one category index for each category index."""
+        """Return a randomized category index for each category index."""
         reports = values.astype(self.dtype)
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = np.full(missed.size, self.categories, dtype=np.uint64)
@@ -70,7 +70,7 @@ class Grr(OutputSets, SupportCounts):
         count_symbols(table, level, reports)
 
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
-        """Return the law of supports of one category."""
+        """Return the law of one report: it supports exactly one category."""
         return SubsetKinds(sets.sizes, self.categories, 1, float(self.signs.p[level]))
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:

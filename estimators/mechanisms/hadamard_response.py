@@ -74,7 +74,7 @@ class HadamardResponse(BlockDifferences):
         missed = bernoulli(bits, self._thresholds, level)
         bound = np.where(missed, symbols - size // 2, size // 2)
         drawn = uniform_below(bits, bound.view(f"u{self._integer.itemsize}")).astype(self._integer)
-        # half the columns of a block: a bit put in at the row's lowest one settles the sign
+        # a column among the half with the right sign: the bit at the row's lowest 1 sets the sign
         lowest = row & -row
         column = ((drawn & ~(lowest - 1)) << 1) | (drawn & (lowest - 1))
         column ^= np.where(hadamard.is_odd(row, column) != missed, lowest, 0)
@@ -108,9 +108,9 @@ class HadamardResponse(BlockDifferences):
 
 
 def block_count(epsilon: Fraction, categories: int) -> int:
-    """Return 2^floor(log2 min(e^epsilon, 2k)), in exact arithmetic.
+    """Return B = 2^floor(log2 min(e^epsilon, 2k)), k categories, the number of blocks.
 
-    Every device and the aggregator must agree on it.
+    The arithmetic is exact, because every device and the aggregator must agree on it.
 
     >>> [block_count(Fraction(e), 1000) for e in (1, 4, 16)]
     [2, 32, 1024]
@@ -120,7 +120,9 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
 
 def block_size(categories: int, blocks: int) -> int:
-    """Return b = 2^ceil(log2(k/B + 1)): a row for each category of a block, and a constant row.
+    """Return b = 2^ceil(log2(k/B + 1)), the symbols of one of B blocks of k categories.
+
+    The b rows are enough for each category of a block, and for the constant row.
 
     >>> block_size(100, 2), block_size(100, 32)
     (64, 8)

@@ -20,8 +20,8 @@ class Hemisphere(RankedDirections):
 
     The device draws u uniform on the unit sphere and rounds it at random to the grid 1/g, which
     gives an integer vector U. With v = x / |x| or, with probability 1/2 - |x| / 2, its opposite,
-    the report is the one of U and -U on the side of v, or with probability 1 / (1 + e^epsilon) the
-    other one; at x = 0, a fair coin decides. The estimate is the mean of B U / g, B = K_d
+    the report is either U or -U: the one on the side of v, or with probability 1 / (1 + e^epsilon)
+    the other; at x = 0, a fair coin decides. The estimate is the mean of B U / g, where B = K_d
     (e^epsilon + 1) / (e^epsilon - 1), K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP,
     Algorithms 3 and 4 (whose B is twice too large), after Duchi, Jordan and Wainwright (2013).
 
@@ -73,9 +73,10 @@ class Hemisphere(RankedDirections):
         return Directions(self.dimension, n, coefficient, 1 / self.grid, contrast)
 
     def _squares(self, table: Counts, used: Bools) -> Floats:
-        """Return B^2 / d for any data, because they shift the law of u by an odd function.
+        """Return bounds on the mean square of a coordinate of B U / g, for any data.
 
-        Rounding by one step adds at most B^2 / (4 g^2).
+        That of B u is B^2 / d: data change the density of u by an odd function only. Rounding adds
+        at most B^2 / (4 g^2).
         """
         mean_square = 1 / self.dimension + 1 / (4 * self.grid**2)
         return (self.scale[used] ** 2 * mean_square)[:, None]

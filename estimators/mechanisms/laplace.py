@@ -24,7 +24,7 @@ from estimators.question import Question
 from estimators.weights import LevelFacts
 
 LOW_BITS = 31
-MOST_REPORTS = 2**32  # that a statistic can hold
+MOST_REPORTS = 2**32  # the most reports that a statistic can hold
 
 
 class Laplace(ScalarMean):
@@ -39,8 +39,8 @@ class Laplace(ScalarMean):
 
     **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
     q^(t+1) / (1 + q) < 2^-64 once t >= 65 ln 2 (2 g / epsilon), and 65 ln 2 < 46: a report is
-    clamped with probability below 2^-64. The bounds are those of unclamped reports at beta - n
-    2^-64; at all times at once at beta - 2^-32, as a statistic holds at most 2^32 reports.
+    clamped with probability below 2^-64. The bounds are those of n unclamped reports at beta - n
+    2^-64, or for all times at beta - 2^-32, because a statistic holds at most 2^32 reports.
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
     no column can overflow 64 bits before 2^32 reports, whatever their values.
@@ -129,20 +129,20 @@ class Laplace(ScalarMean):
         return table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of values with noise; some count is above zero."""
+        """Return the law of the weighted mean of values with noise; some count is above zero."""
         used = counts > 0
         n = counts[used].astype(np.float64)
         free = question is not None and not question.one_mean(len(n))
         return Law(n, shares[used] / n, np.ones_like(n), self.rate[used], 1 / self.grid, free)
 
     def noise(self, law: Law, counts: Counts) -> Noise:
-        """Return the law of noise and rounding."""
+        """Return the law of the error by noise and rounding, which does not depend on values."""
         return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], 1 / self.grid)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return a bound on the probability that a report is clamped; 1 beyond MOST_REPORTS.
+        """Return a bound on the probability that any report is clamped.
 
-        For all times at once: one of all the reports that a statistic can hold.
+        It is 1 for more than MOST_REPORTS reports. For all times it covers MOST_REPORTS reports.
         """
         reports = int(counts.sum())
         max_reports = MOST_REPORTS if question.bound == "anytime" else reports
@@ -160,22 +160,22 @@ class Laplace(ScalarMean):
         return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that the largest reports represent: only the clamp limits noise."""
+        """Return the values that the reports -M and M represent, per level."""
         largest = self.limits / self.grid
         return -largest, largest
 
     def privacy_exponent(self, level: int) -> Fraction:
-        """Return x such that the largest ratio of output probabilities is e^x, exactly.
+        """Return the exact x for which the largest ratio of output probabilities is e^x.
 
-        Two inputs on the grid are at most 2 g apart, and the sampler's law has the ratio e^-rate
-        between neighbours, for exactly the given fraction.
+        Two inputs on the grid are at most 2 g apart, and the sampler draws neighbouring numbers
+        with the exact ratio e^-rate, so x = 2 g rate.
         """
         return 2 * self.grid * noise_of(self._rates[level]).rate
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return e^x rounded down to a fraction, x from :meth:`privacy_exponent`.
+        """Return e^x rounded down to a fraction, with x from :meth:`privacy_exponent`.
 
-        The ratio is attained (at the reports +-M) and, unlike a coin's, irrational.
+        The reports M and -M attain the ratio e^x, which is irrational.
         """
         return exp_bounds(self.privacy_exponent(level))[0]
 

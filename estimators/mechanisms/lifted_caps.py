@@ -19,18 +19,18 @@ class LiftedCaps(Caps):
     A value x of the unit ball becomes the unit vector (x, sqrt(1 - |x|^2)) of d + 1 coordinates,
     and `caps` reports it. Its estimate is unbiased in each coordinate; the first d are that of x.
 
-    A mechanism that knows directions only has the variance B^2 > 1 at x = 0. Here all values are on
-    the sphere, and the variance of a report, a line in |x|^2 (theorem 4 of
-    docs/proofs/mechanisms.md), falls with epsilon for each. Its worst case is below that of `caps`
-    from epsilon 1.0 on for d = 2, 0.9 for d = 3, 0.75 for d = 10 and 0.6 for d = 30.
+    A mechanism that reports only directions has a variance of at least B^2 > 1 at x = 0. Here all
+    values are on the sphere, and the variance of a report, which is linear in |x|^2 (theorem 4 of
+    docs/proofs/mechanisms.md), falls with epsilon for each x. The largest variance is below that of
+    `caps` from epsilon 1.0 on for d = 2, 0.9 for d = 3, 0.75 for d = 10 and 0.6 for d = 30.
 
     Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own.
 
-    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Its last
-    coordinate, how far inside the ball the value is, is reported within the same epsilon.
+    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Epsilon also
+    protects its last coordinate, which tells how far inside the ball the value is.
 
     **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
-    the coin for the opposite direction is drawn, and nearly always shows the direction itself.
+    the coin that decides between v and its opposite is drawn, but nearly always chooses v.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class LiftedCaps(Caps):
         return variance
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one integer vector of d + 1 for each row of `values`, shape (n, d)."""
+        """Return one integer vector of d + 1 coordinates for each row of `values`, shape (n, d)."""
         return super().randomize(lift(values), level, bits)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

@@ -32,9 +32,9 @@ Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
 REPORTS_AT_A_TIME = 16_384
-"""Reports of several batches that are added at once; a larger batch is added by itself."""
+"""The most reports of several batches that are added together; a larger batch is added alone."""
 MAX_LOOP_BYTES = 256
-"""Bytes up to which Python's loop over them is faster than an array."""
+"""Up to this many bytes, a loop of Python is faster than an array."""
 
 
 def largest_byte(data: bytes) -> int:
@@ -67,8 +67,8 @@ class Mechanism(ABC):
         Whether it also finds the frequent strings of an open vocabulary: values are then rows of a
         key and 128 bits, and it has a method ``discover``.
     memoizable : bool
-        Whether its reports may be drawn once and repeated. The estimate must then be a mean of
-        signs that are independent within a pane, with bounds that need nothing else.
+        Whether devices may draw a report once and repeat it. The estimate must then be a mean of
+        signs, with bounds that assume only that the signs are independent within a pane.
     rows_are_alike : bool
         Whether :meth:`accumulate` does the same in every row of a table, however many there are.
     dtype, shape : numpy dtype and tuple
@@ -102,14 +102,14 @@ class Mechanism(ABC):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """The name of the mechanism at each level: its own, or those that it consists of."""
+        """The name of the mechanism that each level uses: `name`, or that of a part of this one."""
         return [self.name] * len(self.epsilons)
 
     @property
     def public_constants(self) -> dict[str, Any]:
-        """Public constants computed with floating point, as for JSON.
+        """Public constants that are computed in floating point, as values for JSON.
 
-        The revision contains them, so that a device and a reader cannot disagree without a sign.
+        The revision contains them: if a device and a reader compute others, their revisions differ.
         """
         return {}
 
@@ -168,7 +168,7 @@ class Mechanism(ABC):
         flat, at_a_time = tables.reshape(-1, self.columns), max(REPORTS_AT_A_TIME, tables.size)
         while first < len(rows):
             last = first + 1
-            if self.rows_are_alike:  # as many batches as are small, all at once
+            if self.rows_are_alike:  # all following small batches at once
                 last = max(last, int(np.searchsorted(ends, ends[first] + at_a_time, "right")) - 1)
             part = slice(*ends[[first, last]].tolist())
             if last == first + 1:
@@ -184,9 +184,9 @@ class Mechanism(ABC):
         """Return the estimate for a question from a statistic's table, in the mechanism's units."""
 
     def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
-        """Return :meth:`estimate` of windows; `tables` has the shape (windows, levels, columns).
+        """Return the estimate of each window; `tables` has the shape (windows, levels, columns).
 
-        Those in which the same levels are in use are estimated together.
+        Windows whose reports have the same levels are estimated together.
         """
         if len(tables) == 1:
             return [self.estimate(tables[0], question)]
@@ -203,28 +203,28 @@ class Mechanism(ABC):
         return [estimates[row] for row in range(len(tables))]
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Return the estimates of windows in which the same levels are in use.
+        """Return the estimates of windows whose reports have the same levels.
 
-        None: it has no faster way than one by one. `tables`, shape (windows, levels, columns).
+        None if estimating them together is no faster. `tables`, shape (windows, levels, columns).
         """
         return None
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the largest ratio of output probabilities at a level, as implemented.
+        """Return the largest ratio of two output probabilities at a level, the certificate.
 
-        The certificate of the mechanism: at most e^epsilon, from the integer thresholds that the
-        randomizer uses. A ratio e^x with a rational x is rounded down here; such a mechanism proves
-        x <= epsilon in :meth:`is_private`.
+        It is computed from the integer thresholds that the randomizer uses, and is at most
+        e^epsilon. A ratio e^x with a rational x is rounded down; such a mechanism proves x <=
+        epsilon in :meth:`is_private`.
         """
 
     @abstractmethod
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability under one value, up to a constant.
 
-        The constant may depend on the report and its level, never on the value. The difference for
-        two values is the log likelihood ratio, by which an attack orders reports. The result has
-        shape (n,).
+        The constant may depend on the report and its level, but not on the value. The difference of
+        the results for two values is the log likelihood ratio, by which an attack orders reports.
+        The result has shape (n,).
 
         Parameters
         ----------
@@ -239,9 +239,9 @@ class Mechanism(ABC):
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the least and the largest number that one report of each level can represent.
 
-        An estimate is the weighted mean of such numbers, one for each report (and category or
-        coordinate), in the mechanism's units. They limit the effect of a fabricated report. The
-        results have shape (levels,).
+        An estimate (of each category or coordinate) is the weighted mean of such numbers, one for
+        each report, in the mechanism's units. The range limits the effect of a fabricated report.
+        The results have shape (levels,).
         """
 
     def report_weights(self, policy: str) -> Floats:
@@ -263,9 +263,10 @@ class Mechanism(ABC):
         return self.privacy_ratio(level) <= exp_bounds(self.epsilons[level])[0]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return what a crowd's privacy is computed from: a law, or several with their chances.
+        """Return the laws of reports, with their probabilities, for the privacy of a crowd.
 
-        Here that of the worst mechanism with this ratio (theorem 2 of docs/proofs/crowds.md).
+        By default, the law of the worst mechanism with this privacy ratio (theorem 2 of
+        docs/proofs/crowds.md).
         """
         return (SetLaw(max(self.privacy_ratio(level), exp_bounds(self.epsilons[level])[1])),)
 
@@ -275,7 +276,7 @@ class Mechanism(ABC):
         return math.log(ratio.numerator) - math.log(ratio.denominator)
 
     def _weigh(self, table: Counts, question: Question) -> tuple[Counts, Floats, float]:
-        """Return the reports of each level, their shares of the weights, and the total weight."""
+        """Return the number of reports of each level, the weight of each level, and the total."""
         counts, policy = table[:, 0], question.weights
         shares = level_weights(policy, counts, self.facts)
         return counts, shares, total_weight(policy, counts, self.facts)
@@ -310,20 +311,20 @@ class Mechanism(ABC):
         )
 
     def _empty_estimate(self, question: Question, counts: Counts, numbers: int) -> Estimate:
-        """Return the answer without reports: NaN, with bounds [0, 1]."""
+        """Return the estimate if there are no reports: NaN, with bounds [0, 1]."""
         size = numbers if question.asked is None else question.asked.size
         nothing, shares = np.zeros(size), np.zeros(counts.size)
         bounds = nothing, np.ones(size)
         return self._build_estimate(question, counts, shares, nothing * np.nan, bounds, 0.0)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return the error in a stored table that no reports can give; None if it is valid."""
+        """Return why no reports can give a stored table; None if some can."""
         return "a negative number of reports" if (table[:, 0] < 0).any() else None
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
-        """Raise ReportError("bad_value") if some report is outside the mechanism's output.
+        """Raise ReportError("bad_value") if the mechanism cannot output one of the reports.
 
-        It is called for one batch or for many together: the bytes of one report or of millions.
+        It must be fast for a single report as well as for millions.
         """
 
     def check(self, levels: bytes, values: bytes) -> None:
@@ -346,13 +347,13 @@ class Mechanism(ABC):
     def checked(self, level: ArrayLike, reports: ArrayLike) -> tuple[Levels, Reports]:
         """Return levels and reports as arrays of the types that they have on the wire.
 
-        `level`, shape (n,): the index of each report's level; `reports`, shape (n, *shape):
+        `level`, shape (n,): the index of each report's level; `reports`, shape (n, *shape), of
         integers.
 
         Raises
         ------
         ReportError
-            If the shapes do not match, or as for :meth:`check`.
+            If the shapes do not match, or if :meth:`check` rejects the reports.
         """
         levels, rows = np.asarray(level), np.asarray(reports)
         if rows.shape != (*levels.shape, *self.shape) or levels.ndim != 1:

@@ -19,7 +19,9 @@ from estimators.shuffling.set_laws import SetLaw
 
 
 class Oue(PackedBits):
-    """Optimized unary encoding: the true bit is a fair coin, others are 1 in 1 / (e^epsilon + 1).
+    """Optimized unary encoding: a report has one random bit for each category.
+
+    The bit of the user's category is 1 with probability 1/2, others with 1 / (e^epsilon + 1).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
     padded with zeros. Statistic of a level: the number of reports and the number of ones of each
@@ -63,6 +65,6 @@ class Oue(PackedBits):
         return Fraction(WORD - self.flips[level], self.flips[level])
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a category's bit; bits are independent."""
+        """Return the law of a category's bit, for the privacy of crowds; bits are independent."""
         inside = Fraction(self.flips[level], WORD)
         return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

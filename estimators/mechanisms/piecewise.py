@@ -30,7 +30,7 @@ VALUES_AT_A_TIME = 65_536
 
 
 class Piecewise(ReportedSymbols, ScalarMean):
-    """One of M symbols: of the value's window of W neighbours, or less likely of the others.
+    """A report is one of M symbols, most likely one of the W in the window around the value.
 
     A value x in [-1, 1] is rounded at random to one of two neighbouring knots, without bias. Each
     knot has a window of W of the M symbols. The report is uniform in that window or, with the odds
@@ -44,9 +44,9 @@ class Piecewise(ReportedSymbols, ScalarMean):
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
     itself.
 
-    **Unbiased.** Theorem 1 of docs/proofs/mechanisms.md. With c = (p - q) Z_(M-W), E z / c is the
-    knot x_s = Z_s / Z_(M-W); p and q are the two probabilities, Z_s the sum of the window's
-    numbers.
+    **Unbiased.** Theorem 1 of docs/proofs/mechanisms.md. Each symbol has a number z. Let Z_s be the
+    sum of the numbers in the window that begins at s, and p and q the probabilities of a symbol in
+    and outside the window. With c = (p - q) Z_(M-W), E z / c is the knot x_s = Z_s / Z_(M-W).
 
     **Random words.** In this order, for one value x: (1) the coin that rounds, true with the
     probability (x Z_(M-W) - Z_s) / (Z_(s+1) - Z_s) in doubles: one byte of a word, 53 bits of
@@ -56,7 +56,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     is not below the largest multiple of the bound up to 256; the remainder counts. A rank r outside
     stands for the symbol r before the window and r + W after it.
 
-    **Memoization.** Repeated reports of a window have no bounds here: use `randomized_response`.
+    **Memoization.** There are no bounds for memoized reports here: use `randomized_response`.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         self._use([shape_at(epsilon, symbols) for epsilon in self.epsilons])
 
     def _use(self, shapes: Sequence[WindowShape]) -> None:
-        """Set these shapes, one for each level."""
+        """Set the windows' shapes, one for each level."""
         self.shapes = tuple(shapes)
         self._count_symbols([shape.symbols for shape in shapes])
         variances = np.array([float(max(shape.exact_squares)) for shape in shapes])
@@ -131,7 +131,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of reports; some count is above zero.
 
-        Where every level on offer has two symbols, it is that of signs.
+        If every level of the metric has two symbols, it is the law of signs.
         """
         used = np.flatnonzero(counts)
         n = counts[used].astype(np.float64)
@@ -142,7 +142,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return PiecewiseLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
 
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
-        """Return bets on the counts of symbols; None for signs alone."""
+        """Return bets on the counts of symbols; None if every level has only two symbols."""
         if not isinstance(law, PiecewiseLaw):
             return None
         symbols = max(shape.symbols for shape in law.shapes)
@@ -158,7 +158,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         log_p: float,
         totals: Floats,
     ) -> Limits | None:
-        """Return bounds on the means of windows: for a population, from the counts of symbols.
+        """Return bounds on the means of windows; for a population, from the counts of symbols.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return np.minimum(lower, centre), np.maximum(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> PiecewiseNoise | None:
-        """Return the law of the noise alone, for the users' own values; None for signs alone."""
+        """Return the law of the noise given the users' values; None if all levels report signs."""
         if not isinstance(law, PiecewiseLaw):
             return None
         used = [shape for shape, n in zip(self.shapes, counts, strict=True) if n]
@@ -181,7 +181,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability under a value in [-1, 1].
 
-        It is -inf for a symbol that only other levels have.
+        It is -inf for a symbol that this level does not have.
         """
         shape = self.shapes[level]
         knot = float(np.interp(value, shape.knots, np.arange(shape.windows)))
@@ -204,7 +204,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of windows; the first and the last have the least in common."""
+        """Return the law of windows; the first and the last one have the fewest common symbols."""
         symbols, window = self.shapes[level].symbols, self.shapes[level].window
         overlap = Fraction(max(0, 2 * window - symbols), symbols)
         inside = Fraction(window, symbols)
@@ -214,8 +214,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
 class _Rounding:
     """Finds the window of each value: a table of cells, each with at most one knot.
 
-    The knots are the integers Z_s, compared with x Z_(M-W) in doubles. The cell of a number never
-    falls as the number grows, so one comparison with the knot of its own cell decides.
+    The knots are the integers Z_s, compared with x Z_(M-W) in doubles. Larger numbers never have
+    smaller cells, so it suffices to compare a number with the knot in its cell.
     """
 
     def __init__(self, shapes: Sequence[WindowShape]) -> None:

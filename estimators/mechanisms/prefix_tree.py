@@ -32,7 +32,7 @@ LOG_P_GRAIN = 4
 
 
 class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
-    """Hashes of prefixes of a string's code word, and of the whole string; a report is of one.
+    """A report is about the hash of a string, or about that of a prefix of the string's code word.
 
     A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
     draws, with probability 1/3, one of t rows for the whole string, otherwise one of G depths. The
@@ -46,8 +46,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     value gives one report, not one for each group.
 
     **Look-ups** use the reports of whole strings alone; collisions can only add to a frequency. The
-    target ``sample`` is about the third of the users who reported their whole string. While there
-    are only reports of prefixes, estimates are 0, with bounds [0, 1].
+    target ``sample`` is the third of the users who reported their whole string. If there are only
+    reports of prefixes, estimates are 0, with bounds [0, 1].
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     categories : None
         The vocabulary is open. Values are rows of three words: a string's key, and 128 bits.
     code : StringCode
-        Of the metric's domain.
+        The code of the metric's domain.
     first, last, step : int
         The depths in bits: m_1 = first (8 to 16), and so on in steps (1 to 8) up to m_G = last (at
-        most 128). Strings whose code words are longer than `last` are not found, but they can be
-        asked for.
+        most 128). A string whose code word is longer than `last` is not discovered, but its
+        frequency can be queried.
     rows : int
         t, at least 1.
     seed : int
@@ -106,14 +106,14 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         if max(self.layout.symbols) >= LARGEST_TABLE:
             raise ValueError(f"rows = {rows}: expected at most {LARGEST_TABLE} cells a level")
         self._count_symbols(self.layout.symbols)
-        # two spaces a level: of prefixes, and of whole strings
+        # each level has a space for prefixes and another for whole strings
         kinds = [*self.layout.trees, *self.layout.sketches]
         exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons] * 2
         self._set_spaces(exact, [geometry.space for geometry in kinds])
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the larger ratio of a group of prefixes and a row of whole strings, exactly."""
+        """Return the exact ratio of reports of prefixes or whole strings, whichever is larger."""
         whole_string_space = level + len(self.epsilons)
         return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
 
@@ -133,7 +133,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     # -- Reports ------------------------------------------------------------------------------
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one report for each row of a key and 128 bits."""
+        """Return one report for each value, a row of three words: a key, and 128 bits."""
         groups, rows = len(self.layout.depths), self.layout.rows
         index = level.astype(np.int64)
         drawn = uniform_below(bits, np.full(index.size, 3 * groups, dtype=np.uint64))
@@ -165,8 +165,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     def supports(self, reports: Reports, level: int, key: Any) -> Bools:
         """Return which reports lie on the hyperplane of the value's point in their group.
 
-        `reports` and the result, shape (n,): of one `level`; `key`, shape (3,): a value; or a key
-        alone, which only reports of whole strings can support.
+        `reports`, shape (n,): reports of one `level`; `key`: a value, shape (3,), or only its key,
+        which only reports of whole strings can support.
         """
         value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
         number, tree = reports.astype(np.int64), layout.trees[level]
@@ -185,7 +185,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the ratio of its kind of group, for a report that supports it."""
+        """Return the log ratio of the group's space for reports that support the value, else 0."""
         is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
         ratios = [
             float(np.log(float(OutputSets.privacy_ratio(self, kind))))
@@ -197,11 +197,11 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     # -- Answers ------------------------------------------------------------------------------
 
     def row_counts(self, table: Counts, level: int) -> Counts:
-        """Return the number of a level's reports of each point of each row, shape (t, K)."""
+        """Return how many whole-string reports of a level name each point of each row, (t, K)."""
         return self.layout.row_counts(table[level, 1:], level)
 
     def answering(self, table: Counts) -> Counts:
-        """Return how many reports of each level are of whole strings, shape (levels,)."""
+        """Return the number of each level's reports of whole strings, shape (levels,)."""
         cells = [self.row_counts(table, level) for level in range(len(table))]
         return np.array([part.sum() for part in cells], dtype=np.int64)
 
@@ -223,11 +223,11 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     ) -> Discovery:
         """Return the frequent strings, without a list to choose from.
 
-        `table`, shape (levels, columns); `beta`: with probability 1 - beta every returned string
-        has a holder, and all intervals hold; `keys_of`: returns the keys of strings; `progress`:
-        called with the share of the work that is done.
+        `table`, shape (levels, columns); `beta`: with probability 1 - beta every returned string is
+        some user's, and all intervals hold; `keys_of`: a function from strings to their keys;
+        `progress`: a function that is called with the share of the work done so far.
         """
-        Question(beta=beta)  # a probability
+        Question(beta=beta)  # raises unless beta is a probability
         if not table[:, 0].any():
             nothing = np.zeros(0)
             return Discovery([], nothing, nothing, nothing, 0, 0)
@@ -254,7 +254,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     def _found_limits(
         self, table: Counts, tested: CandidateTests, rejected: Indices, beta: float
     ) -> Limits:
-        """Return two-sided bounds, each failing with its share of beta."""
+        """Return two-sided bounds on the found strings' frequencies; each has a share of beta."""
         lower, upper = np.zeros((2, rejected.size))
         if not rejected.size:
             return lower, upper

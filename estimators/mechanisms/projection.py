@@ -27,11 +27,11 @@ from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
 MATRIX_CELLS_AT_A_TIME = 2**16
-"""Of a matrix at a time, which a cache holds."""
+"""The most cells of a matrix that are computed at a time: a processor's cache holds them."""
 
 
 class Projection(SupportCounts):
-    """Projection onto signs: a uniform row j and the sign Phi[j, x], through randomized response.
+    """Projection onto signs: a uniform row j, and the sign Phi[j, x] through randomized response.
 
     Phi has m rows and a public column of signs for each value. By default it is Hadamard's matrix
     of m = 2^ceil(log2(k + 1)) rows, whose column x + 1 represents category x. With the option
@@ -46,9 +46,9 @@ class Projection(SupportCounts):
     m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
 
     **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
-    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), more than the noise with
-    fewer rows than A2 = sum n a^2. The bounds and `effective_reports` count both. One value costs
-    O(m), a list of k values O(k m); the matrix is never stored.
+    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), which exceeds the noise if m
+    is below A2, the sum of a^2 over all reports. The bounds and `effective_reports` include both
+    errors. A query of k values costs O(k m); the matrix is never stored.
 
     ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
 
@@ -139,11 +139,11 @@ class Projection(SupportCounts):
         np.add.at(table, (level.astype(np.intp), 1 + (index >> 1)), 2 * (index & 1) - 1)
 
     def agreement(self, sums: Counts, values: NDArray[Any]) -> Counts:
-        """Return <z, Phi e_v> for each value v: reports that agree with its column, minus the rest.
+        """Return the number of reports that agree with each value's column, minus that of others.
 
-        `sums`, shape (levels, m): z; `values`, shape (k,). The result has shape (levels, k): in
-        blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most the
-        number of reports, below 2^53.
+        `sums`, shape (levels, m): the signs' sum of each row; `values`, shape (k,). The result has
+        shape (levels, k) and takes O(m) for each value. Doubles are exact here, because the
+        absolute sums add up to at most the number of reports, which is below 2^53.
         """
         agreement = np.zeros((len(sums), values.size))
         rows = min(self.rows, MATRIX_CELLS_AT_A_TIME // 16)
@@ -157,7 +157,7 @@ class Projection(SupportCounts):
         return agreement.astype(np.int64)
 
     def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
-        """Return how many reports agree with the requested columns, shape (levels, k)."""
+        """Return how many reports agree with each selected column (None: all), (levels, k)."""
         sums = table[:, 1:]
         if self.random or (selected is not None and selected.size < self.rows.bit_length()):
             values = np.arange(self.categories) if selected is None else selected
@@ -187,7 +187,7 @@ class Projection(SupportCounts):
         return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Estimate windows together if no column is random."""
+        """Return the estimates of windows together; None if the signs are random."""
         return None if self.random else super().estimate_alike(tables, question)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
@@ -197,11 +197,11 @@ class Projection(SupportCounts):
         return agree
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values of a sign that disagrees and of one that agrees with the column."""
+        """Return the values that a sign represents if it disagrees or agrees with a column."""
         return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: a row's sign under +1 and under -1."""
+        """Return (2^64 - T) / T, exactly: the ratio of a sign's probabilities under two values."""
         return self.flips.ratio(level)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
@@ -211,12 +211,12 @@ class Projection(SupportCounts):
 
 
 def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
-    """Return how many rows of random signs suffice, by HLDP's Algorithm 5.
+    """Return how many rows m of random signs suffice, by HLDP's Algorithm 5.
 
-    m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the paper, gamma
-    lacks the root, which would give 1.1e9 in the example.) The bound on the bias is then sqrt(A2 /
-    m) times that on the noise, 0.64 in the example. `information`: A2, the sum of tanh^2(epsilon /
-    2) over all reports; `values`: d, the number of values of interest; `beta`: failure probability.
+    `information`: A2, the sum of tanh^2(epsilon / 2) over all reports; `values`: d, the number of
+    values of interest; `beta`: failure probability. m = ln(d + 1) ln(2 / beta) / gamma^2, where
+    gamma = sqrt(ln(2 d / beta) / A2). (The paper omits the root, so the example would give 1.1e9.)
+    The bound on the bias is then sqrt(A2 / m) times that on the noise, 0.64 in the example.
 
     >>> suggested_rows(1e5 * math.tanh(1 / 2) ** 2, 1000)
     51361

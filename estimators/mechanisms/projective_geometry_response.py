@@ -24,16 +24,17 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 LARGEST_SHARE = 4
-"""K / k is at most this: what the statistic may cost for the sake of a better order d."""
+"""The most points for each category, K / k: more points allow a better d, but cost memory."""
 
 
 class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts):
-    """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
+    """A report is a point of a projective space, probably on the hyperplane of the user's category.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
-    with t coordinates, and as many hyperplanes, each of s points. Each category has a hyperplane;
-    the report is uniform on it, or uniform off it. The hyperplane of category x is D + x modulo K,
-    D a difference set (:mod:`estimators.exact.difference_sets`). Statistic of a level: the number
+    with t coordinates, and K hyperplanes of s points. The report is uniform on the category's
+    hyperplane with odds s e^epsilon to K - s, otherwise uniform off it. Category x has the
+    hyperplane D + x modulo K, for a difference set D (see
+    :mod:`estimators.exact.difference_sets`). Statistic of a level: the number
     of reports and the number for each point. Source: Feldman, Nelson, Nguyen and Talwar (2022);
     HIST, section 3.4.
 
@@ -63,7 +64,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self.geometries = [best_geometry(epsilon, categories) for epsilon in epsilons]
-        """Each level's K, s, c and D."""
+        """The difference set of each level."""
         self._set_spaces(epsilons, self.geometries)
         chances = [support_chances(e, g) for e, g in zip(epsilons, self.geometries, strict=True)]
         signs = ReportedSigns([p for p, _ in chances], [q for _, q in chances])
@@ -103,12 +104,12 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
 @functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
-    """Return the geometry of the least variance at f = 1/k, among those with k <= K <= 4k.
+    """Return the geometry of least variance if every category has the share 1/k, with k <= K <= 4k.
 
-    For each number of coordinates from 3 on, it considers the nearest prime powers on both sides of
-    e^epsilon + 1 that fit. With two coordinates a hyperplane is one point, K = k needs no field,
-    and the mechanism is randomized response over k symbols. All arithmetic is exact, because every
-    device and the aggregator must agree.
+    For each number of coordinates from 3 on, it considers the nearest prime powers below and above
+    e^epsilon + 1 whose K is in this range. With two coordinates a hyperplane is a single point, any
+    K is possible, and the mechanism is randomized response over K = k symbols. All arithmetic is
+    exact, because every device and the aggregator must agree.
 
     >>> for epsilon in (1, 4, 8):
     ...     geometry = best_geometry(Fraction(epsilon), 10**6)

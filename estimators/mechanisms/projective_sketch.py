@@ -42,8 +42,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     = 6. Collisions add sum f_x^2 / (t K) over the other strings x, at any number of reports
     (theorem 7 of docs/proofs/mechanisms.md).
 
-    **Bounds** hold over the hashes: neither the strings in a query nor people's values may depend
-    on the seed.
+    **Bounds** hold over the random hashes: they need that neither the strings in a query nor
+    people's values depend on the seed.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     categories : None
         The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
     rows, points : int
-        The size of a level's table: at least 1 row, 64 to 2,048 points in each.
+        The size of a level's table: at least 1 row, and 64 to 2,048 points in each row.
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
         collide with another one.

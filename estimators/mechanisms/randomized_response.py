@@ -22,7 +22,7 @@ from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 ZEROS_ONES_TO_COLUMNS = np.array([[1, 0], [1, 1]])
-"""From (zeros, ones) to (reports, ones)."""
+"""The matrix that turns (zeros, ones) into (reports, ones)."""
 
 
 class RandomizedResponse(ScalarMean):
@@ -70,7 +70,7 @@ class RandomizedResponse(ScalarMean):
     def accumulate_slices(
         self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
     ) -> None:
-        """Add batches of reports, each to the table of its slice; long ones all at once."""
+        """Add batches of reports in place, each to its slice's table; long batches all at once."""
         tallies = tally_signs_by_part(level, tables.shape[1], reports, sizes)
         if tallies is None:
             super().accumulate_slices(tables, rows, sizes, level, reports)
@@ -97,7 +97,7 @@ class RandomizedResponse(ScalarMean):
         return self.signs.range()
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""
+        """Return (2^64 - T) / T, exactly: the ratio of a report's probabilities for x = 1, -1."""
         return self._flipped.ratio(level)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

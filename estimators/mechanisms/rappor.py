@@ -59,6 +59,6 @@ class Rappor(PackedBits):
         return self._flipped.ratio(level) ** 2
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a category's bit; bits are independent."""
+        """Return the law of a category's bit, for the privacy of crowds; bits are independent."""
         inside = Fraction(self._flipped.flips[level], WORD)
         return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

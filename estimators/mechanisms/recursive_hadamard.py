@@ -64,7 +64,7 @@ class RecursiveHadamard(BlockDifferences):
         self._rows = np.array(self.rows, dtype=np.uint64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return a row and a symbol, as one index, for each category index."""
+        """Return for each category index a report: the index of a row and a symbol."""
         blocks = self._block_counts[level]
         column, block = self._block_of(values, level)
         row = uniform_below(bits, self._rows[level]).astype(np.int64)
@@ -92,9 +92,9 @@ class RecursiveHadamard(BlockDifferences):
 
 
 def best_bits(epsilon: Fraction, categories: int) -> int:
-    """Return the b of the least variance at f = 1/k, 2^b at most 2K, in exact arithmetic.
+    """Return the b of least variance if every category has the share 1/k, with 2^b at most 2K.
 
-    Every device and the aggregator must agree on it.
+    The arithmetic is exact, because every device and the aggregator must agree on it.
 
     >>> [best_bits(Fraction(e), 1000) for e in (1, 2, 4, 16)]
     [1, 3, 6, 11]

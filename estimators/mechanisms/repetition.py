@@ -50,10 +50,10 @@ class Repetition(Mechanism):
     **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
     fraction.
 
-    **Variance.** v / r + s for a user, v the variance of an estimate from one report given the
-    value, s that of the values. Most mechanisms have a smaller variance at the whole epsilon
-    (docs/mechanisms.md); repetition is for those that are good at small epsilons alone, like
-    `projection`.
+    **Variance.** v / r + s for a user, where v is the variance of one report's estimate given the
+    value, and s the variance of the values. Most mechanisms have a smaller variance with one report
+    at the whole epsilon (docs/mechanisms.md); repetition is for those, like `projection`, that are
+    good only at small epsilons.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Repetition(Mechanism):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """The number of reports and the mechanism, per level."""
+        """For each level, a text with the number of reports and the mechanism's name."""
         return [f"{r} x {self.repeated.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
@@ -102,7 +102,7 @@ class Repetition(Mechanism):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one row of independent reports for each value."""
         reports: Reports = np.zeros((len(level), *self.shape), dtype=self.dtype)
-        for slot in range(self.shape[0]):  # one after the other, as a device draws them
+        for slot in range(self.shape[0]):  # in the order in which a device draws them
             rows = np.flatnonzero(self._repeats[level] > slot)
             if rows.size:
                 reports[rows, slot] = self.repeated.randomize(values[rows], level[rows], bits)
@@ -121,7 +121,7 @@ class Repetition(Mechanism):
         self.repeated.check_values(np.repeat(level, times).tobytes(), slots[used].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with the columns of the repeated mechanism; the first: users."""
+        """Add reports to a table with the repeated mechanism's columns; the first counts users."""
         users = table[:, 0] + tally(level, len(self.epsilons))
         self.repeated.accumulate(
             table, np.repeat(level, self._repeats[level]), reports[self._used(level)]
@@ -129,7 +129,7 @@ class Repetition(Mechanism):
         table[:, 0] = users
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the sum over a user's reports, which are independent given the value."""
+        """Return the sum of the log likelihoods of a user's reports, which are independent."""
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)
@@ -141,7 +141,7 @@ class Repetition(Mechanism):
         return self.repeated.privacy_ratio(level) ** self.repeats[level]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of any mechanism with this ratio."""
+        """Return the law of the worst mechanism with this privacy ratio."""
         return Mechanism.set_laws(self, level)
 
 

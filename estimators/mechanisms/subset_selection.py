@@ -22,15 +22,15 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class SubsetSelection(OutputSets, PackedBits):
-    """A subset of s categories that contains the true one with odds s e^epsilon to k - s.
+    """A report is a subset of s categories; the true one is in it with odds s e^epsilon to k - s.
 
-    The rest of the subset is uniform. A report is the subset as k bits, the first category in the
+    The rest of the subset is uniform. The subset is sent as k bits, the first category in the
     lowest bit. Statistic of a level: the number of reports and the number that contain each
     category. Source: Ye and Barg (2018), section IV; Wang et al. (2019).
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with
-    integers uniform by rejection (Bentley and Floyd, 1987), s steps for all reports together. Bits
-    have one width at all levels and no order that could reveal the true category.
+    uniform integers by rejection (Bentley and Floyd, 1987), in s steps for all reports together.
+    All levels' reports have k bits, and nothing depends on the order in which members were drawn.
 
     **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
     default has a lighter tail if few categories hold nearly all users.
@@ -75,7 +75,7 @@ class SubsetSelection(OutputSets, PackedBits):
         for size in np.unique(wanted).tolist():
             rows = np.flatnonzero(wanted == size)
             other_members = uniform_subsets(bits, rows.size, self.categories - 1, size)
-            # the others are 0 to k - 1 without the own category: those after it move up by one
+            # drawn indices skip the user's category: those from it on move up by one
             is_later = np.arange(self.categories - 1) >= values[rows, None]
             subsets[rows, :-1] = other_members & ~is_later
             subsets[rows, 1:] |= other_members & is_later
@@ -87,7 +87,7 @@ class SubsetSelection(OutputSets, PackedBits):
         return Fraction(size * (size - 1), categories * (categories - 1))
 
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
-        """Return the law of supports."""
+        """Return the law of one report: it supports exactly s categories."""
         return SubsetKinds(
             sets.sizes, self.categories, self.sizes[level], float(self.signs.p[level])
         )
@@ -107,9 +107,9 @@ class SubsetSelection(OutputSets, PackedBits):
 
 
 def best_size(epsilon: Fraction, categories: int) -> int:
-    """Return the integer nearest to k / (e^epsilon + 1), at least 1, in exact arithmetic.
+    """Return s, the integer nearest to k / (e^epsilon + 1), at least 1, for k categories.
 
-    Every device and the aggregator must agree on it.
+    The arithmetic is exact, because every device and the aggregator must agree on the size.
 
     >>> [best_size(Fraction(e), 1000) for e in (1, 4, 16)]
     [269, 18, 1]
@@ -119,10 +119,10 @@ def best_size(epsilon: Fraction, categories: int) -> int:
 
 
 def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
-    """Draw `n` uniform subsets of `size` out of `total`, as rows of booleans; Floyd's algorithm.
+    """Return `n` uniform subsets of `size` out of `total` members, as rows of booleans.
 
-    `bits` is the source of randomness. Each member is a uniform integer up to the last one allowed,
-    or that last one if the integer is already in the subset.
+    Floyd's algorithm: step i draws a uniform integer up to total - size + i, and adds this upper
+    limit instead if the integer is already in the subset. `bits`: the source of randomness.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> uniform_subsets(SeededBits(1), 2, 4, 2).sum(axis=1)

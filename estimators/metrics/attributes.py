@@ -19,15 +19,15 @@ from estimators.limits import MOST_ATTRIBUTES
 from estimators.metrics.validation import check_name
 
 OTHER_VALUE: Final = "other"
-"""On the wire and as a word: an attribute that was sent, with a value that is not declared."""
+"""On the wire and in answers: the value of an attribute whose sent value is not declared."""
 NO_VALUE: Final = "none"
-"""As a word: an attribute that was not sent."""
+"""In answers: the value of an attribute that was not sent."""
 MOST_BYTES = 64
-"""Of an attribute's value."""
+"""The most bytes of an attribute's name or value."""
 
 Codes = Integers
 Attributes = tuple[tuple[str, str], ...]
-"""What a batch says of its devices: names in order, each with its value."""
+"""The attributes of a batch: pairs of name and value, sorted by name."""
 
 
 def check_attribute(name: str, values: Sequence[str]) -> None:
@@ -50,8 +50,8 @@ def check_attribute(name: str, values: Sequence[str]) -> None:
 class Slicing:
     """How a metric's reports are divided into slices: one value for each of its attributes.
 
-    A slice has a code: its values' indices in mixed radix, the last attribute's counting by one.
-    An attribute's declared values have the first indices, then `other`, then `none`.
+    The code of a slice is the number in mixed radix whose digits are the indices of its values; the
+    last attribute has the lowest digit. Indices go to declared values, then `other`, then `none`.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ class Slicing:
 
     @functools.cached_property
     def key(self) -> str:
-        """A name for the meaning of the codes: 32 bits, in hexadecimal."""
+        """A hash of all that gives codes their meaning: 32 bits, in hexadecimal."""
         meaning = [[name, list(values)] for name, values in self.attributes.items()]
         text = json.dumps([meaning, self.pane_ms], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @functools.cached_property
     def code_cache(self) -> dict[bytes, int]:
-        """A cache that readers of batches fill: codes by a batch's encoded attributes."""
+        """A cache that readers of batches fill: from a batch's encoded attributes to the code."""
         return {}
 
     @functools.cached_property
@@ -107,7 +107,10 @@ class Slicing:
         }
 
     def code(self, attributes: Mapping[str, str]) -> int:
-        """Return the code of a device's slice, given its attributes by name, declared or not."""
+        """Return the code of a device's slice.
+
+        `attributes`: the device's values by name; names that the metric does not use are ignored.
+        """
         code = 0
         for (name, indices), size in zip(self._indices.items(), self.value_counts, strict=True):
             value = attributes.get(name)
@@ -116,7 +119,7 @@ class Slicing:
         return code
 
     def slice(self, code: int) -> dict[str, str | None]:
-        """Return the values of a slice by attribute; None: `none`."""
+        """Return the value of each attribute in a slice; None if the attribute was not sent."""
         values: dict[str, str | None] = {}
         for name, size in reversed([*zip(self.attributes, self.value_counts, strict=True)]):
             code, index = divmod(code, size)
@@ -124,16 +127,16 @@ class Slicing:
         return dict(reversed(values.items()))
 
     def words(self, name: str) -> tuple[str | None, ...]:
-        """Return the values of an attribute in the order of their indices; None: `none`."""
+        """Return an attribute's values in the order of their indices; the last, None: not sent."""
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
-        """Return for each attribute the index of its value in each slice, shape (n,)."""
+        """Return, by attribute, the index of its value in each of n slices, shape (n,)."""
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 
     def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
-        """Return a device's declared values, sorted by attribute; `other` for values not declared.
+        """Return a device's attributes, sorted by name, with `other` for undeclared values.
 
         Attributes that the metric does not use are left out.
         """
@@ -147,9 +150,9 @@ class Slicing:
 def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
     """Return the attributes that a device sends, after checking them.
 
-    `slicing`: the metric's; None: nothing is sent; `attributes`: the device's values by name,
-    declared or not. Raises ValueError, with the value, if an attribute is not text or too long, or
-    if there are too many.
+    `slicing`: the metric's slices; None if it has none, so nothing is sent; `attributes`: the
+    device's values by name, declared or not. Raises ValueError, with the value, if an attribute is
+    not text or is too long, or if there are too many.
 
     >>> slicing = Slicing({"version": ("1",), "country": ("DE", "FR")}, 3_600_000)
     >>> sent_attributes(slicing, {"version": "1", "country": "LI", "device": "phone"})

@@ -17,13 +17,16 @@ from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.validation import check_name
 
 AND_LATER = ".."
-"""After a value: it and those after it in its axis, or in the list of categories."""
+"""The mark after a value that adds all values after it in its axis, or in the categories."""
 JOINING_MARKS = (",", "=", "/", "+", ">", AND_LATER)
-"""Marks that join values to names of sets."""
+"""Marks with a meaning in names of sets of categories, which values must not contain."""
 
 
 class Condition(NamedTuple):
-    """The categories that a text names: its canonical form, and a bit for each category."""
+    """The set of categories that a text names.
+
+    `text`: its canonical form; `members`: the set as bits, the first category's the lowest.
+    """
 
     text: str
     members: int
@@ -31,7 +34,7 @@ class Condition(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """Axes in order. The values of the last one alternate fastest in the list of categories.
+    """Axes whose product is a list of categories; values of the last axis alternate fastest.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ class Axes:
     Raises
     ------
     ValueError
-        With what was expected, if they are no axes.
+        If these cannot be axes; the message says what was expected.
 
     Examples
     --------
@@ -87,15 +90,15 @@ class Axes:
     # -- On the device ----------------------------------------------------------------------------
 
     def give(self, categories: object) -> bool:
-        """Return whether a list has these axes' categories; makes nothing larger than the list."""
+        """Return whether a list has exactly these axes' categories, in memory for the list only."""
         if not isinstance(categories, list) or len(categories) != math.prod(self.shape):
             return False
         return all(map(operator.eq, self._labels(), categories))
 
     def labelled(self, values: Any, metric: str) -> Any:
-        """Return an application's values with labels in place of mappings; others as they are.
+        """Return an application's values, with the category's label in place of each mapping.
 
-        `metric`: its name, for messages. Raises ValueError for a mapping that is no category.
+        `metric`: the metric's name, for messages. Raises ValueError if a mapping is no category.
         """
         if isinstance(values, Mapping):
             return self._label(values, metric)
@@ -115,9 +118,9 @@ class Axes:
         return ", ".join(f"{axis}={values[axis]}" for axis in self.values)
 
     def flag(self, axis: object, metric: str) -> str:
-        """Return the category in which this axis has its second value, and all others the first.
+        """Return the category with the second value of `axis`, and the first of all other axes.
 
-        `metric`: its name, for messages. Raises ValueError if there is no such axis.
+        `metric`: the metric's name, for messages. Raises ValueError if there is no such axis.
         """
         if not isinstance(axis, str) or axis not in self.values:
             raise ValueError(f"flag {_cut(axis)} of {metric}: {one_of(self.values)}")
@@ -126,7 +129,7 @@ class Axes:
     # -- In questions -----------------------------------------------------------------------------
 
     def spread(self, labels: Sequence[str | float]) -> Iterator[str | float]:
-        """Yield the labels of a question, axes in order, with each value in place of an axis alone.
+        """Yield the labels of a question; a label that names only an axis yields one per value.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
         >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x"])]
@@ -153,7 +156,7 @@ class Axes:
         return text if parts is None else ", ".join(parts.values())
 
     def condition(self, text: str) -> Condition | None:
-        """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None if it does not fit."""
+        """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None for any other text."""
         if (parts := self._parts(text)) is None:
             return None
         chosen = [range(size) for size in self.shape]
@@ -169,7 +172,7 @@ class Axes:
         return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
 
     def _parts(self, text: str) -> dict[str, str] | None:
-        """Return a text's parts ``"AXIS=VALUE"`` by axis, in order; None if it has another form."""
+        """Return the values of a text's parts ``"AXIS=VALUE"`` by axis; None if it has others."""
         parts: dict[str, str] = {}
         for part in text.split(","):
             axis, _, value = (x.strip() for x in part.partition("="))
@@ -192,7 +195,7 @@ class Axes:
         return tuple(named.get(axis) for axis in self.values)
 
     def explain(self, text: str, metric: str) -> str:
-        """Return what is wrong with a text that is no condition, and what was expected."""
+        """Return why :meth:`condition` does not accept a text, and what was expected."""
         for part in text.split(","):
             axis, equals, value = (x.strip() for x in part.partition("="))
             if equals and axis not in self.values:
@@ -204,7 +207,7 @@ class Axes:
 
 
 def one_of(words: Sequence[str] | Mapping[str, object]) -> str:
-    """Return what was expected: one of some words, of which the first are listed.
+    """Return a message that one of some words was expected; it lists the first of them.
 
     >>> one_of(["no", "yes"])
     'expected one of no, yes'

@@ -25,13 +25,13 @@ _EXPECTED_ENDS = "two finite numbers, the lower one first"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bins(Domain):
-    """Numbers in `range`, of which only the bin is reported; others are clipped to it.
+    """Numbers in `range`, of which only the bin is reported; other numbers are clipped to it.
 
     `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
-    `scale`: ``"linear"``: bins of equal width. ``"log"``: each is wider than the last by the same
-    factor, as suits durations; the range must begin above 0; `edges`: in place of these three, the
-    edges of all bins, ascending; `quantiles`: the quantiles of an answer by default, which do not
-    affect reports.
+    `scale`: ``"linear"`` for bins of equal width, or ``"log"`` if each bin is wider than the last
+    by the same factor, as suits durations; the range must then begin above 0; `edges`: in place of
+    these three, the edges of all bins, ascending; `quantiles`: the default quantiles of an answer;
+    they do not affect reports.
     """
 
     names: ClassVar[str] = "quantiles"
@@ -96,7 +96,7 @@ class Bins(Domain):
         return limits
 
     def merged(self, count: int) -> Bins:
-        """Return this domain with neighbouring bins merged into `count` of about equal numbers.
+        """Return this domain with neighbouring bins merged into `count` about equally large groups.
 
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
@@ -116,7 +116,7 @@ class Bins(Domain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest share below an edge."""
+        """The least and the largest share of users below an edge: 0 and 1."""
         return 0.0, 1.0
 
     @property
@@ -154,7 +154,7 @@ class Bins(Domain):
         return np.array(self.quantiles, dtype=np.float64)
 
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return the names of quantiles, and the quantiles; those of the definition by default.
+        """Return the names of quantiles, and the quantiles; None selects the definition's.
 
         Raises ValueError unless they are distinct numbers between 0 and 1.
         """

@@ -27,18 +27,18 @@ from estimators.metrics.domains import LEAVE_OUT, Domain, Keys, Values, listing,
 from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
-"""The keys that say how strings become bits, for discovery."""
+"""The keys of a definition that choose the code which turns strings into bits, for discovery."""
 DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
-"""The mechanism that discovers strings, and that which only answers for them, by default."""
+"""The default mechanisms of an open vocabulary: with discovery, and without."""
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """A surrogate: a string with an unpaired one is not Unicode text."""
 NUMBER_NAME = re.compile(r"-?[0-9]+")
 SHARE_CHARACTERS = ("/", "+", "..", ">")
-"""Of texts that may name a share among some."""
+"""A text without any of these names a category, not a share among."""
 WORK_PER_SHARE = 500
-"""How many categories take as long to estimate as one share among, as measured."""
+"""Measured: one share among takes as long to estimate as this many categories."""
 OPEN_VOCABULARY = "open"
-"""In place of categories: any string may be reported, and asked for."""
+"""The value of `categories` for which any string may be reported and queried."""
 EXPECTED_CATEGORIES = (
     f"the names of 2 to {MOST_CATEGORIES} categories, their number, axes with their values, or "
     f"{OPEN_VOCABULARY!r}"
@@ -49,10 +49,10 @@ EXPECTED_CATEGORIES = (
 class Categories(Domain):
     """One of k categories, by name or by index.
 
-    `categories` are their names, or k for "0" to "k - 1", or the values of each axis, whose product
-    they are. ``"open"`` gives a :class:`Vocabulary`, with `discover` a :class:`CodedVocabulary`,
-    which `preset`, `examples` and `code` are for. Of these two, `deny` says what devices do not
-    report: :class:`estimators.metrics.denial.DenyRule`.
+    `categories`: their names; or k, for the names "0" to "k - 1"; or the values of axes, whose
+    product the categories are; or ``"open"``, for a :class:`Vocabulary`. `discover`: makes an open
+    vocabulary a :class:`CodedVocabulary`, with the code of `preset`, `examples` or `code`. `deny`:
+    the strings that devices do not report: :class:`estimators.metrics.denial.DenyRule`.
     """
 
     names: ClassVar[str] = "categories"
@@ -81,7 +81,7 @@ class Categories(Domain):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys that a definition leaves out: the mechanism for an open vocabulary."""
+        """Return the keys that a definition implies: for an open vocabulary, the mechanism."""
         if keys.get("discover"):
             return {"mechanism": DISCOVERING_MECHANISM}
         is_open = (
@@ -139,7 +139,7 @@ class Categories(Domain):
         return {"categories": len(self.labels)}
 
     def as_array(self, values: Values) -> NDArray[Any]:
-        """Return categories as an array; with axes, a mapping of axes to values names one."""
+        """Return categories as an array; with axes, a mapping from axes to values is a category."""
         if self.axes is not None:
             values = self.axes.labelled(values, self.metric)
         return super().as_array(values)
@@ -180,7 +180,7 @@ class Categories(Domain):
             )
 
     def from_indices(self, indices: Integers) -> NDArray[Any]:
-        """Return values for a device, from indices: names if integers are ambiguous."""
+        """Return the values of indices for a device: names if integers are ambiguous."""
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
     def _index(self, value: object) -> int:
@@ -195,17 +195,17 @@ class Categories(Domain):
         else:
             expected = meant(value if isinstance(value, str) else "", self.labels)
         remedy = "" if isinstance(value, str | Integral) else listing(value) + LEAVE_OUT
-        if isinstance(value, float) and value.is_integer():  # of a column that once lacked some
+        if isinstance(value, float) and value.is_integer():  # pandas makes floats if some lack
             remedy = f", or an index, as int() makes{LEAVE_OUT}"
         raise ValueError(f"category {shortened(value)} of {self.metric!r}: {expected}{remedy}")
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
-        """Return categories by name or index: their names and their indices.
+        """Return the names and the indices of categories, each given by its name or index.
 
-        With shares among some, the indices are objects: integers, and :class:`ShareAmong`.
+        If some labels are shares among, the indices are objects: integers and :class:`ShareAmong`.
         """
         if self.axes is not None:
-            max_labels = len(self.labels) + MAX_SHARES + 1  # so many have too many shares among
+            max_labels = len(self.labels) + MAX_SHARES + 1  # more include too many shares among
             labels = [*itertools.islice(self.axes.spread(labels), max_labels)]
         texts = [label for label in labels if isinstance(label, str) and label not in self._indices]
         marks = ("",) if self.axes is not None else SHARE_CHARACTERS
@@ -222,7 +222,7 @@ class Categories(Domain):
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
     def _with_shares(self, labels: Sequence[Any]) -> tuple[tuple[str, ...], Keys]:
-        """Return names and keys of categories and shares among; a single category stays one."""
+        """Return the names and keys of labels that may be categories or shares among."""
         names: list[str] = []
         keys = np.empty(len(labels), dtype=object)
         for position, label in enumerate(labels):
@@ -240,7 +240,7 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the number of categories; a share among reads all, and counts WORK_PER_SHARE."""
+        """Return the number of categories to estimate; a share among counts WORK_PER_SHARE."""
         shares = sum(label not in self._indices for label in labels)
         return len(labels) + (WORK_PER_SHARE + len(self.labels)) * shares
 
@@ -253,9 +253,9 @@ class Categories(Domain):
 class Vocabulary(Categories):
     """Any string, without a list.
 
-    For a mechanism a string is a key, the first 64 bits of its BLAKE2b hash. Two strings have the
-    same key with probability 2^-64; they are then one value. By default an estimate is for the
-    strings on `watch`.
+    A mechanism sees a string as its key, the first 64 bits of its BLAKE2b hash. Two strings with
+    the same key, which has probability 2^-64, are counted together. By default an estimate is for
+    the strings on `watch`.
     """
 
     def __post_init__(self) -> None:
@@ -270,7 +270,7 @@ class Vocabulary(Categories):
 
     @functools.cached_property
     def deny_rule(self) -> DenyRule | None:
-        """The strings that devices do not report; None: they report all."""
+        """The rule for strings that devices do not report; None if they report all strings."""
         return None if self.deny is None else DenyRule.of(self.deny)
 
     @property
@@ -280,7 +280,7 @@ class Vocabulary(Categories):
         return {"categories": OPEN_VOCABULARY} | ({} if rule is None else {"deny": rule.meaning})
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return strings as devices report them: "other" in place of those that `deny` denies."""
+        """Return strings as devices report them: with "other" in place of denied strings."""
         rule = self.deny_rule
         return values if rule is None else without_denied(values, [rule])[0]
 
@@ -292,7 +292,7 @@ class Vocabulary(Categories):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """No number of categories."""
+        """The mechanism's `categories`: None, for an open vocabulary."""
         return {"categories": None}
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -328,7 +328,7 @@ class Vocabulary(Categories):
 class CodedVocabulary(Vocabulary):
     """Any string, in Unicode's normal form C, with the bits of a public code.
 
-    Exactly one of `preset`, `examples` and `code` says which code.
+    Exactly one of `preset`, `examples` and `code` determines the code.
     """
 
     def _need_no_code(self) -> None:
@@ -362,7 +362,7 @@ class CodedVocabulary(Vocabulary):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """No number of categories, and the code."""
+        """The mechanism's `categories`: None, for an open vocabulary; and its `code`."""
         return {"categories": None, "code": self.string_code}
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:

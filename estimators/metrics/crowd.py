@@ -32,11 +32,11 @@ class Crowd:
     minimum : int
         A relay drops a crowd with fewer reports.
     wait : str
-        How long after a pane's end the relay still takes its reports: a duration.
+        For how long after a pane's end the relay accepts its reports: a duration.
     delta : float
         The delta of the crowd's central guarantee (epsilon, delta).
     dishonest : float
-        The largest share of a crowd that may be made up.
+        The largest share of a crowd's reports that may be fabricated.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class Crowd:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Crowd:
-        """Return the crowd of a table of a definition.
+        """Return the crowd that the table `crowd` of a definition describes.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Crowd:
             if key not in keys:
                 raise ValueError(f"a known key: {nearest(key, keys)}")
         try:
-            return dataclasses.replace(msgspec.convert(dict(table), cls))  # defaults are stored
+            return dataclasses.replace(msgspec.convert(dict(table), cls))  # copies the defaults
         except msgspec.ValidationError as error:
             raise ValueError(readable(error)) from None
 
@@ -92,7 +92,7 @@ class Crowd:
 
     @property
     def wait_ms(self) -> int:
-        """How long after a pane's end its reports are taken, in milliseconds."""
+        """For how long after a pane's end the relay accepts its reports, in milliseconds."""
         return milliseconds(self.wait)
 
     @property
@@ -106,11 +106,11 @@ class Crowd:
         }
 
     def size_fault(self, width: int) -> str:
-        """Return what is expected where reports of `width` bytes are too large; "" if they fit."""
+        """Return what was expected if reports of `width` bytes are too large; "" if they fit."""
         sealed = width + SEAL_BYTES
         if sealed > MAX_SEALED_REPORT:
             return f"reports of at most {MAX_SEALED_REPORT - SEAL_BYTES} bytes, not {width}"
-        max_minimum = MAX_CROWD_BYTES // (2 * sealed)  # each crowd can be cut into larger parts
+        max_minimum = MAX_CROWD_BYTES // (2 * sealed)  # crowds are split into parts >= minimum
         if self.minimum > max_minimum:
             return f"minimum: at most {max_minimum} reports, {sealed} bytes each when sealed"
         return ""

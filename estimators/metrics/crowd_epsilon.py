@@ -1,4 +1,4 @@
-"""The epsilon that a metric's crowd adds to its level."""
+"""The epsilon of a report in a metric's crowd, which is smaller than that of its level."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ EPSILON_DIGITS = 3
 
 @explain_missing_scipy("the epsilon of a crowd")
 def crowd_epsilon(metric: Metric) -> float | None:
-    """Return the epsilon of a report among the honest ones of a metric's smallest crowd.
+    """Return the epsilon of a report among the honest reports of a metric's smallest crowd.
 
-    It holds with the crowd's `delta`, for the reports of one pane: a person who reports in w panes
-    has w times both. It is proved, and rounded up to three digits.
+    It is proved together with the crowd's `delta`, for the reports of one pane: for a person who
+    reports in w panes, both are w times as large. It is rounded up to three digits.
 
     Returns
     -------
     float or None
-        None if there is no crowd, or if nothing below the level is proved.
+        None if there is no crowd, or if no epsilon below that of the level is proved.
 
     Examples
     --------

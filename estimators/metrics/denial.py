@@ -1,4 +1,4 @@
-"""Deny rules: strings that a device does not report, but another, public string in their place.
+"""Deny rules: strings in whose place a device reports another, public string.
 
 A rule is a function of the string alone, and comes before the randomizer. So a report is as private
 as its level says, whatever the rule is: nobody can tell a denied string from another one.
@@ -21,7 +21,7 @@ from estimators.errors import nearest, readable
 from estimators.metrics.attributes import OTHER_VALUE
 
 Deny = Callable[[str], bool]
-"""Whether a string, in Unicode's normal form C, is not to be reported."""
+"""A function of a string in Unicode's normal form C: whether devices must not report it."""
 MAX_RULE_STRINGS = 1_000
 """The most patterns, and the most strings, of a rule."""
 LONGEST_PATTERN = 200
@@ -38,25 +38,25 @@ _CARD_LENGTHS = range(13, 20)
 class DenyRule:
     """A rule that Python and the module for browsers evaluate alike, in linear time.
 
-    It looks at a string's normal form C; capital letters A to Z count as small ones. A string is
-    denied if one of these says so:
+    It looks at a string's normal form C, and treats the letters A to Z like a to z. A string is
+    denied if at least one of the parameters denies it.
 
     Parameters
     ----------
     longer_than : int, optional
-        Strings with more characters (code points).
+        Denies strings with more characters (code points).
     presets : sequence of str
-        Names of :data:`DENY_PRESETS`.
+        Names of :data:`DENY_PRESETS`, each of which denies some strings.
     patterns : sequence of str
-        The whole string matches one: ``*`` stands for any characters, ``?`` for one. Up to 1,000,
-        each of at most 200 characters.
+        Deny strings that match as a whole: ``*`` stands for any characters, ``?`` for one. Up to
+        1,000 patterns, each of at most 200 characters.
     strings : sequence of str
-        These strings, up to 1,000. They are published with the definition.
+        Denies exactly these strings, up to 1,000. They are published with the definition.
 
     Raises
     ------
     ValueError
-        If there is nothing in it, or something is out of range.
+        If the rule is empty, or a parameter is out of range.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class DenyRule:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> DenyRule:
-        """Return the rule of a table of a definition.
+        """Return the rule that the table `deny` of a definition describes.
 
         Raises
         ------
@@ -142,9 +142,9 @@ def _has_email(text: str) -> bool:
 
 
 def _has_card(text: str) -> bool:
-    """Return whether there are 13 to 19 digits with a card's check digit (Luhn), in whole groups.
+    """Return whether some whole groups of digits have 13 to 19 digits and a valid Luhn check digit.
 
-    A single space, dot or hyphen may be between two groups.
+    Neighbouring groups may be separated by a single space, dot or hyphen.
     """
     for run in _GROUPS_PATTERN.findall(text):
         groups = re.split("[ .-]", run)
@@ -178,9 +178,9 @@ space between two; addresses of pages with a query, or values in their fragment.
 
 
 def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
-    """Return strings with "other" in place of denied ones, and the number of these.
+    """Return strings with "other" in place of denied ones, and the number of denied ones.
 
-    `values`, shape (n,): a value that is not a string stays as it is.
+    `values`, shape (n,): values that are not strings stay as they are; `rules`: any may deny.
 
     >>> import numpy as np
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])

@@ -29,9 +29,9 @@ Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, 
 
 Keys = NDArray[Any]
 MOST_DIMENSIONS = 64
-"""The most dimensions of a numpy array: it makes objects of sequences that are nested deeper."""
+"""The most dimensions of a numpy array; of sequences that are nested deeper it makes objects."""
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
-"""Types of single values, which numpy reads as they are."""
+"""Types of single values that numpy reads without converting them to something else."""
 TRUTH_TYPES = (bool, np.bool_)
 LEAVE_OUT = "; leave out what was not measured"
 
@@ -66,7 +66,7 @@ def as_numbers(values: NDArray[Any], metric: str) -> Floats:
 
 
 def conversion(value: object) -> str:
-    """Return how to convert an object to a number or a list; "" if there is no way."""
+    """Return advice on converting an object to a number or a list; "" if there is none."""
     if isinstance(value, str | bytes):
         with contextlib.suppress(ValueError):
             return ", as float() makes" * math.isfinite(float(value))
@@ -79,7 +79,7 @@ def conversion(value: object) -> str:
 
 
 def listing(value: object) -> str:
-    """Return how to make a list of a collection, or a text of bytes; "" for other objects."""
+    """Return advice on making a list of a collection, or a text of bytes; "" for other objects."""
     if isinstance(value, bytes):
         return ", as .decode() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
@@ -87,7 +87,7 @@ def listing(value: object) -> str:
 
 
 def as_given(values: object, lossy: str = "US") -> NDArray[Any]:
-    """Return an application's values as an array, of objects where numpy would convert some.
+    """Return an application's values as an array, of objects if numpy would convert some values.
 
     >>> as_given([1, "x"]), as_given([1, True], lossy="iu")
     (array([1, 'x'], dtype=object), array([1, True], dtype=object))
@@ -105,11 +105,11 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
     values : object
         What an application gave: a value, an array, or sequences of them, however nested.
     label : str
-        What they are, for the message.
+        What the values are, for the message.
     depth : int
-        How many sequences these are in.
+        The number of sequences that contain `values`, one in the other.
     truths : bool
-        Whether a list may have True and False, which numpy reads as 1 and 0.
+        Whether a list may contain True and False, which numpy reads as 1 and 0.
     """
     is_array = hasattr(values, "__array__")
     whole = np.asanyarray(values) if is_array and not isinstance(values, np.generic) else values
@@ -119,7 +119,7 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
         raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
     is_text = isinstance(values, str | bytes)
     if not (is_array or is_text or isinstance(values, ArrayType | np.generic)):
-        with contextlib.suppress(TypeError):  # of what has no memory to read
+        with contextlib.suppress(TypeError):  # raised if the object has no buffer
             if memoryview(values).format[-1] in "bBc":  # type: ignore[arg-type]
                 raise ValueError(
                     f"{label}: a {type(values).__name__} of bytes: expected numbers or texts, as "
@@ -163,9 +163,9 @@ class Domain(ABC):
 
     names: ClassVar[str] = ""
     of_numbers: ClassVar[bool] = False
-    """Whether a value is one number."""
+    """Whether a value is a single number."""
     lossy_kinds: ClassVar[str] = "US"
-    """Kinds of numpy's arrays in which a list's values would have lost what they are."""
+    """Kinds of numpy's arrays to which a list must not be converted, because types get lost."""
 
     metric: str = ""
     labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -191,7 +191,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def unit(self) -> tuple[float, float]:
-        """Where the mechanism's 0 lies, and how long its unit is, both in the metric's unit."""
+        """The offset and the length of the mechanism's unit, both in the metric's unit."""
 
     @property
     @abstractmethod
@@ -206,19 +206,19 @@ class Domain(ABC):
     @property
     @abstractmethod
     def opposite(self) -> tuple[Any, Any]:
-        """Two values with the mechanism's largest ratio of probabilities."""
+        """Two values for which the ratio of a report's probabilities is the largest possible."""
 
     @abstractmethod
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
     def as_array(self, values: Values) -> NDArray[Any]:
-        """Return an application's values as an array, whole.
+        """Return all of an application's values as an array.
 
         Raises
         ------
         ValueError
-            If some are masked, or rows differ in length.
+            If some values are masked, or if rows differ in length.
         """
         refuse_misread(values, f"values of {self.metric!r}")
         try:
@@ -246,7 +246,7 @@ class Domain(ABC):
         Raises
         ------
         ValueError
-            If it has another shape than the metric's values, or something is not a number.
+            If it does not have the shape of the metric's values, or is not of numbers.
         """
         values = self.as_array(value)
         dimension = getattr(self, "dimension", None)
@@ -265,7 +265,7 @@ class Domain(ABC):
         return values.reshape(-1 if dimension is None else (-1, dimension))
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values as the device randomizes them; only vocabularies replace some."""
+        """Return the values that a device randomizes; only vocabularies replace some."""
         return values
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -280,8 +280,8 @@ class Domain(ABC):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
-        `labels`: the requested categories, or quantiles of a distribution; None for all. Raises
-        ValueError if some are not in the domain, or if it has no labels.
+        `labels`: the requested categories, or quantiles of a distribution; None for the default.
+        Raises ValueError if a label is not in the domain, or if the domain has no labels.
         """
         if labels is None:
             return self.labels, self._default_keys
@@ -294,12 +294,12 @@ class Domain(ABC):
         return self._named(labels)
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work of estimating these numbers, in numbers that are no shares among."""
+        """Return the work of estimating the numbers with these labels; a plain number counts 1."""
         return len(labels)
 
     @property
     def _default_keys(self) -> Keys | None:
-        """The keys of all labels for the mechanism; None if it needs none for all."""
+        """The keys of all labels for the mechanism; None if it needs no keys to estimate all."""
         return None
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
@@ -320,7 +320,7 @@ class Domain(ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ValueRange(Domain):
-    """Numbers in `range`; others are clipped to it."""
+    """Numbers in `range`; a device clips other numbers to it."""
 
     of_numbers: ClassVar[bool] = True
 
@@ -339,7 +339,7 @@ class ValueRange(Domain):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Nothing, because every interval is [-1, 1] for a mechanism."""
+        """No parameters, because a mechanism sees every interval as [-1, 1]."""
         return {}
 
     @property
@@ -385,8 +385,8 @@ class ValueRange(Domain):
 class Ball(Domain):
     """Vectors of length at most `radius`; longer ones are shortened.
 
-    `coordinates` are the names of its coordinates; "0" to "`dimension` - 1" if only their number is
-    given.
+    `coordinates`: the names of the coordinates; if only their number `dimension` is given, the
+    names are "0" to "`dimension` - 1".
     """
 
     names: ClassVar[str] = "coordinates"
@@ -424,7 +424,7 @@ class Ball(Domain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the ball in each direction."""
+        """The least and the largest value of a coordinate: minus the radius, and the radius."""
         return -self.radius, self.radius
 
     @property
@@ -447,7 +447,7 @@ class Ball(Domain):
             raise ValueError(f"value {odd} of {self.metric!r}: expected finite numbers{LEAVE_OUT}")
         if vectors.ndim != 2 or not vectors.size:
             return vectors
-        # by its largest coordinate first: squares must not overflow
+        # first divided by the largest coordinate, so that squares do not overflow
         scale = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), self.radius)
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))

@@ -41,7 +41,7 @@ class Kind:
     shape : Shape
         The shape of an answer.
     ways : frozenset of Way
-        The ways of collecting it, at most one for each kind of trust.
+        The possible ways of collecting, at most one for each `trust`.
     mechanism : str
         The default mechanism; empty if a definition must name one.
     """
@@ -60,7 +60,7 @@ class Kind:
 
 
 LABEL_NAMES = ("categories", "coordinates")
-"""What labels can be, in the words of answers."""
+"""The names of labels in answers: what a domain may call them."""
 _PRIVATE_OR_TRUSTED, _SEARCH_ONLY = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", ValueRange, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),

@@ -21,13 +21,13 @@ from estimators.metrics.search import SearchMetric
 from estimators.metrics.trusted import TrustedMetric
 
 METRIC_CLASSES: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
-"""A class for each way of collecting: a definition's trust and kind say which."""
+"""The class of metrics for each way of collecting; a definition's trust and kind determine it."""
 TRUST_NAMES = ("local", "central")
 DURATION_KEYS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
 FILE_TABLES = ("metrics", "attributes", "comparisons", "alarms")
 """The tables of a file; only the service reads the last two."""
 FREE_CHOICES = (("mechanism", "auto"),)
-"""Keys and values with which a definition leaves a choice to its domain."""
+"""Keys with values by which a definition leaves the choice to its domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are not keys of a definition."""
 
@@ -83,7 +83,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Raises
     ------
     DefinitionError
-        With the file, the key, the value found and what was expected.
+        If a definition is invalid: with the file, the key, the value and what was expected.
     FileNotFoundError
         If there is no such file.
     """
@@ -102,7 +102,7 @@ def read_document(path: str | Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # no TOML or UTF-8; a huge number; deep lists
+    except (ValueError, RecursionError) as error:  # not TOML or UTF-8; huge numbers; deep lists
         expected = "a file that parses as TOML, in UTF-8"
         if "declare ('attributes',) twice" in str(error):
             expected = "one table [attributes] for all metrics: add the other's lines to it"

@@ -35,7 +35,7 @@ from estimators.question import Question
 
 HOUR_MS = 3_600_000
 MOST_SLICE_BYTES = 64 << 20
-"""The most bytes of the sums of all slices in one `by_pane`."""
+"""The most bytes of the sums of all slices in one stretch of `by_pane`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,13 +63,13 @@ class LocalMetric(ReportedMetric):
     attributes : mapping of str to sequence of str
         The declared values of these attributes; in a file, the table ``[attributes]`` has them.
     by_pane : str, optional
-        The stretch of event time for which slices are kept, a multiple of `pane`; the larger of
-        `pane` and one hour by default.
+        The stretch of event time over which a slice's reports are summed, a multiple of `pane`; the
+        larger of `pane` and one hour by default.
     by_retention : str, optional
-        How long the sums of one `by_pane` are kept; like `retention` by default. Those of days are
-        kept as long as `retention`.
+        For how long the sums of such a stretch are kept; by default as long as `retention`. Daily
+        sums of slices are kept as long as `retention`.
     max_slices : int
-        A definition with more slices is refused.
+        The most slices; a definition with more is refused.
     crowd : Crowd, optional
         Devices seal their reports, and post them to a relay, which shuffles them: see
         :class:`estimators.metrics.crowd.Crowd`. A mapping with its keys is accepted, too.
@@ -105,7 +105,7 @@ class LocalMetric(ReportedMetric):
     crowd: Crowd | None = None
 
     def check(self) -> None:
-        """Reject a mechanism that does not fit."""
+        """Reject a mechanism or other keys that do not fit the definition."""
         super().check()
         self.require_key(lambda name: mechanism_class(name, self.kind), "mechanism")
         mechanism = self.mechanism_class
@@ -136,7 +136,7 @@ class LocalMetric(ReportedMetric):
             self._check_crowd(self.crowd)
 
     def _check_crowd(self, crowd: Crowd) -> None:
-        """Reject what a crowd cannot hide, and a lateness that ends before crowds arrive."""
+        """Reject keys that a crowd does not allow, and a lateness shorter than crowds take."""
         if len(self.levels) != 1:
             self.refuse("levels", "one level: each would be a crowd of its own")
         if self.by:
@@ -185,7 +185,7 @@ class LocalMetric(ReportedMetric):
 
     @functools.cached_property
     def slicing(self) -> Slicing | None:
-        """How reports are divided into slices; None if they are not."""
+        """How reports are divided into slices; None if the metric has no slices."""
         if not self.by:
             return None
         stretch = max(self.pane_ms, HOUR_MS)
@@ -195,7 +195,7 @@ class LocalMetric(ReportedMetric):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """How long the slices of one `by_pane` are kept, in milliseconds; None: for ever."""
+        """For how long slices of one stretch are kept, in milliseconds; None means for ever."""
         return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
@@ -285,16 +285,17 @@ class LocalMetric(ReportedMetric):
             For a frequency, the requested categories, each once; by default all, or those on watch.
             Bounds are simultaneous over these, so the choice must not depend on the reports.
         quantiles : sequence of float, optional
-            The same for a distribution: the requested quantiles; by default those of the
-            definition.
+            For a distribution, the requested quantiles; by default those of the definition.
+            Bounds are simultaneous over these, so the choice must not depend on the reports.
         panes : int, optional
             For a memoized metric, the number of panes of the reports; None if it is unknown.
 
         Returns
         -------
         Estimate
-            In the metric's own unit; arrays over categories for a frequency, over coordinates for a
-            vector mean. For a distribution, an :class:`estimators.DistributionEstimate`.
+            In the metric's own unit. Its numbers are arrays over categories for a frequency, and
+            over coordinates for a vector mean. For a distribution, it is an
+            :class:`estimators.DistributionEstimate`.
         """
         asked = {"weights": weights, "target": target, "simultaneous": simultaneous}
         chosen = categories if quantiles is None else quantiles
@@ -317,7 +318,7 @@ class LocalMetric(ReportedMetric):
         Parameters
         ----------
         statistics : sequence of ndarray of int64
-            Of windows.
+            The statistics of windows.
         beta, bound, panes
             As for :meth:`estimate`.
         chosen : sequence, optional
@@ -343,7 +344,7 @@ class LocalMetric(ReportedMetric):
                 joined(estimate, is_share, numbers)
                 for estimate, numbers in zip(estimates, answers, strict=True)
             ]
-        if question.panes != 1:  # neither knows what repeated answers have in common
+        if question.panes != 1:  # bounds of neither allow for repeated answers
             divisor = question.panes or math.inf
             effective = [estimate.effective_reports / divisor for estimate in estimates]
             estimates = [
@@ -368,7 +369,7 @@ class LocalMetric(ReportedMetric):
             An upper bound on the probability that some returned string has no holder, or that some
             interval fails, for a number of reports that is fixed in advance, as in a closed window.
         progress : callable
-            Called with the share of the work that is done; an exception it raises ends the work.
+            A function that is called with the share of the work done; if it raises, the work ends.
 
         Returns
         -------

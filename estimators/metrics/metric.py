@@ -63,16 +63,16 @@ class Metric(ABC):
     lateness : str
         How long after a pane's end its reports still count, in event time.
     hold_open : bool
-        While it is set, no pane closes, whatever times are reported: for a backfill beside live
-        reports. Open panes take memory, and no window is final.
+        Keeps every pane open, whatever times are reported: for a backfill beside live reports.
+        Meanwhile open panes take memory, and no window is final.
     retention : str, optional
         How long a pane is kept after its last report; for ever by default.
     minimum_reports : int
-        Below this number an answer says ``too_few_reports``.
+        With fewer reports an answer has the status ``too_few_reports``.
     max_batch_reports : int, optional
         A batch with more reports is rejected; no limit by default.
     max_key_reports : int, optional
-        How many reports of one message key count in a pane; no limit by default.
+        The most reports of a message key that are counted in a pane; no limit by default.
     unit, description : str
         Text for readers.
     title, group : str
@@ -95,7 +95,7 @@ class Metric(ABC):
     trust: ClassVar[str] = "local"
     sends_true_values: ClassVar[bool] = False
     answered: ClassVar[str]
-    """How it is answered, to follow the metric's name."""
+    """How to get an answer from a metric of this class; in a message it follows the name."""
 
     name: str
     kind: str
@@ -119,7 +119,7 @@ class Metric(ABC):
 
     @property
     def heading(self) -> str:
-        """The heading of a picture of its answers: the title, or the name and what it is."""
+        """The heading of a picture of the answers: the title; without one, name and description."""
         return self.title or f"{self.name}: {self.description or self.kind}"
 
     def __post_init__(self) -> None:
@@ -161,7 +161,10 @@ class Metric(ABC):
         )
 
     def require_key(self, check: Callable[[Any], object], *keys: str) -> None:
-        """Raise DefinitionError for keys whose check raises ValueError, with what it expected."""
+        """Raise DefinitionError for each of `keys` whose value `check` rejects by ValueError.
+
+        The text of the ValueError is what was expected.
+        """
         for key in keys:
             try:
                 check(getattr(self, key))
@@ -184,7 +187,7 @@ class Metric(ABC):
         Raises
         ------
         ValueError
-            If it is of another class, with the right way to get its answer.
+            If it is of another class; the message says how to get its answer.
         """
         if not isinstance(metric, cls):
             raise ValueError(f"metric {metric.name!r} {metric.answered}")
@@ -223,7 +226,7 @@ class Metric(ABC):
         """
         return () if self.categories is None else self.labels
 
-    # the keys of built-in domains; None where a domain has another one
+    # the keys of built-in domains; None if this metric's domain does not have the key
 
     @property
     def range(self) -> Sequence[float] | None:
@@ -272,7 +275,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def retention_ms(self) -> int | None:
-        """How long a pane is kept after its last report, in milliseconds; None: for ever."""
+        """For how long a pane is kept after its last report, in milliseconds; None: for ever."""
         return None if self.retention is None else milliseconds(self.retention)
 
     @property
@@ -292,7 +295,7 @@ class Metric(ABC):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """How long the slices of one stretch are kept, in milliseconds; None: for ever."""
+        """For how long the slices of one stretch are kept, in milliseconds; None: for ever."""
         return self.retention_ms
 
     @property
@@ -302,10 +305,10 @@ class Metric(ABC):
 
     @functools.cached_property
     def canonical(self) -> str:
-        """The meaning of a batch and its pane, as one line of ASCII JSON.
+        """All that determines what a batch and its pane mean, as one line of ASCII JSON.
 
-        Keys are sorted, there are no spaces, and numbers are as in Python's `repr`. The browser's
-        module writes the same.
+        Keys are sorted, there are no spaces, and numbers are written as by Python's `repr`. The
+        browser's module writes the same text.
         """
         meaning: dict[str, Any] = {
             "kind": self.kind,
@@ -331,7 +334,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of the canonical form, 32 bytes; no other definition can be found with it."""
+        """The SHA-256 of the canonical form, 32 bytes: nobody can find two definitions with it."""
         return hashlib.sha256(self.canonical.encode()).digest()
 
     @functools.cached_property
@@ -423,7 +426,7 @@ class Metric(ABC):
         self.accumulate_checked(statistic, *self.randomizer.checked(level, reports))
 
     def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports that have passed `randomizer.check`: the hot path.
+        """Add reports that have passed `randomizer.check`; this must be fast.
 
         Parameters
         ----------
@@ -448,9 +451,11 @@ class Metric(ABC):
         rows : ndarray of intp, shape (batches,)
             The slice of each batch.
         sizes : ndarray of int64, shape (batches,)
-            The number of reports in each batch, in their order.
+            The number of reports in each batch. The reports of a batch are consecutive.
         level : ndarray of int, shape (n,)
+            The index of each report's level.
         reports : ndarray, n rows
+            The reports of all batches, in the order of the batches.
         """
         shape = (len(statistics), len(self.levels), self.randomizer.columns)
         tables = statistics.reshape(shape)

@@ -21,8 +21,8 @@ from estimators.metrics.validation import check_duration, check_number
 class SearchMetric(Metric):
     """A minimum or maximum: devices report, randomized, whether their value is beyond a threshold.
 
-    Each round is decided by itself: see :class:`estimators.extremes.Search`. There is no estimate
-    from a single statistic.
+    Each round is decided from its own answers: see :class:`estimators.extremes.Search`. So there is
+    no estimate from a single statistic.
 
     Other parameters are those of :class:`estimators.metrics.metric.Metric`.
 
@@ -31,9 +31,9 @@ class SearchMetric(Metric):
     rounds, split, beta, critical
         See :class:`estimators.extremes.Search`.
     round_reports : int, optional
-        A round closes after this many answers; by default only its time counts.
+        A round closes after this many answers; by default it closes by time only.
     round_time : str
-        A round closes after this time, once `minimum_reports` answers are counted.
+        A round closes after this time, as soon as `minimum_reports` answers are counted.
     """
 
     way: ClassVar[Way] = Way.SEARCH
@@ -55,7 +55,7 @@ class SearchMetric(Metric):
         Raises
         ------
         ValueError
-            If it is not.
+            If the metric is not a search.
         """
         if not isinstance(metric, cls):
             kinds = " or ".join(repr(name) for name, kind in KINDS.usable() if cls.way in kind.ways)

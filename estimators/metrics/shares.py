@@ -1,4 +1,7 @@
-"""Shares among: how many of those in some categories are in others, by name as in ``"a / b.."``."""
+"""Shares among: the share of users in a set of categories among those in another set.
+
+A text such as ``"a / b.."`` names one.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from estimators.metrics.domains import Domain
 from estimators.question import Question
 
 MAX_SHARES, MAX_PARTS = 32, 32
-"""Shares of a question, and signs in one of them: each is a search, and has many readings."""
+"""The most shares of a question, and the most marks in a share's name: each costs time."""
 MAX_READINGS = 2
-"""How many readings of a text are listed; a text with more than one is refused."""
+"""The most readings of a text that are listed; a text with more than one is refused."""
 
 
 class ShareBoundsError(ValueError):
@@ -49,7 +52,7 @@ class ShareAmong:
 
 
 class _Set(NamedTuple):
-    """A reading of a sum of categories: its text, its text with quoted names, a bit a category."""
+    """A set of categories as a text may be read: text, text with quoted names, members as bits."""
 
     text: str
     quoted: str
@@ -65,18 +68,18 @@ def parse_share(
     ----------
     text : str
         ``"A"`` or ``"A / B"``: A and B are categories joined by ``+``, and ``NAME..`` is a category
-        with all after it. Without B: everybody.
+        with all after it. Without B, the share of A among all users.
     metric : str
-        Its name, for messages.
+        The metric's name, for messages.
     indices : dict of str to int
-        The categories.
+        The index of each category, by name.
     axes : Axes, optional
-        Of the categories: a set is then written as in ``"AXIS=VALUE, AXIS=VALUE.."``.
+        The axes of the categories: a set is then written as in ``"AXIS=VALUE, AXIS=VALUE.."``.
 
     Raises
     ------
     ValueError
-        If it has no reading or several, or is 0 or 1 whatever is reported.
+        If the text can be read in no way or in several, or if the share is always 0 or always 1.
 
     Examples
     --------
@@ -111,13 +114,13 @@ def parse_share(
 
 
 def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str, ...]:
-    """Return the canonical names of the shares among of a text in a definition: with axes, several.
+    """Return the canonical names of the shares that a text of a definition names, one or several.
 
     Parameters
     ----------
     text : str
     domain : Domain
-        Of categories.
+        A domain of categories; with axes, a text may name several shares.
     mechanism : Mechanism
 
     Raises
@@ -139,14 +142,14 @@ def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str
 
 
 def _listed(members: int) -> tuple[int, ...]:
-    """Return the categories of a set, in order."""
+    """Return the indices of the categories of a set, ascending."""
     octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
     bits = np.unpackbits(np.frombuffer(octets, dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 
 
 def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
-    """Return readings of a sum of categories, at most MAX_READINGS that differ."""
+    """Return the sets that a sum of categories may mean, at most MAX_READINGS different ones."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
@@ -168,7 +171,7 @@ def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
 
 
 def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
-    """Yield the readings of one name, which may end with the mark for all categories after it."""
+    """Yield the sets that a name may mean; it may end with the mark for all later categories."""
     if axes is not None:
         if condition := axes.condition(text):
             yield _Set(condition.text, repr(condition.text), condition.members)
@@ -194,22 +197,22 @@ def _expected(text: str, metric: str, indices: dict[str, int], axes: Axes | None
 def estimate_shares(
     mechanism: Mechanism, tables: Counts, question: Question, shares: Sequence[ShareAmong]
 ) -> list[list[ShareEstimate]]:
-    """Return the estimates of shares in each of some tables, shape (tables, levels, columns).
+    """Return the estimates of all shares, for each of several tables.
 
     Parameters
     ----------
     mechanism : Mechanism
-    tables : ndarray of int64
+    tables : ndarray of int64, shape (tables, levels, columns)
     question : Question
-        Its `numbers` are how many share its beta.
+        Its `numbers` are the numbers that share its beta.
     shares : sequence of ShareAmong
 
     Raises
     ------
     ShareBoundsError
-        If there are no bounds for this question, with what to ask instead.
+        If there are no bounds for this question; the message says what to ask instead.
     ValueError
-        The same, if there are none by this mechanism.
+        If there are no bounds for this mechanism.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):
@@ -243,14 +246,14 @@ def _estimate(
 def joined(
     estimate: Estimate, is_share: Sequence[bool], shares: Sequence[ShareEstimate]
 ) -> Estimate:
-    """Return an estimate of the plain categories with shares, in the order of the question.
+    """Return the estimates of categories and of shares as one, in the order of the question.
 
     Parameters
     ----------
     estimate : Estimate
-        Of the plain categories.
+        The estimate of the categories.
     is_share : sequence of bool
-        Of each number of the question.
+        Whether each number of the question is a share.
     shares : sequence of ShareEstimate
     """
     plain = [np.atleast_1d(x).tolist() for x in (estimate.value, estimate.lower, estimate.upper)]
@@ -271,14 +274,14 @@ def share_shifts(
     *,
     among: bool,
 ) -> tuple[list[float], list[float]]:
-    """Return how far fabricated reports can move shares; and how far, if reports were true values.
+    """Return how far fabricated reports can move shares, and how far true values could.
 
     Parameters
     ----------
     mechanism : Mechanism
     estimate : Estimate
     shares : mapping of int to ShareAmong
-        By their place among the estimate's numbers.
+        The shares by their index among the estimate's numbers.
     reports, among
         As for :func:`estimators.bounds.manipulation.largest_shifts`.
     """

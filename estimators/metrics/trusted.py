@@ -38,7 +38,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def mechanism_class(self) -> type[TrueValues]:
-        """The class that replaces a mechanism; it randomizes nothing."""
+        """The class that has the place of a mechanism, and randomizes nothing."""
         return COLLECTIONS[self.kind]
 
     @property
@@ -48,7 +48,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The trust, which says that values are true."""
+        """The key `trust`, because reports are true values."""
         return {"trust": self.trust}
 
     @explain_missing_scipy("a release")
@@ -80,14 +80,14 @@ class TrustedMetric(ReportedMetric):
         Returns
         -------
         Estimate
-            In the metric's own unit, unbiased and not clipped, with the loss at each level
-            (`privacy`) and the epsilon above which a level does not improve it (`saturation`). With
-            ``"adpm"`` and very few users it is the middle of the range, without loss.
+            In the metric's own unit, unbiased and not clipped. `privacy`: the loss at each level;
+            `saturation`: the epsilon above which a level does not improve the release. With
+            ``"adpm"`` and very few users it is the middle of the range, and costs no privacy.
 
         Raises
         ------
         ValueError
-            If there are no such weights.
+            If `weights` is not one of :attr:`policies`.
 
         Examples
         --------
@@ -122,9 +122,9 @@ class TrustedMetric(ReportedMetric):
         Parameters
         ----------
         release : Estimate
-            Of this metric.
+            A release of this metric.
         beta : float
-            Simultaneous over categories, as in :meth:`release`.
+            Failure probability of the bounds; simultaneous over categories.
         """
         low, high = self.domain.ends
         width = high - low

@@ -18,7 +18,7 @@ from estimators.mechanisms import Mechanism
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
 LONGEST_DURATION = "2922000d"
-"""The longest duration: added to today's time it still fits into Redis and int64."""
+"""The longest duration: today's time plus this duration still fits into Redis and int64."""
 _IMPLICIT_PARAMETERS = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
 
@@ -66,10 +66,10 @@ def check_number(reports: int | None) -> None:
 def check_options(
     options: Mapping[str, Any], mechanism: type[Mechanism], parameters: Mapping[str, Any]
 ) -> None:
-    """Reject an option that a mechanism does not have, or that has another type.
+    """Reject an option that a mechanism does not have, or whose value has a wrong type.
 
-    `options`: those of the definition; `mechanism`: the class that they are for; `parameters`: its
-    parameters from the domain. Raises ValueError with the option and what was expected.
+    `options`: the definition's options; `mechanism`: the class of the mechanism; `parameters`: the
+    parameters that the domain sets. Raises ValueError with the option and what was expected.
     """
     allowed = inspect.signature(mechanism.__init__).parameters.keys() - {
         *_IMPLICIT_PARAMETERS,

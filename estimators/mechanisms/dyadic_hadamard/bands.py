@@ -19,17 +19,17 @@ from estimators.question import Question
 
 BAND_ROUNDS = 4
 COARSE_EDGES, COARSE_SHARE = 64, 0.8
-"""The edges at multiples of B / 64 share this part of beta; they bound the edges between them."""
+"""The edges at multiples of B / 64 have 0.8 of beta together; all other edges share the rest."""
 ONE_SHARE = 0.1
-"""The share of beta for the band within which the bounds of one number are searched for."""
+"""The share of beta for the band within which the bounds of a single number are searched for."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Limits of F at the B + 1 edges.
+    """Limits of a distribution function F at the B + 1 edges of B bins.
 
-    `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether they crossed somewhere, so that
-    the reports contradict each other; they are then the limits without any report.
+    `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether a lower limit was above an upper
+    one, so no distribution gives such reports; the limits are then those without any report.
     """
 
     lower: Floats
@@ -39,7 +39,10 @@ class Band:
 
 @functools.lru_cache(maxsize=16)
 def _shells(height: int) -> tuple[Integers, Integers]:
-    """Return the first and the last edge of each shell of each inner edge, (B - 1, h + 1)."""
+    """Return the first and the last edge of each shell of each inner edge, shape (B - 1, h + 1).
+
+    Shells are defined in :mod:`estimators.mechanisms.dyadic_hadamard.scores`.
+    """
     edges = np.arange(1, 1 << height)[:, None]
     width = 1 << np.maximum(height - np.arange(height + 1) - 1, 0)
     node = edges // width
@@ -52,11 +55,11 @@ def _shells(height: int) -> tuple[Integers, Integers]:
 class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
-    `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
-    F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
-    users are in one shell: Q; `free`: whether the levels may have different distributions; then
-    only the worst shell counts, and is all of Q; `largest`, shape (B - 1,): a bound on one centred
-    and weighted score: b; `total`: the sum of the weights.
+    `height`: h, of a tree with B = 2^h bins; `bins`: how many of these a value can be in;
+    `estimate`, shape (B + 1,): F, unbiased; `second`, shape (B - 1, h + 1): Q, an upper bound on
+    the variance if all users are in one shell; `free`: whether the levels may have different
+    distributions; then Q has the worst shell only; `largest`, shape (B - 1,): b, a bound on the
+    absolute value of one centred and weighted score; `total`: the sum of the weights.
     """
 
     height: int
@@ -77,11 +80,11 @@ class Scores:
         bins: int,
         question: Question,
     ) -> Scores:
-        """Return the scores of some reports.
+        """Return the scores of a statistic's reports.
 
-        `tables`: of all levels of the metric, over `bins` bins; `counts`, shape (levels,);
-        `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,); the
-        `question` determines the assumptions.
+        `tables`: the moments of all levels of the metric; `counts`, shape (levels,): the numbers of
+        reports; `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,):
+        F; `bins`: the number of bins; `question`: it says when and for which users bounds hold.
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -91,7 +94,7 @@ class Scores:
         largest, part = np.zeros(size - 1), counts * weights**2
         for table, count, weight, square in zip(tables, counts, weights, part, strict=True):
             checkpoint()
-            # bounds for all times need one b for all levels, in use or not yet
+            # bounds for all times need a b that also covers levels without reports so far
             if count or question.bound == "anytime":
                 largest = np.maximum(largest, weight * table.centred)
             if not count:
@@ -122,20 +125,20 @@ class Scores:
         first, last, largest, steps = self._falling
         limit = np.maximum(band.upper[last] - band.lower[first], 0.0)
         filled = np.minimum(np.cumsum(limit, axis=1), 1.0)
-        left = 1 - filled[:, -1]  # crossed limits may leave room
+        left = 1 - filled[:, -1]  # above 0 only if limits crossed
         variance: Floats = np.vecdot(steps, filled) + largest * left
         return variance
 
     @functools.cached_property
     def _falling(self) -> tuple[Integers, Integers, Floats, Floats]:
-        """The shells of each edge in order of falling variance: edges, largest shells, steps."""
+        """Each inner edge's shells by falling variance: first and last edges, maximum, steps."""
         order = np.argsort(-self.second, axis=1, kind="stable")
         first, last = (np.take_along_axis(x, order, axis=1) for x in _shells(self.height))
         falling = np.take_along_axis(self.second, order, axis=1)
         return first, last, falling[:, 0], -np.diff(falling, axis=1, append=0.0)
 
     def at(self, masses: list[Floats]) -> Floats:
-        """Return the variance of F at the inner edges for given masses of the nodes."""
+        """Return the variance of F at the inner edges if the nodes have these masses."""
         if self.free:
             return self.worst
         edges = np.concatenate([[0.0], np.cumsum(masses[-1])])
@@ -150,7 +153,7 @@ class Scores:
         return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
 
     def around(self, width: Floats, outer: Band) -> Band:
-        """Return the band F +- `width` at the inner edges, ascending, and within another one."""
+        """Return the band F +- `width` at the inner edges, made ascending and cut to `outer`."""
         lower, upper = outer.lower.copy(), outer.upper.copy()
         inner = self.estimate[1:-1]
         lower[1:-1] = np.maximum(lower[1:-1], inner - width)
@@ -165,11 +168,11 @@ class Scores:
 
 
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
-    """Return a band that holds at all edges at once, and the variances behind it.
+    """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
-    Returns the band and the largest variance of the sum, shape (B - 1,), if the band holds;
-    `scores`: of the reports; `question`: its bound is for one time or for all; `beta`: the
-    probability that the band fails, on either side.
+    The variance of the sum at an inner edge, shape (B - 1,), is below its bound if the band holds.
+    `scores`: those of the reports; `question`: its `bound` says whether the band holds for a fixed
+    number of reports or for all times; `beta`: the largest probability that the band is wrong.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())
@@ -182,7 +185,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
 
 def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
-    """Return the tails of one side, with the inner edges that have them."""
+    """Return the failure probabilities of one side, each with the inner edges that have it."""
     edges = np.arange(1, scores.bins)
     every = (edges * COARSE_EDGES) % (1 << scores.height) == 0
     if scores.bins <= COARSE_EDGES or every.all():
@@ -199,9 +202,9 @@ def deviations(
 ) -> Floats:
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
-    `scores`: of the reports; `question`: its bound is for one time or for all; `variance`, shape
-    (B - 1,): of the sum, at most; `tails`: the failure probabilities of one side, with the edges
-    that have them.
+    `scores`: those of the reports; `question`: its `bound` is for a fixed number of reports or for
+    all times; `variance`, shape (B - 1,): upper bounds on the variances of the sums; `tails`: the
+    failure probabilities of one side, each with the edges that have it.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
@@ -214,10 +217,10 @@ def deviations(
 
 
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
-    """Return the asymptotic band, for comparison: normal quantiles of plug-in variances.
+    """Return the asymptotic band: F +- a normal quantile times an estimated standard deviation.
 
-    `scores`: of the reports; `masses`: of the nodes, at each depth; `log_p`: ln p, the failure
-    probability of one side of one limit.
+    `scores`: those of the reports; `masses`: the estimated masses of the nodes at each depth;
+    `log_p`: ln p, where p is the failure probability of each limit.
     """
     from scipy.special import ndtri_exp
 
@@ -228,7 +231,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
 
 class SingleNumberBounds:
-    """Bounds of one number chosen before looking: F at an edge, or a quantile.
+    """Bounds of F at one edge, or of one quantile, that was chosen before the reports were seen.
 
     Theorem 5 of docs/proofs/distributions.md.
     """
@@ -245,11 +248,11 @@ class SingleNumberBounds:
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
         if self.outer.crossed or (np.maximum.accumulate(lower) > upper).any():
-            return self.scores.contradiction()  # no ascending function is within
+            return self.scores.contradiction()  # no ascending function is within these limits
         return Band(lower, upper)
 
     def quantiles(self, q: Floats) -> Indices:
-        """Return two edges around each quantile, which hold for it alone, shape (2, k)."""
+        """Return two edges around each of k quantiles; each pair holds by itself, shape (2, k)."""
         edges = quantile_edges(self.outer, q)
         if self.outer.crossed:
             return edges
@@ -262,10 +265,10 @@ class SingleNumberBounds:
 
 
 def quantile_edges(band: Band, q: Floats) -> Indices:
-    """Return two edges around each quantile, which hold for all at once, shape (2, k).
+    """Return two edges around each of k quantiles, which hold for all at once, shape (2, k).
 
-    They are the largest edge whose upper limit is below q, and the smallest one whose lower limit
-    is at least q.
+    For the quantile q, the first is the largest edge whose upper limit is below q, and the second
+    is the smallest edge whose lower limit is at least q.
     """
     first, last = np.searchsorted(band.upper, q) - 1, np.searchsorted(band.lower, q)
     return np.stack([np.maximum(first, 0), np.minimum(last, band.lower.size - 1)])

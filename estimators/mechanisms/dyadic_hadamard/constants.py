@@ -2,8 +2,8 @@
 
 They follow from epsilon and the number of bins alone. All floating-point operations here are those
 that IEEE 754 rounds correctly, and sums are exact (`math.fsum`), so every machine finds the same
-integers. They are part of the metric's revision: a device and a reader whose probabilities differed
-would be biased without any sign of it.
+integers. They are part of the metric's revision, because an estimate would be biased, and nobody
+would notice, if a device and a reader used different probabilities.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ CHANCE_GRAIN = 2**16
 """Probabilities of depths are multiples of 1 / CHANCE_GRAIN."""
 MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
 EQUAL_VARIANCE = 1e-9
-"""Pairs (c, m) with a smaller relative difference of variances count as equal; the first wins."""
+"""Pairs (c, m) whose variances differ relatively by less count as equal; the first is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LevelConstants:
     """The public constants of one privacy level, over a tree with 2^height bins.
 
-    `height`: h; `threshold`: T: the true symbol is kept if a uniform 64-bit word is below it;
-    `block_bits`, `hash_bits`: c and m. A symbol is the c leading bits of the node, and m bits of a
-    hash of the others; `chances`: the probability of each depth 0 to h, times 2^16; `variance`: v,
-    the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
+    `height`: h; `threshold`: T: the true symbol is kept if a uniform 64-bit word is below T;
+    `block_bits`, `hash_bits`: c and m: a symbol is the c leading bits of a node, and m bits of a
+    hash of its other bits; `chances`: the probability of each depth from 0 to h, times 2^16;
+    `variance`: v, that of sqrt(n) F(t) for n reports of uniform data, averaged over inner edges t.
     """
 
     height: int
@@ -67,10 +67,10 @@ class LevelConstants:
         return self.chances[depth] / CHANCE_GRAIN
 
     def collisions(self, depth: int) -> tuple[float, float]:
-        """Return nu and nu2 at a depth.
+        """Return nu and nu2 at a depth, probabilities over the random hash.
 
-        The probability that a random hash maps a given nonzero difference to 0, and that it maps
-        two different ones to 0.
+        nu: that the hash maps a given nonzero difference of nodes to 0; nu2: that it maps two given
+        different nonzero differences to 0.
         """
         return collisions(depth, self.block_bits, self.hash_bits)
 
@@ -115,10 +115,10 @@ def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def split_costs(height: int) -> tuple[float, ...]:
-    """Return how much a Haar sum's variance adds to the average variance of F, for each split.
+    """Return for each split by how much the variance of F grows with that of the split's Haar sums.
 
-    2^-i times the mean over the inner edges t of w_i(t)^2, with w_i(t) = min(o, s - o) / s, s = B /
-    2^i and o = t mod s.
+    For the split i it is 2^-i times the mean of w_i(t)^2 over the inner edges t, where w_i(t) =
+    min(o, s - o) / s, s = B / 2^i and o = t mod s.
     """
     bins = 1 << height
     costs = []
@@ -132,8 +132,8 @@ def split_costs(height: int) -> tuple[float, ...]:
 def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ...]:
     """Return the probabilities of the depths, times 2^16, with the least average variance of F.
 
-    By Lagrange: p_j is in proportion to (2^j - 2^c) (lam_(j-1) - lam_j). `height`, `block_bits`,
-    `hash_bits`: h, c and m.
+    They are the solution of a constrained minimum by Lagrange multipliers. `height`, `block_bits`,
+    `hash_bits`: h, c and m of :class:`LevelConstants`.
 
     >>> depth_chances(8, 0, 1)
     (0, 3945, 5917, 6900, 7383, 7585, 7537, 7019, 19250)
@@ -153,7 +153,7 @@ def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ..
 
 
 def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, ...]) -> float:
-    """Return a^2 v, the average variance of F without the noise of randomized response."""
+    """Return a^2 v: the average variance of F if randomized response kept all reports."""
     costs = split_costs(height)
     used = [(depth, chance / CHANCE_GRAIN) for depth, chance in enumerate(chances) if chance]
     return math.fsum(
@@ -166,7 +166,7 @@ def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, 
 def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
     """Return the constants of a level with the least average variance.
 
-    `epsilon`: above 0; `height`: h, 1 to 12: the tree has 2^h bins.
+    `epsilon`: above 0; `height`: h, 1 to 12, of a tree with 2^h bins.
 
     Raises ValueError if the tree has no depth.
 
@@ -195,10 +195,10 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 
 @functools.lru_cache(maxsize=4096)
 def keep_threshold(epsilon: Fraction, symbols: int) -> int:
-    """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)): keep if a word is below T.
+    """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)), at least 1.
 
-    `epsilon`: above 0; `symbols`: q. The result: at least 1. A replaced report is uniform over all
-    q symbols. Theorem 1 of docs/proofs/privacy.md.
+    A report is kept if a uniform 64-bit word is below T, and otherwise replaced by a uniform one of
+    all q symbols: theorem 1 of docs/proofs/privacy.md. `epsilon`: above 0; `symbols`: q.
 
     Raises ValueError if epsilon is so small that no report would be kept.
 

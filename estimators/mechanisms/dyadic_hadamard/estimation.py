@@ -24,12 +24,12 @@ from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bound
 from estimators.question import Question
 
 CENTRE_COUNT = 17
-SHARE_ROUNDING = 1e-12  # of F: where it is flat at q, rounding does not choose the end
+SHARE_ROUNDING = 1e-12  # added to F, so that rounding does not decide where a flat F reaches q
 COMPARED_DEPTHS = 3
-"""The Haar sums of the depths below this one, 7 in all, test whether the levels agree."""
+"""The test whether the levels agree uses the 7 Haar sums of the depths 0 to 2."""
 
 QuantileLimits = Callable[[Floats], Indices]
-"""From k numbers q to two edges between which each quantile is, shape (2, k)."""
+"""A function of k numbers q: the two edges between which each q-quantile is, shape (2, k)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class TreeConstants:
 class BinDistribution:
     """A distribution over bins; arrays have one number for each of the bins + 1 edges.
 
-    `estimate`: F, unbiased; `monotone`: the displayed distribution function; `smooth`: another
-    one: smoother, and biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
+    `estimate`: F, unbiased; `monotone`: the displayed F, ascending and in [0, 1]; `smooth`: a
+    smoother F, which is biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
     """
 
     estimate: Floats
@@ -61,10 +61,10 @@ class BinDistribution:
 def read_distribution(
     tree: TreeConstants, table: Counts, weights: Floats, question: Question
 ) -> BinDistribution:
-    """Return the distribution from a statistic's table.
+    """Return the distribution that a statistic's table shows.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; `question`: its `asked` has the quantiles; none by default.
+    (levels,): the weight of one report; `question`: its `asked` lists the quantiles, if any.
     """
     counts, bins = table[:, 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
@@ -97,10 +97,10 @@ def read_distribution(
 def scores_of(
     tree: TreeConstants, table: Counts, weights: Floats, question: Question
 ) -> Scores | None:
-    """Return the scores of a statistic's reports; None without any.
+    """Return the scores of a statistic's reports; None if there are no reports.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; the `question` determines the assumptions.
+    (levels,): the weight of one report; `question`: for which times and users bounds must hold.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -132,7 +132,10 @@ def worst_scores(
 
 
 def _worst_variance(scores: ScoreTables, inner: Indices) -> Floats:
-    """Return the variance of one score in the worst shell, around the best of fixed centres."""
+    """Return a bound on the variance of one score, for any data, at these `inner` edges.
+
+    It is the mean square around a fixed centre in the worst shell, for the best such centre.
+    """
     second, mean = scores.second[inner][None], scores.mean[inner][None]
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
@@ -149,7 +152,7 @@ def _scores(
 
 
 def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
-    """Return each level's Haar sums times its number of reports, and the weighted mean of all."""
+    """Return each level's Haar sums times its number of reports, and the levels' weighted mean."""
     counts = table[:, 0]
     used = np.flatnonzero(counts)
     sums = haar.haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
@@ -161,8 +164,8 @@ def _band(
 ) -> tuple[Band, QuantileLimits]:
     """Return the band of a question, and the limits of its quantiles.
 
-    A single edge is tested for one quantile at all times. So a quantile that may move from edge to
-    edge has the limits that hold at all edges at once.
+    `is_one`: whether only one number is asked for. For all times, limits of a single quantile would
+    test one fixed edge, but a quantile may move, so it gets the limits that hold at all edges.
     """
     if question.bound == "normal":
         band = normal_band(scores, clipped, question.log_p(scores.bins - 1))
@@ -181,7 +184,7 @@ def _band(
 
 
 def _clipped_into(values: Floats, band: Band) -> Floats:
-    """Return an ascending distribution function, clipped into a band."""
+    """Return the distribution function `values`, made ascending and clipped into a band."""
     clipped: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
     return np.maximum.accumulate(clipped)
 
@@ -198,7 +201,7 @@ def _quantiles(q: Floats, shown: Floats, limits: Indices) -> Floats:
 def _noise(
     levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: haar.Tree
 ) -> haar.Tree:
-    """Return the plug-in variances of the pooled Haar sums."""
+    """Return the variances of the pooled Haar sums, estimated from the `clipped` Haar sums."""
     halves = np.concatenate([node[0::2] - node[1::2] for node in clipped[1:]])
     part = counts * (weights / float(counts @ weights)) ** 2
     return haar.split_tree(part @ np.maximum(haar_moments(levels, clipped[:-1]) - halves**2, 0.0))

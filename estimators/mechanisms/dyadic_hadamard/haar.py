@@ -1,8 +1,8 @@
-"""From sums to a distribution: Haar sums of a level, and the mass of each bin from them.
+"""Computes the Haar sums of a level from its statistic, and the mass of each bin from Haar sums.
 
 A Haar sum D[i][k] is the share of the users in the left half of node k at depth i, minus that in
-the right half. All are estimated without bias, and their errors are uncorrelated for uniform data,
-so the least-squares solution of a consistent tree needs no matrix (Hay et al., 2010).
+the right half. Their estimates are unbiased, with errors that are uncorrelated for uniform data, so
+the consistent tree of least squares is found without a matrix (Hay et al., 2010).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tree = list[Floats]
 
 
 def split_tree(row: Floats) -> Tree:
-    """Return a tree from an array whose last axis has its numbers, depth by depth."""
+    """Return the tree whose numbers the last axis of `row` contains, depth by depth."""
     height = (row.shape[-1] + 1).bit_length() - 1
     return [row[..., (1 << i) - 1 : (2 << i) - 1] for i in range(height)]
 
@@ -29,9 +29,9 @@ def split_tree(row: Floats) -> Tree:
 def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
     """Return the unbiased Haar sums of levels, each times the level's number of reports.
 
-    `sums`, shape (levels, 2 B): the statistic: the array of depth j is at 2^j to 2^(j+1). The
-    result has shape (levels, B - 1), depth by depth. A row of an array counts in one split, that of
-    its lowest bit. So the rows of all depths are added first, and each split has one transform.
+    `sums`, shape (levels, 2 B): the statistic; the columns 2^j to 2^(j+1) - 1 belong to the depth
+    j. The result has shape (levels, B - 1), depth by depth. A row of Hadamard's matrix counts in a
+    single split, that of its lowest bit, so rows of all depths are added before each transform.
     """
     checkpoint()
     bins, tables = sums.shape[1] // 2, [_haar_places(level) for level in levels]
@@ -58,10 +58,10 @@ def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def _haar_places(level: LevelConstants) -> tuple[Indices, Floats]:
-    """Return where each of a level's sums is added, and with which weight, each of shape (2 B,).
+    """Return to which cell each of a level's sums is added, and its weight, each of shape (2 B,).
 
-    Row r of block b of depth j is added at 2^i + (b, r without its lowest bit), i the split; row 0,
-    the reports of a block, at B + b.
+    The sum of row r of block b of depth j is added to the cell 2^i + (b, r without its lowest bit),
+    where i is the split; row 0, the number of reports of a block, is added to the cell B + b.
     """
     c, m, bins = level.block_bits, level.hash_bits, 1 << level.height
     cell_index, weight = np.zeros(2 * bins, dtype=np.intp), np.zeros(2 * bins)
@@ -93,9 +93,9 @@ def cumulated(mass: Floats) -> Floats:
 
 
 def clipped_masses(haar: Tree, bins: int) -> Tree:
-    """Return masses of at least 0: each Haar sum is clipped to the mass of its node.
+    """Return the masses of the nodes, none below 0: each Haar sum is clipped to its node's mass.
 
-    `bins`: bins from here on have no mass.
+    `bins`: the number of bins that a value can be in; later bins have no mass.
     """
     masses, width = [np.ones(1)], 1 << len(haar)
     for split in haar:
@@ -108,11 +108,11 @@ def clipped_masses(haar: Tree, bins: int) -> Tree:
 
 
 def smoothed(haar: Tree, variances: Tree) -> Tree:
-    """Return Haar sums shrunk towards even halves, as a Bayesian would with a common spread.
+    """Return Haar sums shrunk towards 0, which is towards nodes with equal halves.
 
-    The relative spread of a depth is what is left of the squares of its Haar sums after their noise
-    is taken away. The result is biased. `haar`, `variances`: the Haar sums, and the variances of
-    their errors.
+    The shrinkage is empirical Bayes with one relative spread for each depth, estimated from the
+    squares of its Haar sums less the variances of their errors. The result is biased. `haar`: the
+    Haar sums; `variances`: the variances of their errors.
     """
     shrunken: Tree = []
     mass = np.ones(1)

@@ -32,7 +32,7 @@ LARGEST_HEIGHT = 12
 REPORT_BYTES = 5
 """Bytes of a report: the depth in 4 bits, two rows in 12 bits each, the symbol in at most 9."""
 ROW_SHIFT, SECOND_ROW_SHIFT, SYMBOL_SHIFT = np.int64(4), np.int64(16), np.int64(28)
-"""The first bits of these parts."""
+"""The positions of the lowest bits of the first row, the second row and the symbol in a report."""
 
 
 class DyadicHadamard(Mechanism):
@@ -42,8 +42,8 @@ class DyadicHadamard(Mechanism):
     bits of its node there, the first c are sent as they are; of the others it sends m parities,
     with random rows that it sends too. These c + m bits are one symbol of q = 2^(c+m), which k-ary
     randomized response protects. A report is j + 16 r1 + 2^16 r2 + 2^28 symbol, in 5 bytes, little
-    endian. Statistic of a level: the number of reports, nothing, and for each depth j from 1 the
-    2^j sums of the rows of each block. Source: Cormode, Kulkarni and Srivastava (2019), whose
+    endian. Statistic of a level: the number of reports, a zero, and for each depth j from 1 the 2^j
+    sums of the rows of each block. Source: Cormode, Kulkarni and Srivastava (2019), whose
     HaarHRR is c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given depth and rows, which do not depend on
@@ -58,7 +58,7 @@ class DyadicHadamard(Mechanism):
     Parameters
     ----------
     bins : int
-        How many, 2 to 4096.
+        The number of bins, 2 to 4096.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class DyadicHadamard(Mechanism):
             level_constants(epsilon, self.height) for epsilon in epsilons
         )
         self.facts = LevelFacts.of(epsilons, np.array([level.variance for level in self.levels]))
-        # by level, and by level and depth
+        # shapes (levels,), and (levels, depths)
         self._keep = np.array([level.threshold for level in self.levels], dtype=np.uint64)
         self._blocks = np.array([level.block_bits for level in self.levels], dtype=np.int64)
         self._hashes = np.array([level.hash_bits for level in self.levels], dtype=np.int64)
@@ -175,7 +175,10 @@ class DyadicHadamard(Mechanism):
         np.add.at(cells, start + (first ^ second), signs[two] * second_signs)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return why no reports give these sums: row 0 of a block counts the block's reports."""
+        """Return why no reports can give this table; None if some can.
+
+        Row 0 of a block counts the block's reports, so no other row of it can have a larger sum.
+        """
         if error := super().find_error(table):
             return error
         counted, owner = self._counted
@@ -189,7 +192,7 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def _counted(self) -> tuple[Bools, Indices]:
-        """Which cells are row 0 of a block, and that cell for each one; 0 for an unused depth."""
+        """Which cells are row 0 of a block; for each cell its block's row 0 (0: unused depth)."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):
             for depth in level.depths:
@@ -199,15 +202,15 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def tree(self) -> TreeConstants:
-        """The constants for an estimate."""
+        """The constants from which estimates are computed."""
         tables = [score_tables(level) for level in self.levels]
         return TreeConstants(self.bins, self.levels, tables)
 
     def estimate(self, table: Counts, question: Question) -> DistributionEstimate:
-        """Estimate F at the edges of the bins, and quantiles, in bins.
+        """Return an estimate of F at the edges of the bins, and of quantiles, in bins.
 
-        `question.asked` has the quantiles. The band holds at all edges at once, and the bounds of
-        several quantiles with it. One quantile alone has narrower bounds, which hold by themselves.
+        `question.asked` lists the quantiles. The band holds at all edges at once, and so do the
+        bounds of several quantiles. If only one quantile is asked for, its bounds are narrower.
         """
         counts, shares, _ = self._weigh(table, question)
         weights = self.report_weights(question.weights)
@@ -255,7 +258,7 @@ class DyadicHadamard(Mechanism):
         return self.levels[level].ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a symbol, given depth and rows."""
+        """Return the law of a symbol, given depth and rows, for the privacy of crowds."""
         return (SetLaw(self.privacy_ratio(level), Fraction(1, self.levels[level].symbols)),)
 
 

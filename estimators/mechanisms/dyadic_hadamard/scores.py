@@ -1,8 +1,8 @@
 """Second moments and bounds of one report's score for each edge.
 
-The score of a report for an edge t is what it adds to F(t) - t/B, unbiased given its value x. Its
-law depends on x only through the shell of x as seen from t: shell s < h if x lies in the sibling of
-t's ancestor at depth s + 1, and shell h if x is in bin t. Theorem 1 of
+The score of a report for an edge t is the term that it adds to F(t) - t/B; it is unbiased given the
+user's value x. Its law depends on x only through the shell of x as seen from t: shell s < h if x is
+in the sibling of t's ancestor at depth s + 1, and shell h if x is in bin t. Theorem 1 of
 docs/proofs/distributions.md.
 """
 
@@ -37,11 +37,11 @@ class ScoreTables:
 
 
 def path_weights(height: int) -> tuple[Floats, Floats]:
-    """Return the weight in F, at each edge, of the Haar sum of each split on the edge's path.
+    """Return the weight in F, at each inner edge, of the Haar sum of each split on the edge's path.
 
-    Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s for the node at depth i that has
-    t, s bins wide, o = t mod s; `signs`, shape (B - 1, h): 1 where t is in that node's left child,
-    else -1. `height` is h.
+    Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s, where s is the width in bins of
+    the node at depth i that contains t, and o = t mod s; `signs`, shape (B - 1, h): 1 if t is in
+    that node's left child, else -1. `height`: h, of a tree with B = 2^h bins.
     """
     edges = np.arange(1, 1 << height)[:, None]
     size = 1 << (height - np.arange(height))
@@ -52,10 +52,10 @@ def path_weights(height: int) -> tuple[Floats, Floats]:
 
 @functools.lru_cache(maxsize=256)
 def score_tables(level: LevelConstants) -> ScoreTables:
-    """Return the moments of a level's scores, as closed forms.
+    """Return the moments of a level's scores, from their closed forms.
 
-    For a report of depth j, with A_i = w_i(t) omega_ji / Lam_i, a value in shell s has the mean
-    score full_s, of which g_s comes from the blocks and f_s from the hash.
+    In the code, for a report of depth j: A_i = w_i(t) omega_ji / Lam_i is the weight of split i;
+    full_s is the mean score of a value in shell s, the sum of g_s (blocks) and f_s (hash).
     """
     checkpoint()  # the tables of other levels are kept
     height, blocks = level.height, level.block_bits
@@ -101,13 +101,13 @@ def score_tables(level: LevelConstants) -> ScoreTables:
 def _fine_range(
     sums: Floats, signs: Floats, level: LevelConstants, depth: int
 ) -> tuple[Floats, Floats]:
-    """Return a times the least and the greatest score that the hash bits of a report give.
+    """Return a times the least and the greatest score that the hash bits of a report can add.
 
-    `sums`, shape (B - 1, depth): A_i times the number of nodes of this depth below the split;
-    `signs`, shape (B - 1, h): as from :func:`path_weights`. A row counts in one Haar sum on the
-    path of an edge: that of its lowest bit. Of two rows and their sum, two have the same split i,
-    and the third a coarser one k. If x and y are the signs with which the two count, the third
-    counts with x y, turned at the right child of split k.
+    a is :attr:`LevelConstants.honest`. `sums`, shape (B - 1, depth): A_i times the number of nodes
+    of this depth below split i; `signs`, shape (B - 1, h): from :func:`path_weights`. A row counts
+    in one Haar sum on the path of an edge, at the split of its lowest bit. Of two rows and their
+    sum, two have the same split i, and the third has a coarser split k. If the two count with the
+    signs x and y, the third counts with x y, or with -x y in the right child of split k.
     """
     first, hashes = level.block_bits, level.hash_bits
     rows = (1 << (depth - first)) - 1
@@ -125,15 +125,15 @@ def _fine_range(
 
 
 def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
-    """Return E[d^2] of one report's term d of each Haar sum, for users with these masses.
+    """Return E[d^2] for each Haar sum, where d is the term that one report adds to it.
 
     The result has shape (levels, nodes), depth by depth.
 
     Parameters
     ----------
     levels, masses
-        `masses`: the share of the users in each node, for the splits in question, and at least at
-        the depth of the blocks.
+        `levels`: their constants; `masses`: the share of the users in each node, at the depths of
+        the requested splits, and at least down to the depth of the blocks.
     """
     checkpoint()
     splits = min(len(masses), levels[0].height)
@@ -157,7 +157,7 @@ def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def _moment_lines(level: LevelConstants) -> Floats:
-    """Return E[d^2] of each split as a line in the masses of node and block, shape (3, h)."""
+    """Return coefficients of E[d^2] of each split: 1, mass of the node, of the block; (3, h)."""
     a, q, blocks = level.honest, level.symbols, level.block_bits
     lines = np.zeros((3, level.height))
     for split in range(level.height):
@@ -178,11 +178,10 @@ def _moment_lines(level: LevelConstants) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
-    """Return upper bounds on E[d^2] and abs(d) of one report's term d of each Haar sum.
+    """Return upper bounds on E[d^2] and on abs(d), where d is one report's term in a Haar sum.
 
-    They hold for any values: the second moment grows with a node's share, which is at most 1.
-    `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the
-    split i.
+    They hold for any values: the second moment grows with a node's share, which is at most 1. The
+    result has, for each split i from 0 to `splits` - 1, an array of shape (2^i,).
     """
     full_masses = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
     largest = []

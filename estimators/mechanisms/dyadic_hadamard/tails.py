@@ -1,7 +1,7 @@
-"""How far a sum of bounded scores can be from its mean, given its variance.
+"""Bounds how far a sum of bounded scores can be from its mean, given its variance.
 
-Both functions are in units of a bound b on one centred score, and depend on r = V / b^2 alone, V
-being an upper bound on the variance of the sum.
+Let b be a bound on the absolute value of one centred score, and V one on the variance of the sum.
+The results are in units of b and depend on r = V / b^2 alone.
 
 Sources: Bentkus, "On Hoeffding's inequalities", Annals of Probability 32 (2004); Kuchibhotla and
 Zheng, "Near-optimal confidence sequences for bounded random variables" (2021); Howard, Ramdas,
@@ -21,7 +21,7 @@ LOWEST_LOG_RATIO = math.log(0.5)
 LOG_RATIO_STEP, RATIO_CELLS = 0.25, 60
 """The grid of ln r for a fixed number of reports; the last cell holds for all larger r."""
 LOG_OMITTED = 60.0
-"""Logarithm of what is left out of a Poisson law, relative to the tail."""
+"""Atoms of a Poisson law are left out if they are below e^-60 of the tail's probability."""
 TIME_STEP = 0.01
 """The grid of ln r for all times."""
 MIXTURE_RATES = 2 * 1.5 ** -np.arange(30.0)
@@ -31,10 +31,10 @@ MAX_NEWTON_STEPS = 200
 def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that a sum is above its mean by x b with probability at most `tail`.
 
-    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b. Theorem 2 of
-    docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a grid of r. In
-    units of the standard deviation x falls with r, so the entry below r is valid. Below r = 1/2:
-    Bernstein.
+    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). From r = 1/2 on it is Bentkus's bound, in the
+    symbols of theorem 2 of docs/proofs/distributions.md, below that Bernstein's. The best h is
+    searched for at the atoms of T, on a grid of r. x / sqrt(r) falls with r, so the grid's entry
+    below r is valid.
     """
     log_tail = -math.log(tail)
     root = np.sqrt(ratio)
@@ -69,19 +69,19 @@ def _bentkus(cell: int, tail: float) -> float:
 
 
 def anytime_deviation(ratio: Floats, tail: float) -> Floats:
-    """Return x such that at no time a sum is above its mean by x b, with probability 1 - `tail`.
+    """Return x such that with probability 1 - `tail` a sum is never above its mean by x b.
 
-    `ratio`: r = V / b^2 at the present time, above 0; b is the same for all times; `tail`: in (0,
-    1). The result: x, in units of b. Theorem 2 of docs/proofs/distributions.md, with a mixture over
-    30 rates. x grows with r, so the entry of the grid above r is valid.
+    `ratio`: r = V / b^2 at the present time, above 0; b is the same at all times; `tail`: in (0,
+    1). Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so
+    the grid's entry above r is valid.
     """
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)
     r = np.exp(TIME_STEP * cells)[:, None]
     goal = -math.log(tail) + math.log(MIXTURE_RATES.size)
     psi = np.expm1(MIXTURE_RATES) - MIXTURE_RATES
-    # the best rate alone is enough, and from there Newton's method falls to the root of a convex
-    # function
+    # the best rate alone gives an x that is large enough; from there Newton's method descends to
+    # the root of a convex function
     x = ((goal + psi * r) / MIXTURE_RATES).min(axis=1)
     for _ in range(MAX_NEWTON_STEPS):
         terms = MIXTURE_RATES * x[:, None] - psi * r

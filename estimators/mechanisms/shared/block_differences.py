@@ -24,11 +24,11 @@ Signed = NDArray[np.signedinteger[Any]]
 
 
 class Differences(SupportReports):
-    """A frequency mechanism whose reports are +1, -1 or 0 for each value.
+    """A frequency mechanism whose reports count as +1, -1 or 0 for each value.
 
-    `signed`: whether the law's mean may be negative, as by collisions; `p_else`, `contrast`, shape
-    (levels,): u and c = p - u: a user who holds the value reports +1 with probability p, another
-    one with u unless it shares the block.
+    `signed`: whether the mean of these numbers may be negative, as collisions can make it;
+    `p_else`, shape (levels,): u, the probability that a user reports +1 if its value is in another
+    block; `contrast`, shape (levels,): c = p - u, p that of +1 if the user has the value.
     """
 
     signed: ClassVar[bool] = False
@@ -36,17 +36,17 @@ class Differences(SupportReports):
     contrast: Floats
 
     def _set_chances(self, p_holder: Iterable[Fraction], p_else: Epsilons) -> None:
-        """Set u and c per level, from p and u."""
+        """Set `p_else` and `contrast` from p and u of each level, exact fractions."""
         self.p_else = np.array([float(u) for u in p_else])
         self.contrast = np.array([float(p - u) for p, u in zip(p_holder, p_else, strict=True)])
 
     @property
     @abstractmethod
     def _least_chance(self) -> Floats:
-        """The least probability per level that a report is not 0."""
+        """The least probability, per level, that a report is not 0 for a value."""
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that reports of -1 and +1 for the value represent."""
+        """Return the frequencies that reports of -1 and +1 for a value represent, per level."""
         return -1 / self.contrast, 1 / self.contrast
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
@@ -72,15 +72,15 @@ class Differences(SupportReports):
 class BlockDifferences(OutputSets, ReportedSymbols, Differences):
     """A frequency mechanism whose reports are +1, -1 or 0 for each category.
 
-    At a level, category x belongs to block x mod B, and a report names one block. For the
-    categories of other blocks the report is D = 0; for those of its own block, +1 or -1. A user who
-    holds the category reports +1 with probability p and -1 with u. A user who holds another
-    category of its block reports each with (p + u) / 2; all others report each with u. Hence E D =
-    c f, c = p - u, f the category's share, and P(D != 0) = 2u + g c, g the share of its block.
+    At a level, category x belongs to block x mod B, and a report names one block. The report counts
+    as D = +1 or -1 for the categories of this block, and as D = 0 for all others. For a category
+    with the share f in a block with the share g: a user of the category reports +1 with probability
+    p and -1 with u; a user of another category of the block reports each with (p + u) / 2; all
+    others report each with u. Hence E D = c f with c = p - u, and P(D != 0) = 2u + g c.
 
-    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`, `symbols`: B
-    and the number of symbols, per level; `own`, `other`: p and u per level, as exact fractions from
-    the integer thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`: B per level;
+    `symbols`: the number of symbols, per level; p and u are exact fractions from the integer
+    thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst
     case all users hold another category of the block; if it has one category, half of them or more
     hold that one. ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is
     HLDP's Algorithm 5, tanh^2(epsilon/2).
@@ -100,7 +100,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         self.blocks = list(blocks)
         """B, the number of blocks, per level."""
         self.symbols = list(symbols)
-        """Per level."""
+        """The number of symbols, per level."""
         self._count_symbols(symbols)
         self._integer = np.dtype(np.int32 if max(symbols) < 2**30 else np.int64)
         self._block_counts = np.array(blocks, dtype=self._integer)
@@ -117,7 +117,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     @property
     def _least_chance(self) -> Floats:
-        in_it = self._block_counts == 1  # all categories are in the one block: g = 1
+        in_it = self._block_counts == 1  # if there is only one block, g = 1
         return 2 * self.p_else + np.where(in_it, self.contrast, 0.0)
 
     def _least_overlap(self, level: int) -> Fraction:
@@ -127,7 +127,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         return all_share * Fraction(set_size, 2 * (set_size + complement_size))
 
     def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
-        """Return each category's number within its block, and the block's; B is a power of two."""
+        """Return each category's index within its block, and the block; B is a power of two."""
         categories = values.astype(self._integer)
         return categories >> self._block_bits[level], categories & (self._block_counts - 1)[level]
 
@@ -143,7 +143,10 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     @abstractmethod
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
-        """Return :meth:`differences` of levels with this number of blocks, from their symbols."""
+        """Return what :meth:`differences` does, for levels with `blocks` blocks.
+
+        `symbols`, shape (levels, symbols): the number of reports of each symbol.
+        """
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once."""

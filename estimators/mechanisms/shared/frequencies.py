@@ -22,7 +22,7 @@ from estimators.weights import LevelFacts
 
 
 def refusal_of(mechanism: str) -> str:
-    """Return why a mechanism has no shares among, and what to do."""
+    """Return an error message: the mechanism cannot estimate shares among, and what to do."""
     return (
         f"mechanism {mechanism} answers no shares among: expected grr, subset_selection or "
         "projective_geometry_response, in a metric of its own"
@@ -40,8 +40,8 @@ class SupportCounts(SupportReports):
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `signs`: p and q per
     level. The ``optimal`` weights use the mean variance over the categories at f = 1/k for each,
     which is its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one
-    report at a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5,
-    tanh^2(epsilon/2).
+    report at a large epsilon would outweigh all others.) ``paper`` weights are tanh^2(epsilon/2),
+    as in HLDP's Algorithm 5.
     """
 
     def __init__(self, epsilons: Epsilons, categories: int, signs: ReportedSigns) -> None:
@@ -66,17 +66,17 @@ class SupportCounts(SupportReports):
         return support if selected is None else support[:, selected]
 
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
-        """Return what one report of a level can say of sets of categories.
+        """Return the kinds of reports of a level: how many categories of each set they support.
 
         Raises
         ------
         ValueError
-            If the mechanism answers no shares among.
+            If the mechanism cannot estimate shares among.
         """
         raise ValueError(refusal_of(self.level_mechanisms[level]))
 
     def set_scores(self, level: int, sets: CategorySets) -> Floats:
-        """Return the unbiased scores of A and of B of each kind of report, shape (kinds, 2)."""
+        """Return for each kind of report its unbiased scores of A and of B, shape (kinds, 2)."""
         return self._scores(level, self.report_kinds(level, sets))
 
     def _scores(self, level: int, kinds: SymbolKinds | SubsetKinds) -> Floats:
@@ -91,14 +91,14 @@ class SupportCounts(SupportReports):
         Parameters
         ----------
         table : ndarray of int64, shape (levels, columns)
-            With some report.
+            With at least one report.
         question : Question
         sets : CategorySets
 
         Raises
         ------
         ValueError
-            If the mechanism has no such bets.
+            If the mechanism cannot estimate shares among.
         """
         counts, shares, total = self._weigh(table, question)
         used, support = np.flatnonzero(counts).tolist(), None
@@ -130,11 +130,11 @@ class SupportCounts(SupportReports):
         return (1 + lowest) / 2, (1 + highest) / 2
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequency of every category, with bounds that hold for all at once.
+        """Return the frequency of every category, with bounds that hold for all at once.
 
-        A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
-        theta, and its interval at beta / k for k requested categories, are those of randomized
-        response.
+        Let a report be the sign +1 if it supports a category, else -1. Its mean is o + a theta with
+        theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
+        an interval at beta / k for k requested categories.
         """
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
@@ -160,7 +160,7 @@ class SupportCounts(SupportReports):
         )
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Estimate the frequencies of windows in which the same levels are in use."""
+        """Return the estimates of windows whose reports have the same levels."""
         used, asked = tables[0, :, 0] > 0, question.asked
         is_batched = question.bound == "fixed" and question.panes == 1
         is_batched &= question.one_mean(int(used.sum()))

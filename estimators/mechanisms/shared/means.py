@@ -39,10 +39,13 @@ class ScalarMean(Mechanism):
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of the noise alone; None if :meth:`law` is used for the users' values."""
+        """Return the law of the noise given the users' values; None if :meth:`law` covers these.
+
+        `law`: from :meth:`law`; `counts`, shape (levels,): reports of each level.
+        """
 
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
-        """Return bets on the reports' symbols; None if nothing but their sum counts.
+        """Return bets on the reports' symbols; None if bounds use only the sum of the reports.
 
         `law`: from :meth:`law`; `table`, shape (levels, columns).
         """
@@ -52,8 +55,8 @@ class ScalarMean(Mechanism):
     ) -> tuple[float, float]:
         """Return bounds on the mean, each of which fails with probability p.
 
-        By default, those of the law of the estimate, which use nothing else of the table. `table`,
-        shape (levels, columns); `law`: from :meth:`law`, for this `question`; `mean`: the estimate;
+        By default they follow from the law of the estimate, without the table. `table`, shape
+        (levels, columns); `law`: from :meth:`law`, for this `question`; `mean`: the estimate;
         `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
         one = table[None], law.rows(None), np.array([mean])
@@ -73,12 +76,14 @@ class ScalarMean(Mechanism):
         log_p: float,
         totals: Floats,
     ) -> Limits | None:
-        """Return bounds on the means of windows, each of shape (windows,); None: one by one.
+        """Return bounds on the means of windows, each of shape (windows,).
+
+        None if :meth:`mean_limits` has to be called for each window.
 
         Parameters
         ----------
         tables, law, means, question, log_p, totals
-            As for :meth:`mean_limits`, in rows.
+            As for :meth:`mean_limits`, with one row for each window.
         """
         is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
         if not is_batched or question.bound != "fixed":
@@ -86,7 +91,7 @@ class ScalarMean(Mechanism):
         return intervals_of_windows(law, means, log_p)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return the probability that the reports deviate from the law."""
+        """Return a bound on the probability that the reports do not follow the law."""
         return 0.0
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
@@ -105,7 +110,10 @@ class ScalarMean(Mechanism):
         return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Estimate the mean of windows in which the same levels are in use; None: one by one."""
+        """Return the estimates of windows whose reports have the same levels.
+
+        None if each window has to be estimated by itself.
+        """
         used = tables[0, :, 0] > 0
         if not used.any() or self.outside_law(question, tables[0, :, 0]):
             return None

@@ -19,10 +19,10 @@ from estimators.shuffling.set_laws import SetLaw
 
 
 class OutputSets(Mechanism):
-    """A mechanism that reports an output of the input's set, or one of the others.
+    """A mechanism that reports an output from a set that belongs to the value, or another output.
 
-    See :func:`estimators.exact.thresholds.miss_threshold`. `misses`: T, per level: a 64-bit word
-    below T misses the set.
+    `misses`: T, per level: the output is outside the set if a uniform 64-bit word is below T. See
+    :func:`estimators.exact.thresholds.miss_threshold`.
     """
 
     misses: list[int]
@@ -30,7 +30,10 @@ class OutputSets(Mechanism):
     def _set_misses(
         self, epsilons: Epsilons, set_sizes: Iterable[int], complement_sizes: Iterable[int]
     ) -> list[Fraction]:
-        """Set the thresholds for these numbers of outputs; return the probabilities of a miss."""
+        """Set the thresholds, given the numbers of outputs in and outside a set of each level.
+
+        Returns the probabilities of a miss.
+        """
         self._outputs = list(zip(set_sizes, complement_sizes, strict=True))
         self.misses = [
             miss_threshold(e, *outputs) for e, outputs in zip(epsilons, self._outputs, strict=True)
@@ -39,27 +42,27 @@ class OutputSets(Mechanism):
         return [Fraction(misses, WORD) for misses in self.misses]
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the exact ratio of probabilities of an output in the set and one outside.
+        """Return the exact ratio of the probabilities of an output in the set and one outside.
 
-        It is (2^64 - T) outside / (T inside).
+        It is (2^64 - T) b / (T a) for a outputs in the set and b outside.
         """
         misses, (set_size, complement_size) = self.misses[level], self._outputs[level]
         return Fraction((WORD - misses) * complement_size, misses * set_size)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of sets of this size."""
+        """Return the law of reports for the set sizes of a level."""
         set_size, complement_size = self._outputs[level]
         return (
             SetLaw(
                 self.privacy_ratio(level),
                 Fraction(set_size, set_size + complement_size),
                 self._least_overlap(level),
-                is_sign=self.columns == 1 + 2,  # reports, and two symbols
+                is_sign=self.columns == 1 + 2,  # the number of reports, and two symbols
             ),
         )
 
     def _least_overlap(self, level: int) -> Fraction:
-        """Return the least share of the outputs that the sets of two values have in common."""
+        """Return the least share of all outputs that are in the sets of both of two values."""
         return Fraction(0)
 
 
@@ -76,19 +79,19 @@ class SupportReports(Mechanism):
         """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the largest ratio for a report that supports the category."""
+        """Return ln of the privacy ratio for reports that support the category, 0 for others."""
         return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
 
 
 class PointResponses(OutputSets):
-    """A mechanism that reports a point of the hyperplane of the value's own point, or misses it.
+    """A mechanism that reports a point on, or less likely off, the hyperplane of the value's point.
 
-    A 64-bit word below T misses it. The point is then uniform off the hyperplane, otherwise uniform
-    on it, by integers with rejection.
+    If a uniform 64-bit word is below T, the reported point is uniform off the hyperplane, otherwise
+    uniform on it. Uniform integers are drawn by rejection.
     """
 
     def _set_spaces(self, epsilons: Epsilons, spaces: Sequence[DifferenceSet]) -> None:
-        """Set the thresholds of the spaces, one for each level or for each of its parts."""
+        """Set the thresholds of `spaces`, one for each of the `epsilons`."""
         self._spaces = list(spaces)
         self._sizes = np.array([space.size for space in spaces], dtype=np.int64)
         self._points = np.array([space.points for space in spaces], dtype=np.int64)
@@ -98,7 +101,10 @@ class PointResponses(OutputSets):
         return Fraction(self._spaces[level].shared, self._spaces[level].points)
 
     def _respond(self, centre: Integers, part: Integers, bits: Bits) -> Integers:
-        """Return a point for each value's own point, in the space of its part."""
+        """Return a reported point for each value.
+
+        `centre`: the value's point; `part`: the index of the space that has it.
+        """
         points, sizes = self._points[part], self._sizes[part]
         missed = bernoulli(bits, self._thresholds, part)
         bound = np.where(missed, points - sizes, sizes).astype(np.uint64)

@@ -16,7 +16,7 @@ from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
 
-COINS_AT_A_TIME = 2**22  # coins drawn at a time: a few megabytes
+COINS_AT_A_TIME = 2**22  # the most coins drawn at a time: they take a few megabytes
 
 
 class PackedBits(SupportCounts):
@@ -50,7 +50,7 @@ class PackedBits(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report with a one after its last category."""
+        """Reject a report in which a bit after that of the last category is 1."""
         last = values[self.width - 1 :: self.width]
         if strange := last.translate(None, self._valid_last):
             raise ReportError(
@@ -59,7 +59,7 @@ class PackedBits(SupportCounts):
             )
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
-        """Return which reports have the category's bit."""
+        """Return in which reports the category's bit is 1."""
         ones: Bools = (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
         return ones
 

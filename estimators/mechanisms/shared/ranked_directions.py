@@ -32,11 +32,11 @@ from estimators.shuffling.set_laws import SetLaw
 NUMBERS_AT_A_TIME = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
 ARITHMETIC_SLACK = 1e-8
-"""A margin of the bounds, in units of one report, far above the effect of rounding on u."""
+"""By how much bounds are widened, in units of one report: far more than rounding can change u."""
 
 
 class RankedDirections(Mechanism):
-    """One of k random directions, preferably one of the W nearest to the value.
+    """A report is one of k random directions, preferably one of the W nearest to the value.
 
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
@@ -47,7 +47,7 @@ class RankedDirections(Mechanism):
 
     kinds = frozenset({"vector_mean"})
     scale: Floats
-    """B per level, for the unit ball."""
+    """B per level: the factor that makes a report unbiased for a vector in the unit ball."""
 
     def __init__(self, epsilons: Epsilons, dimension: int, grid: int, sets: Sequence[Any]) -> None:
         super().__init__(epsilons)
@@ -87,7 +87,7 @@ class RankedDirections(Mechanism):
     def _choose(
         self, values: Floats, level: Levels, candidates: int, best_count: int, bits: Bits
     ) -> tuple[Floats, Bools]:
-        """Return one of the directions for each value, and whether its opposite is the report."""
+        """Return for each value the chosen direction, and whether the report is its opposite."""
         n, pairs, d = len(values), candidates // 2, self.dimension
         # a device's only value may take several blocks; their words are kept, and not the vectors
         block, blocks, parts = max(n * pairs if n > 1 else 1, NUMBERS_AT_A_TIME // d), [], []
@@ -124,7 +124,7 @@ class RankedDirections(Mechanism):
         return unit_vectors(chosen), (candidate >= pairs) ^ opposite
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a vector farther from the unit sphere than rounding can move it."""
+        """Reject a vector that is farther from the unit sphere than rounding can have moved it."""
         reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
         rows = max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
@@ -172,7 +172,7 @@ class RankedDirections(Mechanism):
         mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
         side = np.broadcast_to(side, self.dimension)[: self.numbers]
-        farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
+        farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
         p_value = self._heterogeneity(table)
         nearest = min(float(radius), farthest)
@@ -185,8 +185,8 @@ class RankedDirections(Mechanism):
     ) -> tuple[Floats, VectorLaw, float]:
         """Return the mean vector in the unit ball, the law of its error, and the rounding error.
 
-        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
-        whether the values of all levels have the same mean.
+        `table`, shape (levels, columns): it has reports; `shares`, shape (levels,): the weights of
+        the levels, which sum to 1; `one_law`: whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)
@@ -217,10 +217,10 @@ class RankedDirections(Mechanism):
 
     @abstractmethod
     def _squares(self, table: Counts, used: Bools) -> Floats:
-        """Return the mean squares of a coordinate of B u, rounding included, or bounds on them."""
+        """Return bounds on the mean squares of a coordinate of a report times B, with rounding."""
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that a coordinate of +-g represents."""
+        """Return the values that the coordinates -g and g of a report represent, per level."""
         return -self.scale, self.scale
 
     def report_norm(self) -> Floats:
@@ -232,9 +232,9 @@ class RankedDirections(Mechanism):
         return self.best_chances[level] / self.other_chances[level]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a candidate among those that are drawn; half of them at most are best.
+        """Return the law of the choice among k candidates, of which at most half are preferred.
 
-        Whoever knows all candidates knows more than the report.
+        It is valid for the report, which shows less than the choice together with all candidates.
         """
         candidates, best_count = self.sets[level]
         return (SetLaw(self.privacy_ratio(level), Fraction(best_count, candidates)),)
@@ -243,7 +243,7 @@ class RankedDirections(Mechanism):
 def best_columns(scores: Floats, count: int) -> Integers:
     """Return the columns of each row's largest scores, ascending, shape (n, count).
 
-    Of equal scores the first are taken, as many as are missing.
+    If scores are equal, those with smaller column numbers are taken.
 
     >>> best_columns(np.array([[1.0, 5.0, 3.0, 5.0], [2.0, 2.0, 2.0, 1.0]]), 2)
     array([[1, 3],

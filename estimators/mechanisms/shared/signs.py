@@ -15,12 +15,12 @@ from estimators.question import Question
 
 
 class ReportedSigns:
-    """Signs that are +1 with probability p for holders of +1, and q for others.
+    """Signs that are +1 with probability p if the true sign is +1, and with q if it is -1.
 
     A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
     + q - 1) + (p - q) theta. `exact`: p and q of each level, as fractions from the integer
-    thresholds; p > q; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p - q; `offset`,
-    shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
+    thresholds; p > q; `p`, `q`, shape (levels,): the same as floats; `contrast`, shape (levels,): a
+    = p - q; `offset`, shape (levels,): o = p + q - 1; None if it is zero at every level.
     """
 
     def __init__(self, p: Epsilons, q: Epsilons) -> None:
@@ -34,8 +34,8 @@ class ReportedSigns:
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased signs; some count is above zero.
 
-        As for :meth:`estimators.mechanisms.shared.means.ScalarMean.law`, with its `counts`,
-        `shares` and `question`.
+        For `counts`, `shares` and `question` see
+        :meth:`estimators.mechanisms.shared.means.ScalarMean.law`.
         """
         used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]
@@ -45,7 +45,7 @@ class ReportedSigns:
         return Law(n, coefficient, contrast, free=free, offset=self.offset[used])
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
-        """Return the weighted mean of unbiased signs, in [-1, 1] plus noise, shape (k,).
+        """Return the weighted mean of unbiased signs, an estimate of theta, shape (k,).
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
         levels without reports; `ones`, shape (levels, k): how many of the reported signs were +1.
@@ -63,23 +63,23 @@ class ReportedSigns:
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
 
-        This also holds for several signs of a user, because all of them may be equal.
+        It is the same if a user reports several signs, because all of them may be equal.
         """
         offset = 0.0 if self.offset is None else self.offset
         return (-1 - offset) / self.contrast, (1 - offset) / self.contrast
 
     def even_variance(self, categories: int) -> Floats:
-        """Return the variance of a category's unbiased indicator at f = 1/k, per level.
+        """Return the variance of a report's unbiased estimate of f = 1/k, per level.
 
-        The sum over the categories of p_j (1 - p_j), p_j = q + f_j (p - q), is concave in the
-        frequencies, so this is the largest mean over the categories.
+        For other frequencies f_j the mean variance over the categories is smaller: the sum of p_j
+        (1 - p_j), with p_j = q + f_j (p - q), is concave in the frequencies.
         """
         p_support = self.q + self.contrast / categories
         variance: Floats = p_support * (1 - p_support) / self.contrast**2
         return variance
 
     def exact_even_variance(self, level: int, categories: int) -> Fraction:
-        """Return :meth:`even_variance` of a level as a fraction."""
+        """Return the result of :meth:`even_variance` for a level as an exact fraction."""
         p, q = self.exact[level]
         p_support = q + (p - q) / categories
         return p_support * (1 - p_support) / (p - q) ** 2
@@ -88,8 +88,9 @@ class ReportedSigns:
 class RepeatedSigns(ReportedSigns):
     """Several signs that a user reports for the same value.
 
-    `signs`: the law of a single sign; `repeats`: r, per level; `values`: True: they represent
-    values in [-1, 1], rounded to a sign each time. False: they represent signs.
+    `signs`: the law of a single sign; `repeats`: r, the number of signs of a user, per level;
+    `values`: True if the signs represent a value in [-1, 1], which is rounded to a new sign each
+    time; False if the value is itself a sign.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class RepeatedSigns(ReportedSigns):
         self.values = values
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law for users; for the users' own values, that of n r independent signs."""
+        """Return the law of the mean over users; given their values, that of n r separate signs."""
         if question is not None and question.target == "sample":
             return super().law(counts * self.repeats, shares, question)
         sign_law, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
@@ -115,13 +116,14 @@ class RepeatedSigns(ReportedSigns):
         )
 
     def means(self, counts: Counts, ones: Counts) -> Floats:
-        """Return each level's unbiased mean; `counts` are users, `ones` are of all their signs."""
+        """Return each level's unbiased mean; `counts`: users; `ones`: how many signs were +1."""
         return super().means(counts * self.repeats, ones)
 
     def even_variance(self, categories: int) -> Floats:
-        """Return the variance of a user's unbiased indicator at f = 1/k, per level.
+        """Return the variance of a user's unbiased estimate of f = 1/k, per level.
 
-        Given the category it is linear in f, and f (1 - f) is concave: f = 1/k is the largest mean.
+        It is the largest mean over the categories: the variance given the value is linear in f, and
+        f (1 - f) is concave.
         """
         share = 1 / categories
         noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
@@ -130,7 +132,7 @@ class RepeatedSigns(ReportedSigns):
 
 
 class FlippedSigns(ReportedSigns):
-    """Signs flipped with probability T / 2^64, one integer threshold T a level.
+    """Signs that are flipped with probability T / 2^64, with an integer T for each level.
 
     `epsilons`: the epsilon of one sign, per level. `flips`: T, per level; `flip`, shape (levels,):
     T / 2^64, the probability of a flip: q, and 1 - p; `contrast`, shape (levels,): a = 1 - 2 T /

@@ -26,8 +26,8 @@ MAX_TESTED_STRINGS = 64
 class StringLookups(SupportReports):
     """A mechanism that answers for any string from rows of hashed points.
 
-    `hashed_rows`: per level; `signs`: p and q per level: the probability that a report lies on the
-    hyperplane of its string's point, and on that of another point.
+    `hashed_rows`: the rows of each level; `signs`: p and q of each level: the probabilities that a
+    report lies on the hyperplane of its string's point, and on that of another point.
     """
 
     hashed_rows: list[HashedRows]
@@ -40,14 +40,14 @@ class StringLookups(SupportReports):
         self.signs = ReportedSigns([g.p for g in geometries], [g.q for g in geometries])
         self.facts = LevelFacts.of(self.epsilons, np.array([g.variance for g in geometries]))
         self._chance = 1 / np.array([g.points for g in geometries])
-        """The probability that another string has a string's point in a row, per level."""
+        """The probability that two strings have the same point in a row, per level."""
 
     @abstractmethod
     def row_counts(self, table: Counts, level: int) -> Counts:
         """Return how many reports of a level name each point of each row, shape (t, K)."""
 
     def answering(self, table: Counts) -> Counts:
-        """Return how many reports of each level name a row, shape (levels,)."""
+        """Return how many reports of each level are about a row, shape (levels,)."""
         return table[:, 0]
 
     def report_range(self) -> tuple[Floats, Floats]:
@@ -81,8 +81,8 @@ class StringLookups(SupportReports):
     def estimate_support(self, counts: Counts, support: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of strings that have this support.
 
-        `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
-        (levels, k); the `question` determines bounds and weights.
+        `counts`, shape (levels,): the reports about rows, not all 0; `support`, shape (levels, k):
+        how many of them support each string; `question`: for which bounds and weights.
         """
         shares = level_weights(question.weights, counts, self.facts)
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
@@ -114,13 +114,13 @@ class StringLookups(SupportReports):
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
         levels = np.flatnonzero(counts)
-        if question.bound == "anytime":  # a level that may still come must not change p's shares
+        if question.bound == "anytime":  # the division of p must not change with later levels
             levels = np.arange(len(counts))
         tables = self._tables(levels)
         log_collision = sketches.collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
-            """Return one end of the intervals for f, given a level's share of collisions."""
+            """Return one end of the intervals for f, given each level's share of collisions."""
             signs = self._crowded(crowd)
             law = signs.law(counts, shares, question)
             mean = signs.mean(counts, shares, support)
@@ -149,7 +149,7 @@ class StringLookups(SupportReports):
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
 
     def _crowded(self, crowd: Floats) -> ReportedSigns:
-        """Return the law of reports if others have a string's point in this share of the rows."""
+        """Return the law of signs if a share `crowd` of other users has the string's point."""
         if not crowd.any():
             return self.signs
         shares = [Fraction(share) for share in crowd.tolist()]

@@ -14,7 +14,7 @@ from estimators.exact.tallies import NUMBERS_COUNTED_AT_A_TIME
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 
 DENSE_TABLE_FACTOR = 2
-"""From so many reports a cell on, np.bincount is faster, although it makes a whole table."""
+"""From this many reports for each cell on, np.bincount is faster than adding one by one."""
 
 
 class ReportedSymbols(Mechanism):
@@ -28,7 +28,7 @@ class ReportedSymbols(Mechanism):
     rows_are_alike = True
 
     def _count_symbols(self, symbols: Sequence[int]) -> None:
-        """Set the layout of reports and statistic, given K of each level."""
+        """Set the type of reports and the columns of the statistic, given each level's K."""
         self.columns = 1 + max(symbols)
         self.dtype = index_dtype(max(symbols))
         self._symbols: NDArray[Any] = np.array(symbols, dtype=np.int64)
@@ -50,7 +50,7 @@ class ReportedSymbols(Mechanism):
         count_symbols(table, level, reports)
 
     def find_error(self, table: Counts) -> str | None:
-        """Return why no reports can give these numbers of symbols; None if some can."""
+        """Return why no reports can give this table; None if some can."""
         if table.min() < 0:
             return "a negative number of reports"
         if (table[:, 1:].sum(axis=1) != table[:, 0]).any():
