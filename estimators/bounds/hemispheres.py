@@ -29,8 +29,8 @@ from estimators.estimate import Floats
 
 MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
 LINEAR_SHARES = (1.0, 0.5)
-SERIES_ROUNDING = 1e-14  # more than the digits that are lost up to there, and far below any effect
-SERIES_TOLERANCE = 1e-14  # of a series: far above the rounding errors of its summands
+SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too small to matter
+SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands
 MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
@@ -55,15 +55,15 @@ class Directions(VectorNoise):
 
     # Theorem 1 of docs/proofs/spheres.md
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt <N, e>), shape (tilts,), for every unit vector e.
+        """Return upper bounds on ln E exp(tilt <N, e>) for every unit vector e, shape (tilts,).
 
-        Tilts are above 0, and times the largest coefficient at most `max_report_tilt` sqrt(d).
+        Tilts are above 0; times the largest coefficient, at most `max_report_tilt` sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
         return (self._grown(z) + (z * self.unit) ** 2 / 8) @ self.counts
 
     def coordinate_deviation(self, log_p: float) -> float:
-        """Bound |N_j| with probability 1 - 2 p: Theorem 3 of docs/proofs/spheres.md."""
+        """Return a bound that |N_j| exceeds with probability 2 p: Theorem 3 of spheres.md."""
         scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
         return sharpened_deviation(
             self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
@@ -90,7 +90,7 @@ class Directions(VectorNoise):
         )
 
     def _coordinate_cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt N_j)."""
+        """Return upper bounds on ln E exp(tilt N_j), shape (tilts,)."""
         psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
         rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
         cumulant: Floats = self.counts @ psi + rounding * tilt**2
@@ -121,15 +121,15 @@ class Directions(VectorNoise):
         return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
 
     def radius(self, log_beta: float) -> float:
-        """Bound |N| with probability 1 - beta: Theorem 4 of docs/proofs/spheres.md."""
+        """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md."""
         return self.largest_length(self.cumulant, log_beta)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
-        """Bound one coordinate of N at all times at once."""
+        """Return a bound on |N_j| that holds at all times, with probability 1 - 2 p."""
         return deviation_bound(self.cumulant, self.max_tilt, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound |N| at all times at once: Theorem 6 of docs/proofs/spheres.md."""
+        """Return a bound on |N| that holds at all times: Theorem 6 of docs/proofs/spheres.md."""
         tilt = MIXTURE_TILTS * total * math.sqrt(self.dimension)
         allowed = tilt <= self.max_tilt
         if not allowed.any():
@@ -140,18 +140,18 @@ class Directions(VectorNoise):
 
 
 def _even_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 cosh(z Z) - 1 from above, by its power series."""
+    """Return an upper bound on E0 cosh(z Z) - 1, by its power series."""
     return _series(dimension, z, z**2 / (2 * dimension), 2)
 
 
 def _odd_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
+    """Return an upper bound on E0 (sinh z|Z| - z|Z|), by its power series."""
     cube = 2 / (inverse_mean_size(dimension) * (dimension + 1))
     return _series(dimension, z, z**3 * (cube / 6), 3)
 
 
 def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given."""
+    """Return the sum of z^q E0 |Z|^q / q! over q = power, power + 2, ...; `term`: that of power."""
     sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
     return term * sums * (1 + SERIES_TOLERANCE)
 
@@ -159,9 +159,9 @@ def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
 def hemisphere_moduli(
     dimension: int, contrast: Floats, tilt: Floats, tau: Floats, means: Floats, odd: Floats
 ) -> Floats:
-    """Bound |E e^((t + i tau) Z)| for a density 1 + a f, f odd, |f| <= 1, and E Z = m.
+    """Return upper bounds on |E e^((t + i tau) Z)|, shape (bounds, levels, knots, nodes).
 
-    Returns several bounds that are convex in m, shape (bounds, levels, knots, nodes).
+    Z has the mean m and a density 1 + a f with an odd f, |f| <= 1. Each bound is convex in m.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Tests whether values depend on the privacy level, by Cochran's Q over the levels in use.
 
-Theorems 7 to 12 of docs/proofs/laws.md. The price of a p-value that needs no true mean is a
-degree of freedom: with many reports, the least Q has the law of chi-square with one less.
+Theorems 7 to 12 of docs/proofs/laws.md. The true mean is unknown, so the least Q over all common
+means is tested. With many reports its law is that of chi-square with one degree of freedom less.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
 
 MIN_REPORTS = 25
-"""Of a level: with fewer there is little to compare. It looks at counts, never at values."""
+"""Levels with fewer reports are not compared. The choice depends on counts, never on values."""
 MIN_VECTORS = 100
-"""Of a level of directions, whose means are taken for normal."""
+"""Levels of directions with fewer reports are not compared, as their means may not be normal."""
 CATEGORIES_PER_SEARCH = 64
-"""Categories whose least Q is searched for at once."""
+"""The number of categories whose least Q is searched for together."""
 COLLISION_P_VALUE = 1e-7
-"""The part of a p-value that is for collisions beyond their bound."""
+"""The part of a p-value for the event that collisions exceed their bound."""
 GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
-"""Of a search for the least Q: each grid has a quarter of the steps of the one before. Up to how
-many categories two grids are evaluated together."""
+"""In a search for the least Q: the points of a grid; the most grids, each with steps a quarter as
+wide as before; and the most categories for which two grids are evaluated together."""
 NEAR_STEPS = np.linspace(-1, 1, 21)[:, None]
-"""In standard deviations of the pooled mean: where the least Q mostly is."""
+"""Where the least Q mostly is, relative to the pooled mean, in its standard deviations."""
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
-"""From a number of levels and Q to a p-value."""
+"""A function from the number of levels and Q to a p-value."""
 Scores = Callable[[Floats, Indices], Floats]
-"""From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
+"""A function from means, shape (points, c), of c categories, and the indices of these categories to
+scores, shape (levels, points, c)."""
 
 
 def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
 
-    It is proved for levels of single signs. Scores of noise, symbols and repeated signs can be too
-    large for few reports; in measurements, no p-value was too small too often. None if fewer than
-    two levels have 25 reports.
+    It is proved for levels of single signs. For noise, symbols and repeated signs, scores of few
+    reports can be too large, but in measurements p-values were not too small too often. None if
+    fewer than two levels have 25 reports.
 
     Parameters
     ----------
     law : Law
-        With the counts, contrasts and noise of levels with reports only.
+        The law of the levels that have reports.
     means : ndarray of float64, shape (levels, k)
         theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k categories.
 
@@ -65,7 +66,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     True
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
-    if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
+    if not means.size or levels.size < 2:  # a query of an open vocabulary may name no strings
         return None
     n = np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1]))
     means = means[levels]
@@ -74,7 +75,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
 
 def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
-    """Return :func:`heterogeneity` of windows of one number that have a law each, shape (windows,).
+    """Return :func:`heterogeneity` of each of many windows with one number, shape (windows,).
 
     Parameters
     ----------
@@ -149,22 +150,23 @@ def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
-    """Return the p-value for reports that are +1, -1 or 0: proved for f = 0, otherwise measured.
+    """Return the p-value that levels agree, for reports that are +1, -1 or 0.
 
-    The share of reports that are not 0 is the observed one, or the least that f permits.
+    It is proved for f = 0, and otherwise tested by simulation. The share of reports that are not 0
+    is taken to be the observed share, or the least that f permits if that is larger.
 
     Parameters
     ----------
     law : DifferenceLaw
     sums, sizes : ndarray of float64, shape (levels, k)
-        Those of D and of abs(D).
+        The sums of D and of abs(D), where D is a report.
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
         return None
     n, contrast = law.counts[levels, None], law.contrast[levels, None]
     sums, sizes, least_share = sums[levels], sizes[levels], law.least_share[levels, None]
-    # of one block, all reports are in it
+    # if there is only one block, all reports are in it
     share_slope = np.where(least_share > 1 - 1e-12, 0.0, contrast)
 
     def scores(theta: Floats, chosen: Indices) -> Floats:
@@ -184,11 +186,11 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     Parameters
     ----------
     law : Law
-        Of signs, with the counts of levels with reports only.
+        The law of signs of the levels that have reports.
     means : ndarray of float64, shape (levels, k)
         The unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings.
     tables : sequence of pairs of int
-        The rows and the points of a row of these levels.
+        For each of these levels, the number of rows and the number of points of a row.
 
     Examples
     --------
@@ -222,16 +224,16 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
 
 
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
-    """Return the p-value for directions: a Q for each coordinate, Bonferroni over them.
+    """Return the p-value for directions u: a Q for each coordinate, with Bonferroni's correction.
 
-    A level's mean of B u has the variance (E (B u)^2 - theta^2) / n and is assumed normal; levels
-    with fewer than 100 reports are left out.
+    A level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
+    normal; levels with fewer than 100 reports are left out.
 
     Parameters
     ----------
     counts : ndarray of float64, shape (levels,)
     squares : ndarray of float64, shape (levels, d) or (levels, 1)
-        E (B u)^2 of a coordinate, with what rounding to the grid adds; known or observed.
+        E (B u)^2 of each coordinate, including rounding to the grid; exact or observed.
     means : ndarray of float64, shape (levels, d)
         Each level's unbiased mean, in the unit ball plus noise.
 
@@ -264,7 +266,7 @@ def heterogeneity_of_bounded(
     ----------
     counts : ndarray of float64, shape (levels,)
     squares, largest : ndarray of float64, shape (levels, k)
-        At least E d^2 and abs(d) of one report, whatever the values are.
+        Upper bounds on E d^2 and on abs(d) for the number d of a report, for any values.
     means : ndarray of float64, shape (levels, k)
         Each level's mean of d, whose expectation is in [-1, 1].
 
@@ -305,7 +307,10 @@ def _precision(law: Law) -> Floats:
 
 
 def _tail_of_exponents(levels: int, statistic: float) -> float:
-    """Return what bounds the chance that twice the sum of so many exponents n I is larger."""
+    """Return a bound on the probability that `statistic` is exceeded if `levels` levels agree.
+
+    The statistic is twice the sum of the levels' exponents n I (Theorem 9 of docs/proofs/laws.md).
+    """
     return chi_square_tail(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
 
@@ -319,9 +324,9 @@ def _least_p_value(
 ) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 
-    `precision`, shape (levels, 1) or (levels, k), guesses the common mean, which is in [lowest, 1].
-    `least_means`, shape (levels, k), are the least common means at which a level's score can be
-    zero: its mean by default.
+    `precision`, shape (levels, 1) or (levels, k): the weights of the levels in a first guess of the
+    common mean, which is in [lowest, 1]; `least_means`, shape (levels, k): the least common mean at
+    which a level's score can be zero; by default the level's mean.
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
@@ -355,9 +360,9 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
 def _least_statistics_near(
     scores: Scores, means: Floats, precision: Floats, lowest: float
 ) -> tuple[Floats, Bools]:
-    """Return lower bounds on the least Q of each category, and which of them are close.
+    """Return a lower bound on the least Q of each category, and whether it is close to that Q.
 
-    They rest on common means near the pooled one; parameters are as for :func:`_least_p_value`.
+    Q is evaluated at means near the pooled one; parameters are as for :func:`_least_p_value`.
     """
     column = np.arange(means.shape[1])
     sd = 1 / np.sqrt(np.maximum(precision.sum(axis=0), 1e-300))
@@ -378,10 +383,10 @@ def _least_statistics_near(
 def _search_least_statistics(
     scores: Scores, low: Floats, high: Floats, chosen: Indices, *, each: bool = False
 ) -> Floats:
-    """Return a lower bound on the least Q of each of these categories.
+    """Return a lower bound on the least Q of each of the `chosen` categories.
 
-    `each`: every one is close, as if it were the only one; otherwise the largest one is. Of few
-    categories two zooms share one evaluation: the second grid is a part of a finer one.
+    `each`: whether every bound is close to its Q; otherwise only the largest is. For few categories
+    two steps of the search share one evaluation, on a finer grid.
     """
     zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
     stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
@@ -391,7 +396,7 @@ def _search_least_statistics(
     for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)
-        if turn == 0:  # and at zero
+        if turn == 0:  # the first grid also has zero
             theta = np.concatenate([theta, np.zeros((1, chosen.size))])
         statistic = _statistic(scores, theta, chosen)
         at_zero = statistic[grid.size :].min(axis=0, initial=np.inf)

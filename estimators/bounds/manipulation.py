@@ -11,7 +11,7 @@ import numpy as np
 from estimators.estimate import Counts, Floats, Integers
 
 MAX_DINKELBACH_STEPS = 100
-"""Of a search that takes a handful."""
+"""The most steps of a search, which usually takes fewer than ten."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Influence:
     l2 : float or None
         For a vector: the l2 norm.
     without_privacy : float
-        The same as `largest`, if reports were true values with equal weights.
+        What `largest` would be if reports were true values with equal weights.
     """
 
     reports: int
@@ -61,15 +61,15 @@ def largest_shifts(
         The reports in the estimate.
     reach : Reach
     reports : int
-        m; an attacker chooses their levels, too.
+        m, the number of fabricated reports, at levels that the attacker chooses.
     among : bool
-        True: they are among the counted reports, and the change is from the estimate without them
-        to E. False: they are added to the counted reports, and the change is from E.
+        Whether they are among the counted reports; the change is then from the estimate without
+        them to E. Otherwise they are added to the counted reports, and the change is from E.
 
     Returns
     -------
     ndarray of float64, shape (k,)
-        NaN without reports; infinite if no other report is left.
+        NaN without reports; infinite if all reports are fabricated.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def largest_ratio_shift(
 ) -> float:
     """Return the largest change of a share of A among B, in either direction.
 
-    It is infinite if the reports can leave nobody in B.
+    It is infinite if with the fabricated reports the estimated share of B may be 0.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def largest_ratio_shift(
         The share, and the estimated share of users in B.
     counts : ndarray of int64, shape (levels,)
     weights : ndarray of float64, shape (levels,)
-        Of one report of each level.
+        The weight of one report of each level.
     scores : sequence of ndarray of float64, shape (kinds, 2)
         The scores of A and of B of each possible report of a level.
     reports, among
@@ -160,7 +160,7 @@ def largest_ratio_shift(
 
 
 def _largest_sum(worth: Floats, counts: Counts, reports: int) -> tuple[float, Counts]:
-    """Return the largest sum of the worth of at most `reports` counted ones, and their levels."""
+    """Return the largest total worth of at most `reports` counted reports, and their levels."""
     removed, left = np.zeros_like(counts), reports
     for level in np.argsort(-worth).tolist():
         if worth[level] > 0:
@@ -172,7 +172,7 @@ def _largest_sum(worth: Floats, counts: Counts, reports: int) -> tuple[float, Co
 def _largest_removal(
     gain: Floats, counts: Counts, weights: Floats, total: float, reports: int
 ) -> Floats:
-    """Return the largest change by `reports` of the counted ones; shape (k,)."""
+    """Return the largest change if `reports` of the counted reports are fabricated; shape (k,)."""
     if reports >= counts.sum():
         return np.full(len(gain), np.inf)
     change = np.zeros(len(gain))

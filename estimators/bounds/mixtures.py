@@ -13,22 +13,22 @@ from estimators.interruption import checkpoint
 
 CENTRAL_TILT = 2.0**-6
 """The tilt with the largest weight: the best one for some 40,000 reports of variance 1."""
-TILT_RATIO = 2.0  # between neighbours: with finer steps, no width gains more than 2%
-TILTS_PER_SIDE = 20  # steps either way: from below one report to beyond 10^12
-LOG_TILT_SPREAD = 2.0  # of the weights, in units of ln(lambda)
+TILT_RATIO = 2.0  # between neighbours: finer steps narrow a width by less than 2%
+TILTS_PER_SIDE = 20  # steps up and down: they suit from one report to more than 10^12
+LOG_TILT_SPREAD = 2.0  # the width of the law of the weights, in units of ln(lambda)
 MAX_DEVIATION_STEPS = 30
 LINE_NEWTON_STEPS = 5
 _LOG_TILT_OFFSETS = np.arange(-TILTS_PER_SIDE, TILTS_PER_SIDE + 1) * np.log(TILT_RATIO)
 MIXTURE_TILTS = CENTRAL_TILT * np.exp(_LOG_TILT_OFFSETS)
 """lambda, on the scale of T."""
-# like a Cauchy density in ln(lambda): not tuned for one number of reports at others' cost
+# like a Cauchy density in ln(lambda), which is good for all numbers of reports
 LOG_MIXTURE_WEIGHTS = -np.log1p((_LOG_TILT_OFFSETS / LOG_TILT_SPREAD) ** 2)
 LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
 
 # Theorem 11 of docs/proofs/inversion.md
 class LinearMixture(NamedTuple):
-    """A mixture whose cumulants are lines: rows of terms, and `theta`, where the lines touch."""
+    """A mixture with lines in place of the cumulants: rows of terms; `theta`: where lines touch."""
 
     theta: Floats
     tilts: Floats
@@ -41,24 +41,24 @@ class LinearMixture(NamedTuple):
         return LinearMixture(*(part[rows] for part in self))
 
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the logarithm of the mixture, its fall with theta, and its rise with the sum.
+        """Return ln of the mixture, minus its slope in theta, and its slope in the sum.
 
         Each has the shape (rows,).
         """
         moved = self.value + self.slope * (theta - self.theta)[:, None]
         terms = self.log_weights + self.tilts * observed[:, None] - moved
         largest = terms.max(axis=1)
-        # all terms are too steep only if there is hardly a report: nothing is rejected then
+        # with hardly any reports all tilts are too large, and nothing is rejected
         shifted = np.exp(terms - np.where(np.isfinite(largest), largest, 0.0)[:, None])
         mass = np.maximum(shifted.sum(axis=1), 1e-300)
         fall, rise = (np.vecdot(shifted, x) / mass for x in (self.slope, self.tilts))
         return largest + np.log(mass), np.maximum(fall, 1e-300), rise
 
     def plane(self, theta: Floats, observed: Floats, goal: float) -> tuple[Floats, Floats]:
-        """Return where the plane that touches at theta and a sum has the value `goal`.
+        """Return the theta at which a plane that touches ln of the mixture has the value `goal`.
 
-        It is a theta for this sum, and how fast it rises with the sum. Up to there, not clipped to
-        [-1, 1], the mixture has reached `goal`, as it is convex in both.
+        It also returns how fast this theta rises with the sum. Up to this theta the mixture reaches
+        `goal`, because it is convex in theta and the sum. The theta is not clipped to [-1, 1].
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class LinearMixture(NamedTuple):
         return theta + (value - goal) / fall, rise / fall
 
     def solve(self, observed: Floats, goal: float) -> Floats:
-        """Return thetas in [-1, 1] at which the mixture has reached `goal`, or -1."""
+        """Return thetas in [-1, 1] at which ln of the mixture is at least `goal`, or -1."""
         theta = self.theta
         for _ in range(LINE_NEWTON_STEPS):
             theta, _ = self.plane(theta, observed, goal)
@@ -80,16 +80,17 @@ class LinearMixture(NamedTuple):
 def deviation_bound(
     cumulant: Callable[[Floats], Floats], max_tilt: float, log_p: float, total: float
 ) -> float:
-    """Bound |S - E S| at all times with probability 1 - 2 p, for noise independent of the mean.
+    """Return a bound on |S - E S| that holds at all times with probability 1 - 2 p.
 
-    The bound is infinite for very few reports.
+    The law of S - E S must not depend on the mean. The bound is infinite for very few reports.
 
     Parameters
     ----------
     cumulant : callable
-        Bounds ln E exp(tilt (S - E S)), for an array of tilts up to `max_tilt`.
+        Upper bounds on ln E exp(tilt (S - E S)) for an array of tilts up to `max_tilt`.
     max_tilt : float
     log_p : float
+        ln p, where p is the failure probability of each side.
     total : float
         N, from :func:`estimators.weights.total_weight`.
     """
@@ -107,7 +108,7 @@ def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
 
 
 def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
-    """Return :func:`deviation_bound` of k sums, shape (k,).
+    """Return bounds on the deviations of k sums, as :func:`deviation_bound` does, shape (k,).
 
     Parameters
     ----------
@@ -116,9 +117,10 @@ def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: f
     tilts, log_weights : ndarray of float64, shape (tilts,)
         From :func:`usable_tilts`; not empty.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     goal = LOG_P_SAFETY - log_p
-    # the best single term is enough; from there Newton's method falls to the root of a convex sum
+    # the best term alone gives a valid bound; from there Newton's method descends to the root
     bound = np.min((goal - log_weights + value) / tilts, axis=1)
     for _ in range(MAX_DEVIATION_STEPS):
         checkpoint()

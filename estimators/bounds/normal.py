@@ -14,7 +14,7 @@ BERRY_ESSEEN = 0.56
 
 # Theorem 4 of docs/proofs/inversion.md
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
-    """Bound ln R from the least variance and the largest third moment of the tilted law.
+    """Return an upper bound on ln R, from bounds on moments of the tilted law.
 
     Parameters
     ----------
@@ -33,16 +33,16 @@ def normal_quantile(log_p: float) -> float:
 
 
 def chi_square_tail(degrees: int, statistic: float) -> float:
-    """Return the chance that the sum of squares of so many standard normal variables is larger.
+    """Return the probability that a chi-square variable exceeds `statistic`.
 
-    It needs no scipy, whose import takes longer than most answers.
+    It does without scipy, whose import takes longer than most answers.
 
     Parameters
     ----------
     degrees : int
-        1 or more.
+        The degrees of freedom, at least 1.
     statistic : float
-        0 or more.
+        At least 0.
 
     Examples
     --------
@@ -58,15 +58,18 @@ def chi_square_tail(degrees: int, statistic: float) -> float:
 
 
 def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float:
-    """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.
+    """Return how far a sum is above its mean with probability at most p, by Berry and Esseen.
+
+    It is infinite if their theorem gives no bound.
 
     Parameters
     ----------
     variance : float
-        Of the sum.
+        The variance of the sum.
     third : float
         A bound on the sum of third absolute moments.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     from scipy.special import ndtri
 

@@ -20,11 +20,11 @@ from estimators.interruption import checkpoint
 LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
 NEWTON_STEPS, TILT_TOLERANCE = 5, 1e-4
-"""Steps at most, and the last one, as a share of the tilt: what is left is its square."""
+"""The most steps, and the largest last step relative to the tilt: the error is about its square."""
 MIN_CORRECTED_ROOT = 0.1
-"""A signed root below which its correction loses its digits, and is left out."""
+"""A smaller signed root is not corrected, because the correction would lose its digits."""
 PROBABILITY_ROUNDING = 2.0**-53
-"""No probability is nearer to 0 or 1 than it can be told from them: at large epsilons it rounds."""
+"""The least distance of a probability from 0 and 1, to which it may round for a large epsilon."""
 
 
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
@@ -33,7 +33,7 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     Parameters
     ----------
     ones, trials : ndarray of float64
-        Whole numbers, ones <= trials.
+        Whole numbers, with ones <= trials.
     chance : ndarray of float64
         In [0, 1].
 
@@ -80,7 +80,7 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
 
 
 def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floats:
-    """Return the scores of levels' means, shape (levels, shape of `theta`): not proved.
+    """Return the scores of levels' means, shape (levels, shape of `theta`); they are approximate.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floa
 
 
 def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
-    """Return the scores of all levels of a law, whose mirrored reports have the same one."""
+    """Return the score of each level; a mean and its mirror image have opposite scores."""
     level_means = np.moveaxis(means, 0, -1)
     sign = np.sign(level_means - theta[..., None])
     roots = _signed_roots(law, sign * level_means, sign * theta[..., None])
@@ -120,7 +120,7 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
 
 
 def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) -> LawOfLevels:
-    """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
+    """Return the law of these levels (repeated, if `rows` does so), mirrored where `sign` is -1."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:
@@ -135,7 +135,7 @@ def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) 
 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
-    """Return the scores, at least zero, of means above theta, shape (..., levels)."""
+    """Return the scores, at least 0, of observed means above theta, shape (..., levels)."""
     max_tilt = np.full(law.contrast.size, MAX_SIGN_TILT)
     if law.rate is not None:
         max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)

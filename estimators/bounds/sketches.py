@@ -19,12 +19,12 @@ HashTable = tuple[int, int]
 """The rows and the points of a row, t and K, of one level."""
 BISECTION_STEPS = 45
 INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
-"""Shares of the failure probability: others; and their norm, the holders' sum, their rows."""
+"""Shares of the failure probability: for other users, and for each of three further statements."""
 _RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
 _COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
 """Shares of the failure probability that collisions may have; the noise has the rest."""
 BIAS_SHARES = 0.5 ** np.arange(1.0, 13.0)
-"""Of beta, for the bias: the one for which the width is least by design."""
+"""Shares of beta to try for the bias; the one with the least planned width is taken."""
 ANYTIME_BIAS_SHARE = 1 / 8
 """The share for bounds at all times, which must not follow the number of reports."""
 
@@ -32,13 +32,14 @@ ANYTIME_BIAS_SHARE = 1 / 8
 # Theorem 11 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def max_collision_share(rows: int, points: int, log_p: float) -> float:
-    """Return B, at most 1: c is larger with probability at most p.
+    """Return a B, at most 1, that the share c of collisions exceeds with probability at most p.
 
     Parameters
     ----------
     rows, points : int
         t and K.
     log_p : float
+        ln p, where p is the failure probability of each side.
 
     Examples
     --------
@@ -52,9 +53,9 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
 # Theorem 12 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
-    """Return b, at least 0: c is smaller with probability at most p.
+    """Return a b, at least 0, such that c, the share of collisions, is below b with probability p.
 
-    It is above 0 where t is large beside K ln(1 / p); parameters are as in
+    It is above 0 if t is much larger than K ln(1 / p); parameters are as in
     :func:`max_collision_share`.
 
     Examples
@@ -70,9 +71,9 @@ def min_collision_share(rows: int, points: int, log_p: float) -> float:
 
 # Theorem 13 of docs/proofs/differences.md
 def collision_log_p(log_p: float, levels: int) -> float:
-    """Return ln p of one level's collisions: half of p is for collisions, at some level.
+    """Return ln of p / (2 levels): half of p is for collisions, and the levels share it.
 
-    For all times at once `levels` is the number of all levels, because any may come into use.
+    For all times, `levels` counts all levels of the metric, because any may get reports.
     """
     return log_p - math.log(2 * levels)
 
@@ -80,13 +81,14 @@ def collision_log_p(log_p: float, levels: int) -> float:
 # Theorem 9 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
-    """Return B, at most 1: b exceeds (1 - f) B with probability at most p.
+    """Return a B, at most 1: the error b by collisions exceeds (1 - f) B with probability p.
 
     Parameters
     ----------
     rows, buckets : int
         t and M.
     log_p : float
+        ln p, where p is the failure probability of each side.
 
     Examples
     --------
@@ -115,9 +117,10 @@ class Collisions:
         *,
         free: bool,
     ) -> Limits:
-        """Return bounds on f in [0, 1], each (k,): those on f + b after subtracting b.
+        """Return bounds on f in [0, 1], shapes (k,), from bounds on f + b and on b.
 
-        ``normal`` takes b for normal, with the variance 1 / (t M) of the worst data.
+        b is the error by collisions. For ``normal`` it is taken to be normal, with the variance 1 /
+        (t M) of the worst data.
 
         Parameters
         ----------
@@ -134,14 +137,14 @@ class Collisions:
         total : float
             From :func:`estimators.weights.total_weight`, for ``anytime``.
         free : bool
-            Whether each user may have a value, or a distribution, of their own.
+            Whether users may have different values, or distributions.
         """
         log_p = question.log_p(observed.size)
         if question.bound == "normal":
             noise = law.coefficient**2 @ sizes
             margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
             return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
-        # of the levels' sums only the weighted total counts
+        # only the weighted total of the levels' sums matters
         sums = observed / (law.coefficient * law.counts.size)[:, None]
         if question.bound == "anytime":
             report_count = float(law.counts.sum())
@@ -177,7 +180,7 @@ class Collisions:
 def own_sign_limits(
     law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
 ) -> Limits:
-    """Return bounds on f, (k,), for a fixed number of reports; [0, 1] if rows are too few for p.
+    """Return bounds on f for a fixed number of reports, shape (k,); [0, 1] if rows are too few.
 
     Parameters
     ----------
@@ -187,6 +190,7 @@ def own_sign_limits(
     rows : int
         t.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
     log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))
@@ -232,7 +236,7 @@ def projection_limits(
 ) -> Limits:
     """Return bounds on frequencies in [0, 1], shape (k,), for a question.
 
-    Only the noise's part is asymptotic for ``normal``.
+    For ``normal`` only the part of the noise is asymptotic.
 
     Parameters
     ----------

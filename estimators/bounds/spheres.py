@@ -16,9 +16,9 @@ from estimators.estimate import Floats
 from estimators.question import Question
 
 T = TypeVar("T", np.float64, np.complex128)
-MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
-COARSE_STRIDE = 8  # of some hundred tilts that are a few percent apart
-MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # of Newton's method; five to eight are enough
+MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of a nearly best tilt
+COARSE_STRIDE = 8  # each 8th tilt is tried first
+MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # for Newton's method; five to eight steps suffice
 
 
 class VectorLaw(Protocol):
@@ -37,16 +37,16 @@ class VectorLaw(Protocol):
         """The variance of each coordinate of N, for bounds from the normal law."""
 
     def coordinate_deviation(self, log_p: float) -> float | Floats:
-        """Bound each coordinate of N: it stays below with probability 1 - 2 p."""
+        """Return bounds, one for all coordinates or one each, that |N_j| exceeds with 2 p."""
 
     def radius(self, log_beta: float) -> float:
-        """Bound the length of N with probability 1 - beta."""
+        """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float | Floats:
-        """Bound each coordinate of N at all times at once."""
+        """Return bounds as `coordinate_deviation` does, which hold at all times at once."""
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound the length of N at all times at once."""
+        """Return bounds on |N|, which all hold at all times with probability 1 - beta."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class VectorNoise:
     """
 
     max_report_tilt: ClassVar[float]
-    """Of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports."""
+    """The largest tilt of a report over sqrt(d): larger tilts help only if reports are few."""
 
     dimension: int
     counts: Floats
@@ -83,9 +83,9 @@ class VectorNoise:
         return self.max_report_tilt * math.sqrt(self.dimension) / float(self.coefficient.max())
 
     def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> float:
-        """Bound |N| with probability 1 - beta, from ln E M(t |N|): Theorem 4 of spheres.md.
+        """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md.
 
-        The smaller bound of Markov's inequality and of McDiarmid's.
+        It is the smaller of Markov's, from `log_mean`: ln E M(t |N|), and McDiarmid's.
         """
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         d = self.dimension
@@ -106,11 +106,11 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
     Parameters
     ----------
     dimension : int
-        d, of the sphere of M.
+        d, the dimension of the sphere in the definition of M.
     tilt : ndarray of float64, shape (tilts,)
         Ascending.
     goal : callable
-        For an array of tilts; above 0.
+        A function of an array of tilts, with values above 0.
     """
     coarse = length_bounds(dimension, tilt[::COARSE_STRIDE], goal(tilt[::COARSE_STRIDE]))
     best_index = COARSE_STRIDE * int(coarse.argmin())
@@ -120,7 +120,7 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
 
 # Theorem 5 of docs/proofs/spheres.md
 def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
-    """Return R with ln M(t R) >= goal for each tilt t, (tilts,); inf where goal is infinite.
+    """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf if goal is infinite.
 
     M is that of the sphere of this dimension; tilts and goals are above 0.
 
@@ -151,7 +151,7 @@ def vector_deviations(
     ----------
     law : VectorLaw
     question : Question
-        Coordinates and length fail with probability beta each.
+        The bounds of the coordinates, and that of the length, are each wrong with probability beta.
     total : float
         From :func:`estimators.weights.total_weight`.
     """
@@ -182,7 +182,7 @@ def inverse_mean_size(dimension: int) -> float:
 
 
 def log_mean_cosh(dimension: int, x: Floats) -> Floats:
-    """Bound ln E0 cosh(x Z) from below, nearly tight: Theorem 5 of docs/proofs/spheres.md.
+    """Return a lower bound on ln E0 cosh(x Z), nearly exact: Theorem 5 of docs/proofs/spheres.md.
 
     Examples
     --------

@@ -18,15 +18,15 @@ SUM_ROUNDING = 1e-12
 """A margin in the unit of the sum, above the rounding errors of doubles here."""
 RELATIVE_SAFETY = 1e-6
 """A margin relative to p, far above the rounding errors of the sums."""
-VARIANCE_PIECES = 16  # of the range of an unknown variance
-BISECTION_STEPS = 12  # to 1/4000 of the possible gain
+VARIANCE_PIECES = 16  # pieces of the range of an unknown variance
+BISECTION_STEPS = 12  # which find a limit to 1/4000 of the possible gain
 FINE_BINS, COARSE_BINS = (
     40,
     16,
 )  # bins of the noise on either side: beyond its quantile at p, and within
-NEWTON_STEPS = 4  # towards the best tilt; every tilt gives a bound
-SHARED_LIMIT_WIDTH = 0.02  # of a half-width, by which categories that share a limit may differ
-MAX_UNSHARED_LIMITS = 100  # limits that need not be shared
+NEWTON_STEPS = 4  # towards the best tilt; every tilt gives a valid bound
+SHARED_LIMIT_WIDTH = 0.02  # categories share a limit if they differ by this part of a half-width
+MAX_UNSHARED_LIMITS = 100  # with more categories, similar ones share a limit
 
 
 class ValueLaw(Law):
@@ -41,7 +41,7 @@ class ValueLaw(Law):
 def sample_limits(
     noise: ReleaseNoise, released: Floats, total: int, slack: float, log_p: float
 ) -> Limits:
-    """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
+    """Return bounds on the weighted mean of the users' values, in [0, 1], from the noise alone.
 
     `noise`: the law of the release's integer noise; `released`, shape (k,): the weighted means, in
     [0, 1], with noise; `total`: sum n_l d_l, so that the unit of the noise is 1 / total; `slack`:
@@ -73,7 +73,7 @@ def population_limits(
 def _lower_limits(
     noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
 ) -> Floats:
-    """Return a theta for each observed S + u Z that it rejects as too small, or -1."""
+    """Return for each observed S + u Z a theta that is rejected as too small, or -1."""
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
     def promised(share: float) -> float:
@@ -113,7 +113,7 @@ def _bins(noise: ReleaseNoise, log_p: float) -> tuple[Floats, Floats]:
 
 
 def _log_chance(law: Law, theta: Floats, observed: Floats, ends: Floats, chances: Floats) -> Floats:
-    """Bound ln P(S + u Z >= observed) for each theta, shape (k,)."""
+    """Return upper bounds on ln P(S + u Z >= observed) for each theta, shape (k,)."""
     means = np.repeat(theta, ends.size - 1)
     sums = (observed[:, None] - ends[None, :-1]).ravel()
     log_tails = np.minimum(_log_tail(law, means, sums), 0).reshape(theta.size, -1)
@@ -135,7 +135,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
     if isinstance(law, ValueLaw) and not law.free:
         bound = np.minimum(bound, _log_tail_of_values(law, theta, excess))
     tail_bound: Floats = np.where(excess > 0, bound, 0.0)
-    if law.is_determined_by_mean:  # below the mean too, where the others are silent
+    if law.is_determined_by_mean:  # also below the mean, where the other bounds are 1
         sd, third = np.sqrt(variance), float(law.counts @ law.coefficient**3)
         normal = ndtr((theta - sums) / sd) + BERRY_ESSEEN * (1 - theta**4) * third / sd**3
         tail_bound = np.minimum(tail_bound, np.log(np.maximum(normal, 1e-300)))
@@ -143,7 +143,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
-    """Bound the tail of values in [-1, 1] of one law, whatever their variance v.
+    """Return an upper bound on the log tail of values in [-1, 1] of one law, for any variance.
 
     Theorem 5 of docs/proofs/trusted.md.
     """

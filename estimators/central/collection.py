@@ -29,7 +29,7 @@ from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
-"""The most reports of a statistic: no sum, weighted or not, then overflows 64 bits."""
+"""The most reports of a statistic, so that no weighted or other sum overflows 64 bits."""
 
 
 class TrueValues(Mechanism):
@@ -71,10 +71,10 @@ class TrueValues(Mechanism):
 
     @abstractmethod
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
-        """Return integers near sum_l d_l S_l, S_l in units of the domain's width.
+        """Return integers near sum_l d_l S_l, with the sums S_l in units of the domain's width.
 
-        `sums`, shape (levels in use, columns - 1). The result has shape (numbers,): a user of level
-        l who changes their value changes them by at most `sensitivity` d_l, in l1.
+        `sums`, shape (levels in use, columns - 1); `noise`: has the weights d_l. The result has
+        shape (numbers,). A changed value of level l changes it by at most `sensitivity` d_l, in l1.
         """
 
     @abstractmethod
@@ -82,8 +82,8 @@ class TrueValues(Mechanism):
         """Return the law of the weighted mean of values as numbers in [-1, 1], without noise.
 
         `counts`, shape (levels,): reports of each level in use; `coefficient`, shape (levels,): the
-        factor of each report in the weighted mean; `free`: whether each user may have a
-        distribution of their own.
+        factor of each report in the weighted mean; `free`: whether users may have different
+        distributions.
         """
 
     def release(
@@ -126,8 +126,8 @@ class TrueValues(Mechanism):
     def with_beta(self, released: Estimate, beta: float) -> Estimate:
         """Return a release in [0, 1] with bounds at another failure probability.
 
-        Nothing is drawn: the law of its noise follows from the numbers of reports, so it costs no
-        privacy. Numbers that are NaN stay so.
+        No noise is drawn: its law follows from the numbers of reports, so this costs no privacy.
+        Numbers that are NaN remain NaN.
         """
         used, value = released.counts > 0, np.atleast_1d(np.asarray(released.value))
         lower, upper = (np.where(np.isnan(value), np.nan, end) for end in (0.0, 1.0))
@@ -145,7 +145,8 @@ class TrueValues(Mechanism):
     ) -> tuple[ReportWeights | None, ReleaseNoise | None]:
         """Return the weights of a release with these reports, and its noise.
 
-        No weights without reports; no noise if a guess is better than a release.
+        The weights are None without reports; the noise is None if a release would be worse than the
+        middle of the range.
         """
         used = counts > 0
         if not used.any():
@@ -185,7 +186,7 @@ class TrueValues(Mechanism):
         noise: ReleaseNoise | None = None,
         effective_reports: float = 0.0,
     ) -> Estimate:
-        """Build a release; without noise, one that reveals and costs nothing."""
+        """Build a release; if `noise` is None, one that reveals nothing and costs nothing."""
         value = np.broadcast_to(np.asarray(value, dtype=np.float64), self.numbers).copy()
         lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
         shares, losses = np.zeros(counts.size), np.zeros(counts.size)
@@ -257,7 +258,7 @@ class TrueMean(TrueValues):
         return np.array([(2 * exact + self.grid) // (2 * self.grid)], dtype=np.int64)
 
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
-        """Return the law of values of which only the mean is known."""
+        """Return the law of values in [-1, 1] of which only the mean is known."""
         return ValueLaw(counts, coefficient, np.ones_like(counts), free=free)
 
 

@@ -28,8 +28,7 @@ class ReleaseNoise:
     """Integer weights and the noise that they need.
 
     `epsilons`: the epsilons of the levels with reports; `weights`: d_l, 1 to LARGEST_WEIGHT;
-    `sensitivity`: the largest change of the sums, in l1, by a changed value of a report of weight
-    1.
+    `sensitivity`: the largest change of the sums, in l1, if a report of weight 1 changes its value.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -57,14 +56,14 @@ class ReleaseNoise:
 
     @property
     def losses(self) -> tuple[Fraction, ...]:
-        """The exact loss of one report of each level: w_l / |w/e|_inf, at most epsilon.
+        """The exact privacy loss of one report of each level, at most its epsilon.
 
-        The certificate of a release: theorem 1 of docs/proofs/trusted.md.
+        It is the certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 
     def total(self, counts: Counts) -> int:
-        """Return sum n_l d_l, of these numbers of reports."""
+        """Return sum n_l d_l, where `counts` are the numbers n_l of reports."""
         return sum(int(c) * d for c, d in zip(counts.tolist(), self.weights, strict=True))
 
     def draw(self, bits: Bits, size: int) -> Integers:

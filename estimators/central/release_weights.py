@@ -1,8 +1,8 @@
 """The weights of reports in a release, for each privacy level.
 
-Of n users with epsilons e_i, a release adds noise of scale |w/e|_inf to sum w_i x_i, sum w_i = 1.
-All policies here except ``hpm-a`` have w_i ~ min(e_i, T), and only the threshold T differs: levels
-above T do not improve the release.
+For n users with epsilons e_i and values x_i, a release adds noise of scale |w/e|_inf, the largest
+w_i / e_i, to sum w_i x_i, where sum w_i = 1. All policies here except ``hpm-a`` have w_i ~ min(e_i,
+T) with different thresholds T: levels above T do not improve the release.
 
 Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 """
@@ -55,7 +55,7 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w|_2^2 + c |w/e|_inf^2.
 
-    It may be above the largest epsilon: an additional level would improve the release up to there.
+    It may be above the largest epsilon; an additional level up to T would then improve the release.
     Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
 
     `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c, at
@@ -76,8 +76,8 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
 
-    There are many minimisers; this is the one with the least |w|_2. The result: at most the largest
-    epsilon. Theorem 4 of docs/proofs/trusted.md.
+    Of several minima it is the one with the least |w|_2; it is at most the largest epsilon. Theorem
+    4 of docs/proofs/trusted.md.
 
     `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c, at
     least 0.
@@ -114,9 +114,9 @@ def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeight
 
 
 def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-C and HPF-C: least |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
+    """Return the weights of HPM-C and HPF-C: the least |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
 
-    For the users' own mean, if values may depend on the level in the worst way.
+    They are for the mean of the users' values, which may depend on the level in the worst way.
     """
     threshold = deviation_threshold(epsilons, counts, log_term**2)
     saturation = threshold if threshold < float(epsilons.max()) else None
@@ -124,7 +124,7 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-CT and HPF-CT: n |w - 1/n|_2^2 in place of |w - 1/n|_1^2."""
+    """Return HPM-CT's and HPF-CT's weights: HPM-C with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
@@ -145,15 +145,15 @@ def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float
 
 
 def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-U and HPF-U: the smaller of |w - 1/n|_1^2 and log_term |w|_2^2 in HPM-C.
+    """Return the weights of HPM-U and HPF-U, for values that do not depend on the level.
 
-    For values that are independent of the level.
+    They are those of HPM-C, or of log_term |w|_2^2 in place of |w - 1/n|_1^2 if that is smaller.
     """
     return _uncorrelated(False, epsilons, counts, log_term)
 
 
 def uncorrelated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-UT and HPF-UT: n |w - 1/n|_2^2 in place of |w - 1/n|_1^2."""
+    """Return HPM-UT's and HPF-UT's weights: HPM-U with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
     return _uncorrelated(True, epsilons, counts, log_term)
 
 
@@ -183,7 +183,7 @@ def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> Report
 
 
 Policy = Callable[[Floats, Floats, float], ReportWeights]
-"""Takes the levels in use (epsilons, ascending), their reports, and the logarithm ln(k / beta)."""
+"""A function of the epsilons of levels with reports, their reports, and ln(k / beta)."""
 _POLICY_FAMILY: dict[str, Policy] = {
     "a": heuristic,
     "c": correlated,

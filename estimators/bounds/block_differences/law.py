@@ -11,9 +11,9 @@ from estimators.bounds.signs.law import MAX_SIGN_TILT
 from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Limits
 
-MAX_TILT_RATIO = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
-NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
-MAX_TANGENTS = 64  # more gain less than 0.1% of a width
+MAX_TILT_RATIO = 1.15  # the largest x over t s_l, if a holder cannot add t s_l c; measured
+NEWTON_STEPS = 2  # steps from Jensen's bound, which is within a few percent
+MAX_TANGENTS = 64  # the most tangents; more narrow a width by less than 0.1%
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +32,12 @@ class DifferenceLaw:
     contrast : ndarray of float64, shape (levels,)
         c_l, in (0, 1].
     least_share, largest_share : ndarray of float64, shape (levels,)
-        The range of A over all data. For users who hold the category with probability f_i, A is at
+        The range of A over all data. If a user holds the category with probability f_i, A is at
         least `largest_share` - c (1 - f_i).
     free : bool
-        False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
-        n s c.
+        Whether levels may have different frequencies; f is then their mean, weighted by n s c.
     fixed : bool
-        True: each user holds the category, or does not, and f is the weighted share of these.
+        Whether the users' categories are not random; f is then the weighted share of holders.
     signed : bool
         Whether f is in [-1, 1], like a frequency plus the effect of hash collisions; otherwise it
         is in [0, 1]. Not with `fixed`.
@@ -60,12 +59,12 @@ class DifferenceLaw:
 
     @property
     def has_single_block(self) -> bool:
-        """Whether every report is in every category's block: D is a sign, of mean c f."""
+        """Whether all categories are in one block, so that D is never 0: a sign with mean c f."""
         return bool(np.all(self.least_share > 1 - 1e-12))
 
     # Theorem 6 of docs/proofs/differences.md
     def explained_variance(self, f: Floats) -> Floats:
-        """Return e(f), by which sum s^2 A exceeds the variance."""
+        """Return e(f), the difference between the sum of s^2 A over all reports and Var S."""
         if self.free:
             return f**2 / float(self.counts.sum())
         return float(self.counts @ (self.coefficient * self.contrast) ** 2) * f**2
@@ -73,19 +72,17 @@ class DifferenceLaw:
     # Theorem 6 of docs/proofs/differences.md
     @property
     def unexplained_share(self) -> float:
-        """The least share of sum s^2 A - e(f) that is variance."""
+        """The least ratio of Var S to the sum of s^2 A less e(f), over all data."""
         if self.fixed or not self.free:
             return 1.0
-        spread = np.maximum(
-            self.largest_share - self.contrast**2, 0
-        )  # none at all where epsilon is huge
+        spread = np.maximum(self.largest_share - self.contrast**2, 0)  # 0 for a huge epsilon
         return float((spread / self.largest_share).min())
 
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the factors x of D and -D at each level, of shape (tilts, levels).
 
-        x is t s_l. For fixed values it makes a holder add t s c (Theorem 2 (d) of
-        docs/proofs/differences.md), up to MAX_TILT_RATIO times that.
+        x is t s_l. For fixed values, x is larger, at most MAX_TILT_RATIO times that, so that a
+        holder adds t s c (Theorem 2 (d) of docs/proofs/differences.md).
         """
         first_order = tilt[:, None] * self.coefficient
         if not self.fixed:
@@ -99,7 +96,7 @@ class DifferenceLaw:
 
     # Theorem 2 of docs/proofs/differences.md
     def limits(self, tilt: float, above: Floats, below: Floats, refined: bool = True) -> Limits:
-        """Return the largest rejected small frequency, and the smallest rejected large one.
+        """Return frequencies that are rejected as too small and as too large, shapes (k,).
 
         Parameters
         ----------
@@ -108,13 +105,13 @@ class DifferenceLaw:
             Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
             :meth:`tilts`.
         refined : bool
-            False: use Jensen's bound alone, which is within a few percent.
+            Whether to improve Jensen's bound, which is within a few percent.
 
         Returns
         -------
         lower, upper : ndarray of float64, shape (k,)
-            Within [0, 1], or [-1, 1]: K+ is at most `above` at `lower` and below, unless that is
-            the least f; K- at most `below` at `upper` and above, unless that is 1.
+            In [0, 1], or [-1, 1]. K+(f) is at most `above` for all f up to `lower`, unless that is
+            the least f. K-(f) is at most `below` for all f from `upper` on, unless that is 1.
         """
         if self.fixed:
             weight = self.coefficient * self.contrast
@@ -143,7 +140,7 @@ class DifferenceLaw:
         return lower, upper
 
     def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
-        """Move f towards the root of sum n ln(1 + slope f) = goal."""
+        """Return f after steps of Newton's method for sum n ln(1 + slope f) = goal."""
         for _ in range(NEWTON_STEPS):
             point, nearest = f, np.arange(f.size)
             if f.size > MAX_TANGENTS:
@@ -174,6 +171,7 @@ def self_normalised_interval(
     sums, sizes : ndarray of float64, shape (levels, k)
         The sums of D and of abs(D), for each of k categories.
     log_p : float
+        ln p, where p is the failure probability of each side.
     total : float, optional
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
     refined : bool
@@ -224,12 +222,12 @@ def exponents(
 
 
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
-    """Return tilts for the range of possible variances, a factor of 2 apart.
+    """Return tilts for all possible variances; each is twice the one before.
 
-    The nearest is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
+    One of them is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
     """
     weight = law.counts * law.coefficient**2
-    # a steeper tilt than this gains nothing, and loses digits
+    # a larger tilt than this gives no better bounds, and loses digits
     min_variance = -2 * log_p * (float(law.coefficient.max()) / MAX_SIGN_TILT) ** 2
     least_variance = max(float(weight @ law.least_share), min_variance)
     largest_variance = max(float(weight @ law.largest_share), 2 * min_variance)

@@ -20,9 +20,9 @@ from estimators.estimate import Floats, Limits
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
-"""d: of the failure probability, for each of the four statements that choose cells."""
+"""d: the share of the failure probability for each of the four statements that choose cells."""
 BLOCK_CELL_RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 2%
-MIN_CELL_REPORTS = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
+MIN_CELL_REPORTS = 16.0  # least variance of a cell, in reports per -ln p: below, R is no help
 
 
 def difference_limits(
@@ -37,6 +37,7 @@ def difference_limits(
         The sums of D and of abs(D), for each of k categories.
     question : Question
     log_p : float
+        ln p, where p is the failure probability of each side.
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
     """
@@ -96,7 +97,7 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
             cell_limits = law.limits(float(tilt[0]), above, below)
         lower[members] = np.minimum(lower[members], cell_limits[0])
         upper[members] = np.maximum(upper[members], cell_limits[1])
-    estimate = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
+    estimate = np.clip(observed, 0, 1)  # if beta is near 1, both limits may be on one side of it
     return (
         np.minimum(np.maximum(lower, first_interval[0]), estimate),
         np.maximum(np.minimum(upper, first_interval[1]), estimate),
@@ -108,7 +109,7 @@ def _choose_cells(
 ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
     """Return the first and last cell that may contain tau^2, and an interval for f.
 
-    Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
+    These are four statements, each wrong with probability p. Cell 0 ends at the first edge.
     """
     square = law.coefficient**2
     largest = float(law.counts * square @ law.largest_share)
@@ -138,6 +139,7 @@ def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> Limi
     sizes : ndarray of float64, shape (levels, numbers)
         The sums of abs(D).
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     square = law.coefficient**2
     is_known = law.least_share == law.largest_share
@@ -163,6 +165,7 @@ def bernstein_limits(total: Floats, unit: float, log_p: float) -> Limits:
     unit : float
         The largest value of a term.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     log_inverse_p, unit_count = -log_p, total / unit
     low = (
@@ -176,14 +179,15 @@ def bernstein_limits(total: Floats, unit: float, log_p: float) -> Limits:
 
 
 def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
+    """Return the tilt and ln(R / p) of each cell; a tilt is nearly the best for the cell's middle.
 
     Parameters
     ----------
     law : DifferenceLaw
     edges : ndarray of float64
-        Between the cells of tau^2, ascending; one more than cells.
+        The edges of the cells of tau^2, ascending.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     least_variance, largest_variance = edges[:-1], edges[1:]
     cost = np.full_like(least_variance, -log_p)
@@ -196,7 +200,7 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
 
 # Theorems 4 to 6 of docs/proofs/differences.md
 def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
-    """Return ln R for all laws of at least this tau^2.
+    """Return an upper bound on ln R for all laws whose tau^2 is at least `least_variance`.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-RELATIVE_TILTS = np.geomspace(0.05, 4, 50)  # in units of the normal law's; 9% apart
-BEST_TILT_FACTOR = 0.97  # the tilt that is taken, over the likely best one: measured
+RELATIVE_TILTS = np.geomspace(0.05, 4, 50)  # in units of the normal law's best tilt; 9% apart
+BEST_TILT_FACTOR = 0.97  # ratio of the chosen tilt to that of Chernoff's best bound: measured
 
 
 def sharpened_deviation(
@@ -19,17 +19,18 @@ def sharpened_deviation(
     max_tilt: float,
     log_p: float,
 ) -> float:
-    """Bound a sum by Chernoff's bound times a remainder.
+    """Return a bound that a sum S exceeds with probability at most p, by Chernoff and a remainder.
 
     Parameters
     ----------
     cumulant, log_remainder : callable
-        ln E exp(tilt S) and ln R from above, for tilts of shape (k,). The remainder is the dearer
-        one: it is computed for one tilt only.
+        Upper bounds on ln E exp(tilt S) and on ln R, for tilts of shape (k,). The remainder costs
+        more, so it is computed for a single tilt.
     scale : float
         A tilt near the best one.
     max_tilt : float
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     best = np.array([choose_tilt(cumulant, scale, max_tilt, log_p)])
     return float(((cumulant(best) + log_remainder(best) - log_p) / best)[0])

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from estimators.estimate import Floats, Integers
 
 MAX_DIGIT_BITS = 6
-"""Of a digit of a multiple: a table has the factors of all its values."""
+"""The most bits of a digit of a multiple: a table has the factors of all values of the digit."""
 STEPS_PER_NODE = 4
-"""How often the step is smaller than the distance of the first two nodes."""
+"""The distance of the first two nodes, in steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Phases:
 
     @classmethod
     def near_nodes(cls, at: Floats) -> Phases:
-        """Return nodes within half a step of these, of which the first is 0."""
+        """Return nodes within half a step of the numbers `at`, of which the first is 0."""
         step = float(at[1]) / STEPS_PER_NODE
         return cls(step, np.unique(np.rint(at / step).astype(np.int64)))
 

@@ -17,8 +17,8 @@ MAX_REPORT_STEP = 0.3  # of cells, in standard deviations of one report
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
 CUTOFF_CANDIDATES = 16  # candidates for D
 MIN_LOG_INTEGRAND = -600.0  # below it a double may be 0, and so would R be
-LOG_FACTOR_ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
-PAIRED_NODE_STEP = 0.1  # between nodes: half as wide ones change a width by some 0.1%
+LOG_FACTOR_ROUNDING = 1e-9  # added to ln R: far above the rounding errors of a sum of 400 terms
+PAIRED_NODE_STEP = 0.1  # between nodes: half of it changes a width by about 0.1%
 
 
 def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -> Floats:
@@ -54,9 +54,9 @@ class DividedCells:
     nodes : ndarray of float64, shape (nodes,)
         As the frequencies of :func:`log_remainder`.
     count : int
-        How many of the first cells are divided.
+        The number of cells, from the first on, that are divided.
     parts : int
-        Into how many parts of one length.
+        The number of equal parts of each of these cells.
     """
 
     def __init__(self, nodes: Floats, count: int, parts: int) -> None:

@@ -14,16 +14,16 @@ from estimators.estimate import Counts, Floats
 from estimators.interruption import checkpoint
 
 MAX_STAKE = 0.95
-"""Of what can be lost with one report. Bolder bets gain nothing for more than a few reports."""
-MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about four
+"""The largest share of the wealth that one report can lose; larger stakes help with few reports."""
+MAX_NEWTON_STEPS = 60  # the most steps of Newton's method, which takes about four
 NEWTON_TOLERANCE = 1e-8
-"""In theta, of the last step: what is left is about its square times a tilt, at most 1e-10."""
+"""The largest last step, in theta: the error is about its square times a tilt, at most 1e-10."""
 
 
 # Theorem 1 of docs/proofs/bets.md
 @dataclasses.dataclass(frozen=True)
 class SymbolBets:
-    """The reports that bets are on: those of one window, or of many windows in rows.
+    """Bets on the reports of one window, or of many windows in rows.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class SymbolBets:
         return SymbolBets(self.law, counts)
 
     def rows(self, windows: Any) -> SymbolBets:
-        """Return the bets of these windows, an index as of numpy; None: of the one, in a row."""
+        """Return the bets of these windows, a numpy index; None makes one window a row."""
         return SymbolBets(self.law.rows(windows), self.counts[windows])
 
     @functools.cached_property
     def max_tilt(self) -> Floats:
-        """The largest t."""
+        """The largest tilt t of a bet."""
         largest: Floats = (self.law.coefficient * self.law.symbols.largest).max(axis=-1)
         return MAX_STAKE / largest
 
@@ -72,7 +72,7 @@ class SymbolBets:
 
     @functools.cached_property
     def square_weight(self) -> Floats:
-        """What K accounts for of theta^2: sum n s^2 with one mean, 1 / n with free means."""
+        """The factor of theta^2 in the variance: sum n s^2 with one mean, 1 / n with free means."""
         if self.law.free:
             users: Floats = self.law.counts.sum(axis=-1)
             return 1 / users
@@ -80,7 +80,7 @@ class SymbolBets:
         return weight
 
     def gains(self, tilts: Floats) -> Floats:
-        """Return W for each tilt, at most `max_tilt`, shape (..., m)."""
+        """Return W, the log wealth, for each of m tilts up to `max_tilt`, shape (..., m)."""
         return self._summed(self._log_growth(tilts))
 
     def gains_of_both_sides(self, tilts: Floats) -> Floats:
@@ -99,10 +99,10 @@ class SymbolBets:
         return total
 
     def lower_limits(self, tilts: Floats, cost: Floats) -> Floats:
-        """Return limits of both sides, shape (2, ...): thetas in [-1, 1], or -1.
+        """Return the lower limits of theta and of -theta, in [-1, 1], shape (2, ...).
 
-        Up to there sum exp(W - cost - K) >= 1; `cost`, shape (..., m), is infinite for a tilt that
-        is not used.
+        Up to a limit, sum exp(W - cost - K) is at least 1, unless the limit is -1. `cost`, shape
+        (..., m): infinite for a tilt that is not used.
         """
         usable = np.minimum(tilts, self.max_tilt[..., None])
         gains = self.gains_of_both_sides(usable) - cost
@@ -142,7 +142,7 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
 
 # Theorem 2 of docs/proofs/bets.md
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
-    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1, shape (...).
+    """Return thetas in [-1, 1] up to which sum exp(gains - K) is at least 1, or -1, shape (...).
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Float
     gains : ndarray of float64, shape (..., m)
         W less what it has to exceed.
     """
-    theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # as K is at most t theta
+    theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # because K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
         value, slope, _ = log_expected_wealth(law, tilts, theta[..., None])

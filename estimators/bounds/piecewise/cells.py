@@ -16,20 +16,20 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
-MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
-VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
+MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
+VARIANCE_PARTS = 32  # parts of the range of the variance of the users' means, if these are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
 
 def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
-    """Return the ends of the bins of the mean that an interval meets, each of shape (bins,)."""
+    """Return the ends of the bins of the mean that overlap an interval, shapes (bins,)."""
     is_met = (_BIN_EDGES[:-1] <= high) & (_BIN_EDGES[1:] >= low)
     return _BIN_EDGES[:-1][is_met], _BIN_EDGES[1:][is_met]
 
 
 @dataclasses.dataclass(frozen=True)
 class CellBets:
-    """The tilts for all data whose tau^2 is in one of some cells; the failure probability is p.
+    """Cells of tau^2, each with a tilt for all data whose tau^2 is in the cell.
 
     Parameters
     ----------
@@ -39,6 +39,7 @@ class CellBets:
         The ends of the cells.
     max_tilt : ndarray of float64, shape (cells,)
     log_p : float
+        ln p, where p is the failure probability of each side.
     window : ndarray of intp, shape (cells,)
         The window of each cell.
     """
@@ -54,7 +55,7 @@ class CellBets:
     def meeting(
         cls, law: PiecewiseLaw, interval: Limits, max_tilt: Floats, log_p: float
     ) -> CellBets:
-        """Return the cells that intervals for tau^2 meet; their ends may be in any order.
+        """Return the cells that overlap intervals for tau^2, whose ends may be in any order.
 
         Parameters
         ----------
@@ -63,6 +64,7 @@ class CellBets:
         interval : tuple of ndarray of float64, shape (windows,)
         max_tilt : ndarray of float64, shape (windows,)
         log_p : float
+            ln p, where p is the failure probability of each side.
         """
         log_range = np.log(law.worst_variances / law.least_variances)
         number = np.maximum(np.ceil(log_range / math.log(CELL_VARIANCE_RATIO)), 1).astype(np.intp)
@@ -92,12 +94,12 @@ class CellBets:
         return tilts
 
     def log_berry_esseen(self, low: Floats, high: Floats) -> Floats:
-        """Return ln R by Berry and Esseen, shape (cells, bins, parts): for parts of the variance.
+        """Return ln R by Berry and Esseen, for each part of the variance: (cells, bins, parts).
 
-        The means of each level's users are in intervals with these ends, of shape (bins, 1) or
-        (bins, levels); free means may be anywhere.
+        `low`, `high`, shape (bins, 1) or (bins, levels): the ends of intervals for the means of
+        each level's users; free means may be anywhere.
         """
-        if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
+        if self.law.free:  # the variance may be anything from that of the noise to tau^2
             variances, largest = self._parts[:, :-1], np.full(self.window.shape, np.inf)
             low, high = -np.ones((1, 1)), np.ones((1, 1))
         else:
@@ -108,9 +110,9 @@ class CellBets:
     def combine_remainders(
         self, chosen: Indices, log_berry_esseen_parts: Floats, fourier: FourierRemainders
     ) -> Floats:
-        """Return ln R of both of some cells, shape (chosen, bins).
+        """Return the better of both bounds on ln R for some cells, shape (chosen, bins).
 
-        It is the largest one over the parts, less what free means save.
+        It is the largest over the parts of the variance, less what free means save in each part.
 
         Parameters
         ----------
@@ -136,9 +138,9 @@ class CellBets:
 
 
 class FourierRemainders:
-    """Bounds of Graham and Vaaler on ln R for all means: at most 0, until they are computed.
+    """Bounds of Graham and Vaaler on ln R, for all means; 0 until they are computed.
 
-    Cells with the same law and tilt have one bound, which is computed once.
+    Cells with the same law and tilt share a bound, which is computed once.
     """
 
     def __init__(self, cells: CellBets) -> None:
@@ -154,7 +156,7 @@ class FourierRemainders:
         return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
-        """Compute the bounds of some cells."""
+        """Compute the bounds of some cells, with these nodes; for which, see `__getitem__`."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)
@@ -171,7 +173,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         Of windows in rows.
     cells : CellBets
     mean_limits : tuple of ndarray of float64, shape (windows,)
-        Lower limits of both that hold besides: the result is not below them.
+        Lower limits of theta and of -theta that also hold: the result is not below them.
     """
     window, mean_low = cells.window, np.stack(mean_limits)
     gains = bets.rows(window).gains_of_both_sides(cells.tilt[:, None])
@@ -184,13 +186,16 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     begin, end = begin[:, None], end[:, None]
 
     def surplus(chosen: Indices) -> Floats:
-        """Return what K may reach in each bin with the present bounds, shape (2, cells, bins)."""
+        """Return the largest K that is rejected, with the present bounds, (2, cells, bins)."""
         log_remainders = cells.combine_remainders(chosen, log_parts, fourier)
         cost = log_remainders.reshape(chosen.size, sides, bins).swapaxes(0, 1) - cells.log_p
         return gains[:, chosen] - cost - LOG_P_SAFETY
 
     def limits(chosen: Indices) -> Floats:
-        """Return both limits in some cells, shape (2, cells): rejection goes on bin by bin."""
+        """Return both limits in some cells, shape (2, cells); a limit ends in the first bin.
+
+        That is the first bin, from the least mean on, that is not rejected as a whole.
+        """
         laws, tilts = cells.law.rows((chosen, None)), cells.tilt[chosen, None, None]
         bin_limits = solve_lower_limits(laws, tilts, surplus(chosen)[..., None])
         least, most = (side[:, window[chosen], None] for side in (mean_low, -mean_low[::-1]))
@@ -202,7 +207,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         return limits
 
     def may_decide(chosen: Indices) -> Indices:
-        """Return those of some cells whose limits are below the common ones."""
+        """Return the cells among `chosen` whose limits are below those of all cells together."""
         so_far, least = (x[:, window[chosen], None] for x in (common_limits, mean_low))
         value = log_expected_wealth(
             cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)
@@ -232,9 +237,9 @@ def log_berry_esseen_remainder(
     largest_variance: Floats,
     mean_interval: tuple[Floats, Floats],
 ) -> Floats:
-    """Return ln R for all data of these variances.
+    """Return an upper bound on ln R for all data with these variances, shape (k, bins, parts).
 
-    Theorem 5 of docs/proofs/bets.md; shape (k, bins, parts).
+    Theorem 5 of docs/proofs/bets.md.
 
     Parameters
     ----------

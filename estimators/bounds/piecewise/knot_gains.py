@@ -37,21 +37,21 @@ class Spacing(NamedTuple):
 
 FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES)
 COARSE = Spacing(0.45, 60.0, 4, 4)
-"""A fifth of the work; R is up to 15% larger."""
+"""It takes a fifth of the work of FINE, with an R that is up to 15% larger."""
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
-"""Of W: what is beyond gains less than 1% of R."""
+"""The largest frequency, for W: larger ones lower R by less than 1%."""
 DIVIDED_END = 4.5
-"""Most of the integral is before."""
+"""The cells up to this node, where most of the integral is, are divided."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
-"""Steps are longer by the number of reports outside their window, over the first of these."""
+"""Steps are longer by the number of reports outside their window over 8, at most 5 times."""
 LARGEST_TABLE = 2**13
-"""Phases that are computed at a time, which a cache holds."""
+"""The most phases that are computed at a time: a processor's cache holds them."""
 
 
 # Theorem 4 (2) of docs/proofs/bets.md
 def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -> Floats:
-    """Return ln R for all data, shape (k,).
+    """Return an upper bound on ln R that holds for all data, for each of k laws, shape (k,).
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
 
 
 class _Grid(NamedTuple):
-    """Nodes of W, in its standard deviations, and others between the first ones."""
+    """Nodes of the frequency of W, in its standard deviations; the first cells are divided."""
 
     phases: Phases
     cells: DividedCells
@@ -96,9 +96,9 @@ def _grid(spacing: Spacing, log_breadth: float, coarseness: float, last: float) 
     ----------
     spacing : Spacing
     log_breadth : float
-        4 log2 of the standard deviation of W, in those of one report.
+        4 log2 of the ratio of the standard deviations of W and of one report.
     coarseness : float
-        How much longer steps are than for few reports.
+        The factor by which steps are longer than for few reports.
     last : float
         The last node.
     """
@@ -161,7 +161,7 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
 
 
 class _KnotGains:
-    """The tilted laws of the gain of one report of each level, given each knot, in rows of laws."""
+    """For each law, the tilted law of a report's gain, for each level and each knot as value."""
 
     def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
         self.counts = law.counts
@@ -175,14 +175,14 @@ class _KnotGains:
         self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
 
     def _sums(self, terms: Floats) -> Floats:
-        """Return the means given each knot of terms of shape (laws, symbols, k)."""
+        """Return the means of terms, shape (laws, symbols, k), over the symbols, per knot."""
         sums = np.empty((len(terms), self.knots.knots.size, terms.shape[-1]))
         for symbols, knots, chances in self.knots.levels:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
     def log_remainders(self, rows: Indices, grid: _Grid, unit: Floats) -> Floats:
-        """Return ln R of these rows, with nodes that are divided by the `unit` of each."""
+        """Return ln R of these laws; the nodes are those of `grid` over each law's `unit`."""
         terms = grid.phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))
         np.square(sums, out=sums)

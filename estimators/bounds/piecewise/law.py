@@ -37,7 +37,7 @@ class Symbols(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """ln(A + B m) of one report, its first derivatives, B / (A + B m), and that one's by z."""
+    """ln(A + B m) of one report, its derivatives, and B / (A + B m) with its derivative by z."""
 
     value: Floats
     mean: Floats
@@ -76,7 +76,7 @@ class PiecewiseLaw(Law):
 
     @property
     def is_determined_by_mean(self) -> bool:
-        """Whether theta alone determines the law: never."""
+        """Whether theta alone determines the law: no."""
         return False
 
     @functools.cached_property
@@ -91,7 +91,10 @@ class PiecewiseLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Hoeffding's variance proxy: no report is larger than the largest number."""
+        """Return a variance whose normal law bounds the cumulant of S, by Hoeffding's lemma.
+
+        It follows from the range of each report, between minus and plus its largest number.
+        """
         return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
 
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
@@ -117,7 +120,7 @@ class PiecewiseLaw(Law):
         return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean."""
+        """Return an upper bound on ln E exp(tilt S), attained by values of -1 and 1 of one mean."""
         z = tilt[:, None] * self.coefficient
         at = self.tilted(theta[:, None], z)
         weight = self.counts * self.coefficient
@@ -135,7 +138,7 @@ class PiecewiseLaw(Law):
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        """Return the value of :meth:`cumulant`, and the slope of a line that is above it."""
         at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
         return self._line(at.value @ self.counts, theta, at.by_mean)
 
@@ -154,7 +157,7 @@ class PiecewiseLaw(Law):
 
     @functools.cached_property
     def worst_variances(self) -> Floats:
-        """The same of each window, shape (...)."""
+        """The largest variance of S over all data, for each window, shape (...)."""
         return self._summed(self.symbols.squares[:, 0])
 
     @functools.cached_property
@@ -163,13 +166,13 @@ class PiecewiseLaw(Law):
         return self._summed(self.symbols.least_noise)
 
     def _summed(self, variances: Floats) -> Floats:
-        """Return the variance of S from those of one report."""
+        """Return the variance of S, given that of one report of each level."""
         variance: Floats = np.vecdot(self.counts * self.coefficient**2, variances)
         return variance
 
     # Theorem 6 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible."""
+        """Return ranges that contain the moments of S, whatever data have this mean."""
         if self.free:
             return self.moments_around(theta, 0.0)
         weight = self.counts * self.coefficient**2
@@ -186,7 +189,7 @@ class PiecewiseLaw(Law):
         )
 
     def moments_around(self, theta: Floats, radius: Floats | float) -> Moments:
-        """Enclose the moments of S for all means within `radius` of theta, both (k,)."""
+        """Return ranges that contain the moments of S, for all means within `radius` of theta."""
         square = self.coefficient**2
         largest_variance = (square * self.variances(theta)) @ self.counts
         slopes = square * self._variance_slopes(theta)

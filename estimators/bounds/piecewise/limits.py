@@ -15,19 +15,19 @@ from estimators.estimate import Counts, Floats, Limits
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
-"""d: of the failure probability, for each of the four statements that choose cells."""
+"""d: the share of the failure probability for each of the four statements that choose cells."""
 MAX_CENTRE_DISTANCE = 0.15
-"""Of a report's least standard deviation: how far a mean is from the centre of squares at most."""
-CENTRES_PER_BATCH = 64  # of squares, whose intervals are computed together
-WINDOWS_PER_BATCH = 32  # whose arrays a cache holds
+"""The largest distance of a mean from the centre of squares, in a report's standard deviations."""
+CENTRES_PER_BATCH = 64  # centres of squares whose intervals are computed together
+WINDOWS_PER_BATCH = 32  # windows computed together: a processor's cache holds their arrays
 
 
 def symbol_limits(
     bets: SymbolBets, question: Question, log_p: float, total: Floats | float
 ) -> Limits:
-    """Return bounds on the mean in [-1, 1] for a question, of each window.
+    """Return bounds on the mean in [-1, 1] for a question, for each window.
 
-    With p near 1/2, both sides may reject the estimate.
+    If p is near 1/2, both limits may be on one side of the estimate.
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ def symbol_limits(
     question : Question
         Its `bound` determines the interval.
     log_p : float
+        ln p, where p is the failure probability of each side.
     total : float or ndarray of float64
         From :func:`estimators.weights.total_weight`, for ``anytime``.
 
@@ -61,9 +62,9 @@ def symbol_limits(
 
 # Theorem 3 of docs/proofs/bets.md
 def anytime_lower_limits(bets: SymbolBets, log_p: float, total: Floats | float) -> Floats:
-    """Return a theta that the mixture rejects as too small, now or before; and for the mirrored.
+    """Return lower limits of theta and of -theta that hold at all times, shape (2, ...).
 
-    The result has the shape (2, ...); parameters are as in :func:`symbol_limits`.
+    Parameters are as in :func:`symbol_limits`.
     """
     tilts = MIXTURE_TILTS * np.asarray(total)[..., None]
     is_allowed = tilts <= bets.max_tilt[..., None]
@@ -96,17 +97,17 @@ def fixed_limits(bets: SymbolBets, log_p: float) -> Limits:
 
 
 def mean_interval(bets: SymbolBets, log_p: float) -> Limits:
-    """Return an interval for the mean; each of its ends fails with probability p.
+    """Return an interval for the mean; each of its ends is wrong with probability p.
 
-    Fabricated counts may reject all means: it is then from the one limit to the other.
+    Fabricated counts may reject all means; the interval is then that between the two limits.
     """
-    total = bets.law.counts.sum(axis=-1)  # the tilts of the mixture suit reports of one weight
+    total = bets.law.counts.sum(axis=-1)  # as if all reports had the same weight
     lower, mirrored = anytime_lower_limits(bets, log_p, total)
     return np.minimum(lower, -mirrored), np.maximum(lower, -mirrored)
 
 
 def _normal_limits(bets: SymbolBets, log_p: float) -> Limits:
-    """Return the limits of a normal law with the variance that was observed."""
+    """Return the limits for a normal law with the observed variance."""
     variance = bets.observed_variance(np.clip(bets.mean, -1.0, 1.0))
     margin = normal_quantile(log_p) * np.sqrt(variance)
     return np.clip(bets.mean - margin, -1, 1), np.clip(bets.mean + margin, -1, 1)
@@ -121,8 +122,9 @@ def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> 
     bets : SymbolBets
         Of windows in rows.
     mean_interval : tuple of ndarray of float64, shape (windows,)
-        The ends of an interval for the mean, which has to be right.
+        The ends of an interval for the mean; the result holds if it contains the mean.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     law, weight = bets.law, bets.square_weight
     half = MAX_CENTRE_DISTANCE * np.sqrt(law.least_variances / weight)

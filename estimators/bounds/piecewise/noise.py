@@ -20,9 +20,9 @@ from estimators.bounds.fourier.remainder import (
 from estimators.estimate import Floats
 from estimators.exact.piecewise_shapes import WindowShape
 
-MAX_NOISE_TILT = 40.0  # of a tilt times the largest report: a steeper one gains nothing
+MAX_NOISE_TILT = 40.0  # largest tilt times the largest report: larger ones are of no use
 VARIANCE_ROUNDING = 1e-12
-"""Of the largest report's square: far above what rounding does to a variance."""
+"""In units of the largest report's square: far above the rounding error of a variance."""
 
 
 # Theorems 4 and 5 of docs/proofs/fourier.md
@@ -50,12 +50,12 @@ class PiecewiseNoise:
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """A steeper tilt gains nothing."""
+        """The largest tilt to try, because a larger one gives no better bounds."""
         largest = np.array([shape.values[-1] for shape in self.shapes])
         return MAX_NOISE_TILT / float((self.coefficient * largest).max())
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt noise), on either side."""
+        """Return upper bounds on ln E exp(tilt noise), valid for the noise of either sign."""
         parts = zip(self.shapes, self.coefficient, self.counts, strict=True)
         cumulant: Floats = np.sum(
             [n * _largest_cumulants(shape, tilt * s).max(axis=1) for shape, s, n in parts], 0
@@ -63,7 +63,7 @@ class PiecewiseNoise:
         return cumulant
 
     def deviation(self, log_p: float) -> float:
-        """Bound |noise| with probability 1 - 2 p."""
+        """Return a bound that |noise| exceeds with probability at most 2 p; `log_p`: ln p."""
         scale = math.sqrt(-2 * log_p / self.variance)
         return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.max_tilt, log_p)
 
@@ -71,7 +71,7 @@ class PiecewiseNoise:
         return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
-        """Bound ln R for one tilt: the largest piece at each level, less the cumulant."""
+        """Return an upper bound on ln R: the largest piece at each level, less the cumulant."""
         steps = tilt * self.coefficient
         moments = [
             _tilted_moments(shape, step) for shape, step in zip(self.shapes, steps, strict=True)
@@ -99,7 +99,7 @@ def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:
 
 
 def _tilted_moments(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
-    """Return E[e^(t Y)] and at least the tilted variance, at each knot, shapes (knots,)."""
+    """Return E[e^(t Y)] and an upper bound on the tilted variance at each knot, shapes (knots,)."""
     y = shape.values
     terms = np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y])
     mass, first, second = terms @ shape.chances.T

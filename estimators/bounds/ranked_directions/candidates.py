@@ -11,10 +11,10 @@ import numpy as np
 from estimators.estimate import Floats
 
 MAX_STANDARD_SCORE = 20.0
-"""Standard deviations of a coordinate: what is beyond has a share below 10^-80."""
+"""The largest score that is integrated over, in standard deviations; the rest is below 10^-80."""
 QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # of Gauss and Legendre's rule
 RANK_DEVIATIONS = 8.0
-"""Standard deviations of the number of better candidates, around the last chosen."""
+"""How many standard deviations of the number of better candidates are summed around rank W."""
 
 
 # Theorem 1 of docs/proofs/ranked-directions.md
@@ -38,7 +38,7 @@ class Candidates:
 
     @functools.cached_property
     def rule(self) -> tuple[Floats, Floats, Floats]:
-        """Nodes z in (0, 1), their shares of the law of abs(Z), and q at the nodes."""
+        """Nodes z in (0, 1), their weights in the law of abs(Z), and q at the nodes."""
         if self.dimension == 1:
             return np.ones(1), np.ones(1), np.zeros(1)
         pairs, inside_pairs = self.candidates // 2, float(self.inside)
@@ -61,7 +61,7 @@ class Candidates:
         return chances
 
     def best_scores(self) -> Floats:
-        """Return the mean sum of the best 1, 2, ..., W scores."""
+        """Return the means of the sums of the best 1, 2, ..., W scores."""
         z, weight, tail = self.rule
         of_rank = _rank_probabilities(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
         return np.cumsum(of_rank) * (self.candidates / 2)
@@ -72,10 +72,10 @@ def _largest_angle(dimension: int) -> float:
 
 
 def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return nodes z, shares, the share beyond each node, and beyond each edge."""
+    """Return nodes z, their weights, and P(abs(Z) > x) at each node and at each edge x."""
     points, weights = np.polynomial.legendre.leggauss(POINTS_PER_PANEL)
     powers = np.arange(POINTS_PER_PANEL)
-    # the integral from a panel's start to each of its points, of the polynomial through its values
+    # integrals from a panel's start to its points, of the polynomial through the values there
     primitive = (points[:, None] ** (powers + 1) - (-1.0) ** (powers + 1)) / (powers + 1)
     partial = primitive @ np.linalg.inv(points[:, None] ** powers)
     half = np.diff(edges)[:, None] / 2
@@ -90,7 +90,7 @@ def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, F
 
 
 def _rank_probabilities(competitors: int, count: int, tail: Floats) -> Floats:
-    """Return the binomial chances that 0, 1, ... competitors are better, shape (count, nodes)."""
+    """Return the probabilities that 0, 1, ... competitors are better, shape (count, nodes)."""
     rank = np.arange(min(count, competitors + 1))
     log_all = math.lgamma(competitors + 1)
     log_ways = np.array([log_all - math.lgamma(competitors - i + 1) for i in rank.tolist()])

@@ -26,14 +26,14 @@ BOUND_SPREAD = 0.002  # of ln variance: coordinates that share a bound
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateBounds(noise.RankedNoise):
-    """Bounds of each coordinate's own, from the sums of squares of reports.
+    """Bounds for each coordinate separately, from the sums of squares of reports.
 
     Parameters
     ----------
     squares : ndarray of float64, shape (levels, d)
         The observed mean square of each coordinate.
     levels : int
-        All levels of the metric, in use or not.
+        The number of levels of the metric, with or without reports.
     """
 
     squares: Floats = dataclasses.field(kw_only=True)
@@ -46,7 +46,7 @@ class CoordinateBounds(noise.RankedNoise):
 
     # Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md
     def coordinate_deviation(self, log_p: float) -> Floats:
-        """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p."""
+        """Return bounds, one for each coordinate j, that |N_j| exceeds with probability 2 p."""
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
@@ -66,9 +66,11 @@ class CoordinateBounds(noise.RankedNoise):
         return bound
 
     def _sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
-        """Bound the coordinates at these columns by Chernoff's bound times the remainder.
+        """Return bounds on coordinates by Chernoff's bound times the remainder.
 
-        Coordinates of similar variance share a tilt and prices; of nearly the same, a bound.
+        Coordinates whose variances differ by less than 10% share the tilt and the prices of the
+        remainder; those whose variances differ by less than 0.2% share the bound. `columns`: as
+        from :meth:`columns`; `variance`: of the coordinates; `log_p`: ln p.
         """
         log_variance_ratio = np.log(variance / variance.min())
         coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
@@ -86,7 +88,7 @@ class CoordinateBounds(noise.RankedNoise):
         return bounds[bin_of_coordinate]
 
     def _tilts(self, log_p: float) -> Floats:
-        """Return tilts around the best ones of normal laws with the least and the largest noise."""
+        """Return tilts from about the best for the largest noise to the best for the least."""
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
         least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
         normal = np.sqrt(-2 * log_p / np.array([largest_variance, least_variance]))
@@ -95,12 +97,12 @@ class CoordinateBounds(noise.RankedNoise):
         return np.minimum(tilts, self.max_tilt)
 
     def columns(self, log_p: float, *, fixed: bool) -> Indices:
-        """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
+        """Return the columns of upper bounds q+ on q, for each level and coordinate, (levels, d).
 
-        Levels whose users have the same mean may still have another q each. Unless the number of
-        reports is `fixed`, they hold at all times at once.
+        A bound is wrong with probability p for each coordinate. Levels may differ in q even if they
+        have the same mean. Unless the number of reports is `fixed`, bounds hold at all times.
         """
-        log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
+        log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may get reports
         level_columns = []
         for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
             square_limits = bound_mean_squares(
@@ -110,13 +112,13 @@ class CoordinateBounds(noise.RankedNoise):
         return np.array(level_columns)
 
     def uniform_at(self, columns: Indices) -> UniformCoordinateBounds:
-        """Return bounds for every coordinate of which q is at most at these columns, (levels,)."""
+        """Return bounds for all coordinates whose q is at most that of `columns`, (levels,)."""
         parts = self.dimension, self.counts, self.coefficient, self.unit, self.laws
         return UniformCoordinateBounds(*parts, columns=columns)
 
     # Theorem 10 of docs/proofs/ranked-directions.md
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
-        """Bound each coordinate of N at all times."""
+        """Return a bound on each coordinate of N that holds at all times."""
         tilts, log_weights = mixtures.usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
@@ -144,7 +146,7 @@ class CoordinateBounds(noise.RankedNoise):
 
 @dataclasses.dataclass(frozen=True)
 class UniformCoordinateBounds(noise.RankedNoise):
-    """Bounds that hold for every coordinate of which q is at most some value.
+    """Bounds that hold for every coordinate whose q at each level is at most a given value.
 
     Parameters
     ----------
@@ -160,18 +162,18 @@ class UniformCoordinateBounds(noise.RankedNoise):
         return float(self.variances(self.columns[:, None])[0])
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
+        """Return upper bounds on ln E exp(tilt N_j), valid for each coordinate, and for -N_j."""
         cumulants: Floats = self.cumulants(tilt, self.columns[:, None])[0]
         return cumulants
 
     def coordinate_deviation(self, log_p: float) -> float:
-        """Bound one coordinate of N with probability 1 - 2 p."""
+        """Return a bound that a coordinate |N_j| exceeds with probability at most 2 p."""
         return float(self.deviations(self.columns[:, None], log_p)[0])
 
     def deviations(self, columns: Indices, log_p: float) -> Floats:
-        """Bound k coordinates that are like these, each with probability 1 - 2 p, shape (k,).
+        """Return bounds on k coordinates, each wrong with probability at most 2 p, shape (k,).
 
-        Their columns, of shape (levels, k), take the place of `self.columns`.
+        `columns`, shape (levels, k): those of the k coordinates, in place of `self.columns`.
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)
@@ -184,7 +186,7 @@ class UniformCoordinateBounds(noise.RankedNoise):
 def bound_mean_squares(
     law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Bound a level's q from above, each coordinate with probability 1 - p; in [0, 1], shape (d,).
+    """Return upper bounds in [0, 1] on a level's q, each wrong with probability p, shape (d,).
 
     Parameters
     ----------
@@ -196,6 +198,7 @@ def bound_mean_squares(
     unit : float
         The step of the grid.
     log_p : float
+        ln p, where p is the failure probability of each side.
     at_all_times : bool
         Whether the bound holds at all times at once.
     """

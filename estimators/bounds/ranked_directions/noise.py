@@ -15,8 +15,8 @@ from estimators.estimate import Floats, Indices
 
 BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
 CONVERGED_RATIO = 0.999  # ratio of a bound to the one before, from where on it is not repeated
-MIN_VARIANCE = 1e-300  # of a variance
-LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of one that is near the best
+MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
+LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
@@ -31,15 +31,16 @@ BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 
 
 def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
-    """Bound sums of independent terms from above with probability 1 - p, shape (k,).
+    """Return bounds that sums of independent terms exceed with probability p, shape (k,).
 
     Parameters
     ----------
     variance : ndarray of float64, shape (k,)
-        Of the sums.
+        The variances of the sums.
     largest : float
-        The largest term.
+        An upper bound on a term.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
     bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
@@ -47,13 +48,18 @@ def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
 
 
 def bennett_factor(tilt: Floats, largest: float) -> Floats:
-    """Return k with E e^(t X) <= exp(k E X^2) for X <= largest of mean 0; inf for steep tilts."""
+    """Return k with E e^(t X) <= exp(k E X^2) for all X <= `largest` of mean 0.
+
+    t is the `tilt`; the result is inf for large tilts.
+    """
     usable = tilt * largest <= BENNETT_TILTS[-1]
     return np.where(usable, tilt**2 * bennett_growth(np.where(usable, tilt * largest, 0.0)), np.inf)
 
 
 def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
-    """Bound the length of a sum N of independent vectors of mean zero, with probability 1 - beta.
+    """Return a bound that |N| exceeds with probability beta, N a sum of independent vectors.
+
+    The vectors have mean zero.
 
     Parameters
     ----------
@@ -70,7 +76,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
 
     def goal(tilt: Floats) -> Floats:
         spread = tilt**2 * bennett_growth(tilt * largest) * variance
-        usable = spread < 300  # beyond, 1F1 may not be a double, and the bound is of no use
+        usable = spread < 300  # beyond, 1F1 may overflow, and the bound is of no use
         log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
         return np.where(usable, log_mean - log_beta, np.inf)
 
@@ -87,7 +93,7 @@ class RankedNoise(VectorNoise):
     one_law : bool
         Whether the users of all levels are from one population.
     mean : ndarray of float64, shape (d,), or None
-        The estimate, from which bounds for a fixed number learn how concentrated the data are.
+        The estimate: bounds for a fixed number of reports are narrower if it is long.
     """
 
     max_report_tilt: ClassVar[float] = MAX_REPORT_TILT
@@ -105,21 +111,21 @@ class RankedNoise(VectorNoise):
         return gamma**2 * (common_mean if self.one_law else separate_means)
 
     def max_deviation(self, size: float) -> float:
-        """Return the longest s (U - E U) of a report U of this size."""
+        """Return a bound on the length of s (U - E U) for reports U of length at most `size`."""
         of_mean = np.array([law.mean for law in self.laws])
         return float((self.coefficient * (size + of_mean)).max())
 
     def variances(self, columns: Indices) -> Floats:
-        """Bound the variances of k coordinates, from columns of shape (levels, k)."""
+        """Return upper bounds on the variances of k coordinates with these columns (levels, k)."""
         pairs = zip(self.laws, columns, strict=True)
         level_variances = np.array([law.variances(self.unit)[column] for law, column in pairs])
         variances: Floats = (self.counts * self.coefficient**2) @ level_variances
         return variances
 
     def cumulants(self, tilts: Floats, columns: Indices) -> Floats:
-        """Bound the cumulants of k coordinates on either side, shape (k, tilts).
+        """Return upper bounds on the cumulants of k coordinates, of either sign, (k, tilts).
 
-        Columns are those of :meth:`ReportLaw.growth`, shape (levels, k).
+        `columns`, shape (levels, k): columns of :meth:`ReportLaw.growth`.
         """
         total = np.zeros((columns.shape[1], tilts.size))
         for law, n, s, column in zip(
@@ -135,7 +141,7 @@ class RankedNoise(VectorNoise):
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> float:
-        """Bound |N| with probability 1 - beta."""
+        """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
         d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
             return bound
@@ -151,7 +157,7 @@ class RankedNoise(VectorNoise):
         return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
-        """Bound ln E M(tilt |N|), with weights of users in proportion to s_i^2."""
+        """Return an upper bound on ln E M(tilt |N|); users have weights proportional to s_i^2."""
         share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
         rounding, terms = np.zeros_like(tilt), []
         for law, n, s, p in zip(
@@ -168,7 +174,7 @@ class RankedNoise(VectorNoise):
 
     # Theorems 6 and 10 of docs/proofs/ranked-directions.md
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound |N| at all times at once, also for data that follow the noise."""
+        """Return a bound on |N| at all times, valid even if data depend on earlier noise."""
         d = self.dimension
         tilt, log_weights = usable_tilts(self.max_tilt, total * math.sqrt(d))
         if not tilt.size:

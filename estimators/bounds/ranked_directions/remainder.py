@@ -11,10 +11,10 @@ from estimators.bounds.ranked_directions import report_law
 from estimators.estimate import Floats, Indices
 
 NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
-MIN_NODES = 20  # nodes, below which there are too few reports
-PRICE_STEPS = 3  # of c^2 that are tried; with more, no width gains 0.01%
-LOG_DECAYED = -200.0  # ln of a product of moduli, from where on no others are needed
-MIN_SERIES_TERM = 1e-15  # of a term of the power series
+MIN_NODES = 20  # with fewer nodes there are too few reports
+PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less than 0.01%
+LOG_DECAYED = -200.0  # ln of a product of moduli below which further nodes do not matter
+MIN_SERIES_TERM = 1e-15  # the least term of the power series that is added
 
 
 def log_remainder(
@@ -25,7 +25,7 @@ def log_remainder(
     unit: float,
     tilt: float,
 ) -> Floats:
-    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R; shape (k,).
+    """Return an upper bound on ln R, where P(N_j >= x) <= exp(K(tilt) - tilt x) R; shape (k,).
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def log_remainder(
     counts, coefficient : ndarray of float64, shape (levels,)
         Reports of each level, and the factor of one report.
     columns : ndarray of intp, shape (levels, k)
-        q of each level, for k coordinates that are alike: the columns of :meth:`ReportLaw.growth`
-        that K has. Prices are those for the one in the middle.
+        The columns of :meth:`ReportLaw.growth` in K, for k coordinates with similar q. All use the
+        prices of the middle coordinate.
     unit : float
         The step of the grid.
     tilt : float
@@ -48,7 +48,7 @@ def log_remainder(
     frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
     if frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
-    # 0 is a bound on each of them
+    # ln R <= 0 is always valid
     moduli = np.zeros((columns.shape[1], len(laws), frequencies.size))
     convexity, node_count = np.zeros(len(laws)), frequencies.size
     log_product = np.zeros(node_count)
@@ -67,7 +67,7 @@ def log_remainder(
 def _log_modulus(
     law: report_law.ReportLaw, columns: Indices, tilt: float, frequencies: Floats, unit: float
 ) -> tuple[Floats, float]:
-    """Return H(h) - K at the nodes, for each column, and V, for one report."""
+    """Return H(h) - K at each node h for each column, and V, of one report: theorem 4."""
     d = law.dimension
     relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
     largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
@@ -97,10 +97,10 @@ def _log_modulus(
 
 
 def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
-    """Bound the least concave and increasing function above points, shape (k, rows).
+    """Return upper bounds on the least concave increasing function above points, shape (k, rows).
 
-    At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
-    the slope between the two points, on either side, that no other point is above.
+    For any price b >= 0 a bound is b times the abscissa plus the largest y - b x. The best price is
+    the slope of that function at the abscissa.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
     y : ndarray of float64, shape (rows, points)
         A function for each row.
     abscissas : ndarray of float64, shape (k,)
-        At least 0; prices are those for the one in the middle.
+        At least 0; the price used for all is the best for the middle abscissa.
     """
     bound: Floats = np.tile(y.max(axis=1), (abscissas.size, 1))
     rows, last, middle = np.arange(len(y)), x.size - 1, float(abscissas[abscissas.size // 2])

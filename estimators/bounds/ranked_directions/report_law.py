@@ -16,10 +16,10 @@ from estimators.estimate import Floats, Indices
 T = TypeVar("T", np.float64, np.complex128)
 
 SQUARE_CELLS = 160
-"""Of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them."""
+"""Cells of c^2 in [0, 1]: in each the mean square of a coordinate changes by about 1%."""
 SERIES_ORDER = 128  # of the power series: enough for the max_tilt tilt (tests)
 MAX_REPORT_TILT = 5.0
-"""Of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports."""
+"""The largest tilt of a report over sqrt(d): larger tilts help only if there are few reports."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ReportLaw:
     dimension, candidates, chosen : int
         d, k and W; d is at least 2.
     inside, outside : float
-        The chance of each of the best W candidates, and of each other one.
+        The probability of each of the best W candidates, and of each other candidate.
     """
 
     dimension: int
@@ -42,7 +42,7 @@ class ReportLaw:
 
     @functools.cached_property
     def scores(self) -> tuple[Floats, Floats, Floats]:
-        """Nodes z in (0, 1), and the shares of the scores z and -z."""
+        """Nodes z in (0, 1), and the probabilities of the scores z and -z."""
         ranked = Candidates(self.dimension, self.candidates, self.chosen)
         z, weight, _ = ranked.rule
         below = weight * (self.candidates * self.outside / 2)
@@ -51,7 +51,7 @@ class ReportLaw:
 
     @functools.cached_property
     def mean(self) -> float:
-        """M = E Z; a report B u with B = 1 / m is unbiased."""
+        """m, the mean score; a report B u with B = 1 / m is unbiased."""
         ranked = Candidates(self.dimension, self.candidates, self.chosen)
         return float((self.inside - self.outside) * ranked.best_scores()[-1])
 
@@ -64,13 +64,13 @@ class ReportLaw:
 
     @functools.cached_property
     def mean_squares(self) -> tuple[float, float]:
-        """The mean square of a coordinate across v, and along it: E[<u, e>^2] at c = 0 and 1."""
+        """E[<u, e>^2] for a unit vector e orthogonal to v, and for e = v: at c = 0 and c = 1."""
         z, above, below = self.scores
         along = float((above + below) @ z**2)
         return (1 - along) / (self.dimension - 1), along
 
     def variances(self, unit: float) -> Floats:
-        """Bound the mean square of a coordinate for each c^2 of `squares`, rounding included."""
+        """Return bounds on a coordinate's mean square for each c^2 of `squares`, with rounding."""
         low, high = self.mean_squares
         return low + (high - low) * self.squares + unit**2 / 4
 
@@ -119,21 +119,21 @@ class ReportLaw:
 
     @functools.cached_property
     def majorants(self) -> Floats:
-        """The least concave majorants of the moments' steps over `squares`; shape of `moments`."""
+        """The least concave functions above `largest_moments`, at `squares`; shape of `moments`."""
         steps = self.largest_moments
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave_majorant(self.squares, row) for row in steps])
 
     def growth(self, tilt: Floats, columns: Indices) -> Floats:
-        """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
+        """Return upper bounds on the mean of r(tilt, c) over users, shape (tilts, columns).
 
-        Tilts are from 0 to MAX_REPORT_TILT sqrt(d). Column i is for users whose mean c^2 is at most
-        `squares[i]`.
+        `tilt`: from 0 to MAX_REPORT_TILT sqrt(d); `columns`: column i is for users whose mean c^2
+        is at most `squares[i]`.
         """
         return self._powers(tilt) @ self.majorants[:, columns]
 
     def growth_of_single_square(self, tilt: Floats) -> Floats:
-        """Bound r(tilt, c) for one c^2 up to each of `squares`, shape (tilts, SQUARE_CELLS + 1)."""
+        """Return bounds on r(tilt, c) for all c^2 up to each of `squares`, (tilts, CELLS + 1)."""
         return self._powers(tilt) @ self.largest_moments
 
     def _powers(self, tilt: Floats) -> Floats:
@@ -152,23 +152,23 @@ class ReportLaw:
 
     # Theorem 3 of docs/proofs/ranked-directions.md
     def fourth_moment_line(self, unit: float) -> tuple[float, float]:
-        """Return a, b: E V^2 <= a + b E u_j^2, V the square of a coordinate after rounding."""
+        """Return a, b with E V^2 <= a + b E u_j^2, where V is the square of the rounded u_j."""
         low, high = self.mean_squares
         fourth = self.moments[2] * (24 / self.dimension**2)
         slope = float(fourth[-1] - fourth[0])
         base = float((fourth - slope * self.squares).max()) * (1 + 1e-9)
-        if high - low < 1e-9 * low:  # E u^2 says nothing about c^2
+        if high - low < 1e-9 * low:  # E u^2 hardly depends on c^2
             return float(fourth.max()) + 0.28 * unit**4, 1.7 * unit**2
         steep = slope / (high - low)
         return base - steep * low + 0.28 * unit**4, steep + 1.7 * unit**2
 
     def column_of(self, squares: Floats) -> Indices:
-        """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""
+        """Return the first column of :meth:`growth` that is valid for each of these c^2."""
         return np.minimum(np.searchsorted(self.squares, squares), SQUARE_CELLS)
 
 
 report_law = functools.lru_cache(maxsize=128)(ReportLaw)
-"""Returns a law, with what is known of it from earlier calls."""
+"""Returns a law; equal arguments give the same object, with its cached properties."""
 
 
 def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
@@ -179,7 +179,7 @@ def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
 
 
 def _concave_majorant(x: Floats, y: Floats) -> Floats:
-    """Return the least concave majorant of points, at their abscissas x, ascending."""
+    """Return the least concave function above the points (x, y), at x, which ascends."""
     corners: list[int] = []
     for i in range(x.size):
         while len(corners) > 1:

@@ -1,8 +1,8 @@
-"""Bets on reports that say how probable a set of categories is among another set.
+"""Bets on reports that depend on how frequent a set of categories is among another set.
 
-A share r is bet on by h = 1_A - r 1_B: it is the share of A among B exactly where the mean of h is
-zero. Each level offers factors of mean 1 + t s h, whatever the other users hold: the laws of
-counted reports are in :class:`CountedReports`, those of supports in
+A bet on the share r is about h = 1_A - r 1_B, whose mean is zero exactly if r is the share of A
+among B. Each level offers factors of mean 1 + t s h, whatever the other users hold: those for
+counted reports are in :class:`CountedReports`, those for supports in
 :mod:`estimators.bounds.shares.subsets`.
 """
 
@@ -21,7 +21,7 @@ from estimators.estimate import Floats, Indices
 
 
 class CategorySets(NamedTuple):
-    """The categories in A, those in B without A, and how many there are at all."""
+    """The categories in A, those in B without A, and the number of all categories."""
 
     first: tuple[int, ...]
     second: tuple[int, ...]
@@ -29,7 +29,7 @@ class CategorySets(NamedTuple):
 
     @property
     def sizes(self) -> SetSizes:
-        """How many there are in each."""
+        """The numbers of categories in the sets."""
         first, second = len(self.first), len(self.second)
         return SetSizes(first, second, covers_all=first + second == self.categories)
 
@@ -37,8 +37,8 @@ class CategorySets(NamedTuple):
 class SymbolKinds(NamedTuple):
     """Kinds of symbols by the categories that they support.
 
-    `sizes`: of the sets; `supports`, shape (kinds, 2): of A and of B without A; `of_symbol`, shape
-    (symbols,): the kind of each.
+    `sizes`: those of the sets; `supports`, shape (kinds, 2): how many categories of A, and of B
+    without A, a kind supports; `of_symbol`, shape (symbols,): the kind of each symbol.
     """
 
     sizes: SetSizes
@@ -65,9 +65,9 @@ class CountedReports(NamedTuple):
     Attributes
     ----------
     counts : ndarray of float64, shape (kinds,)
-        How many reports are of each kind; a kind that no report has must be among them.
+        How many reports are of each kind, for all possible kinds.
     first, base : ndarray of float64, shape (kinds,)
-        s times the unbiased scores of A and of B; that of B is 1 where B is everybody.
+        s times the unbiased scores of A and of B; the score of B is 1 if B has all categories.
     weight : ndarray of float64, shape (kinds,)
         s, the weight of one report.
     """
@@ -93,15 +93,15 @@ class CountedReports(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShareBets:
-    """The reports that a share is bet on, in favour of a larger one.
+    """The reports that bets are about, and bets that a share is larger than r.
 
     Parameters
     ----------
     counted : CountedReports
     subsets : sequence of SubsetReports
-        Of the levels whose reports are known by their sum of supports alone.
+        The reports of levels that keep only the sums of supports.
     free : bool
-        Whether users may have shares of their own, of which the weighted ratio is asked.
+        Whether users may have different shares; the bets are then about the weighted ratio.
     """
 
     counted: CountedReports

@@ -20,26 +20,27 @@ from estimators.interruption import checkpoint
 
 SHARE_BLOCKS = 64
 BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
-"""Of the blocks of shares in which a tilt stays: the deviation of a share changes evenly."""
-CELL_RATIO = 1.15  # of the variance at both ends of a cell
+"""The edges of blocks of shares with one tilt; a share's deviation changes evenly over them."""
+CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
 CELL_CHOICE_SHARE = 0.01
-"""Of the failure probability, for each of both ends of the variance."""
+"""The part of the failure probability for each of both ends of the interval for the variance."""
 MEAN_PARTS = 16
-"""Of the range of the part of the variance that is the users' own means."""
+"""Parts of the range of the variance of the users' means."""
 TILT_BAND = 10.0
 """Tilts of the mixture beyond this ratio to the best one are left out."""
 ROWS_AT_A_TIME = 256
-"""Tilts of whole blocks, from the share 0 on; fewer where a level has subsets."""
+"""Tilts that are computed together, for blocks from the share 0 on; fewer with subsets."""
 MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
 """How often, and into how many parts, the block of a limit is divided."""
 
 
 class _Tilts(NamedTuple):
-    """Tilts, a row each, block by block.
+    """Rows of tilts, block by block.
 
-    `block`, `tilt`: of a row; `goal`: what its gain has to reach; `factors`: of each of the subsets
-    at both ends of its block; `combine`: of the surplus of a block's rows; from 0 on it rejects.
+    `block`, `tilt`: those of each row; `goal`: the gain that a row needs; `factors`: for each level
+    with subsets, the factors at both ends of the block; `combine`: a function from the surplus of a
+    block's rows to a number that is at least 0 if the block's share is rejected.
     """
 
     block: Indices
@@ -58,7 +59,7 @@ class _Cells(NamedTuple):
 
 
 def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> tuple[float, float]:
-    """Return bounds on the share of A among B; [0, 1] if together they contradict every share.
+    """Return bounds on the share of A among B; [0, 1] if the two limits exclude all shares.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
         ln of the failure probability of each side.
     anytime_total : float or None
         For bounds at all times, from :func:`estimators.weights.total_weight`; the share must then
-        be the same at all times and levels. None: for a number of reports that is fixed in advance.
+        be the same at all times and levels. None if the number of reports is fixed in advance.
     """
     lower, mirrored = (_lower_limit(side, log_p, anytime_total) for side in (bets, bets.mirrored()))
     return (lower, 1 - mirrored) if lower + mirrored < 1 else (0.0, 1.0)
@@ -76,9 +77,9 @@ def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
 
 # Theorem 2 of docs/proofs/shares.md
 def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> float:
-    """Return the end of the shares from 0 on that are all rejected as too small.
+    """Return the largest r such that all shares from 0 to r are rejected as too small.
 
-    The share that is estimated is not: blocks beyond it are hardly ever computed.
+    The estimated share is not rejected, so larger shares are hardly ever computed.
     """
     first, base = bets.sums
     middle = np.searchsorted(BLOCK_EDGES, first / base if base > 0 else 1.0) + 1
@@ -94,14 +95,14 @@ def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
 
 
 def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
-    """Return the end of the shares that are rejected in these blocks; None: all of them are."""
+    """Return up to which share these blocks are rejected; None if all of their shares are."""
     first, last = BLOCK_EDGES[rows.block], BLOCK_EDGES[rows.block + 1]
     of_subsets = np.zeros((first.size, 2))
     for subset, ends in zip(bets.subsets, rows.factors, strict=True):
         of_subsets += subset.gains(ends)
 
     def surplus(chosen: Indices, ratio: Floats) -> Floats:
-        """Return by how much gains exceed their goals at least between neighbouring ratios."""
+        """Return lower bounds on gains less their goals, between neighbouring ratios."""
         part = (ratio - first[chosen, None]) / (last - first)[chosen, None]
         at_first, at_last = of_subsets[chosen].T[..., None]
         gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
@@ -121,7 +122,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
             ratios = np.broadcast_to(ratio, (chosen.size, ratio.size))
             parts = rows.combine.reduce(surplus(chosen, ratios), axis=0)
             if (parts >= 0).all():
-                break  # all of its parts are rejected, though not the block at once
+                break  # all parts of the block are rejected, although the whole block was not
             index = int((parts < 0).argmax())
             low, high = ratio[index], ratio[index + 1]
         else:
@@ -130,7 +131,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
 
 
 def _block_factors(bets: ShareBets, block: Indices, tilt: Floats) -> list[SubsetFactors]:
-    """Return the factors of subsets at both ends of each row's block, with an axis of two."""
+    """Return the subsets' factors at both ends of each row's block; an axis has the two ends."""
     ends = np.concatenate([BLOCK_EDGES[block], BLOCK_EDGES[block + 1]])
     factors = [subset.factors(np.tile(tilt, 2), ends) for subset in bets.subsets]
     return [
@@ -140,7 +141,7 @@ def _block_factors(bets: ShareBets, block: Indices, tilt: Floats) -> list[Subset
 
 
 def _subset_variances(bets: ShareBets) -> Floats:
-    """Return the least variance of the subsets' part in the middle of each block."""
+    """Return the least variance of the subsets' part of the sum, in the middle of each block."""
     middle, variance = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2, np.zeros(SHARE_BLOCKS)
     for subset in bets.subsets:
         variance += subset.score_variance(middle)
@@ -166,9 +167,9 @@ def _mixture_tilts(bets: ShareBets, blocks: Indices, log_p: float, total: float)
 
 # Theorems 4 and 5 of docs/proofs/shares.md
 def _cell_tilts(bets: ShareBets, blocks: Indices, log_p: float) -> Iterator[_Tilts]:
-    """Yield a tilt for each cell that the interval for the variance meets, some blocks at a time.
+    """Yield a tilt for each cell that overlaps the interval for the variance, blocks by blocks.
 
-    No share beyond the first that is not rejected matters, so few are computed for few reports.
+    Shares above the first share that is not rejected do not matter, so they are computed last.
     """
     counted, scores = bets.counted, bets.counted.scores(BLOCK_EDGES)
     cells = _Cells(blocks, np.zeros(blocks.size), np.zeros(blocks.size))
@@ -195,10 +196,11 @@ def _tilts_of_cells(
     bets : ShareBets
     cells : _Cells
     scores : ndarray of float64, shape (edges, kinds)
-        Of counted reports.
+        The scores of counted reports at the edges of the blocks.
     of_subsets : ndarray of float64, shape (rows,)
-        The least variance of the subsets' part.
+        The least variance of the subsets' part of the sum.
     log_p : float
+        ln p, where p is the failure probability of each side.
     """
     from scipy.special import erfcx
 
@@ -225,7 +227,7 @@ def _tilts_of_cells(
 
 
 def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) -> _Cells:
-    """Return the cells of V that its interval meets, in each of some blocks.
+    """Return the cells of the variance V that overlap its interval, in each of some blocks.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) ->
 def _log_remainder(
     bets: ShareBets, rows: _Cells, tilt: Floats, stakes: Floats, of_subsets: tuple[Floats, Floats]
 ) -> Floats:
-    """Return ln R less what means of the users' own save, the largest over their spread.
+    """Return ln R less what the variance of the users' means saves, for the worst such variance.
 
     Parameters
     ----------
@@ -267,7 +269,7 @@ def _log_remainder(
     stakes : ndarray of float64, shape (rows, kinds)
         t s z of all kinds of reports at both ends of each block.
     of_subsets : tuple of ndarray of float64, shape (rows,)
-        The least variance of the subsets' part, and the largest range of one report.
+        The least variance of the subsets' part of the sum, and the largest range of one report.
     """
     lowest, highest = stakes.min(axis=-1), stakes.max(axis=-1)
     square, mean, spread = np.maximum(lowest**2, highest**2), np.zeros(tilt.size), np.zeros(2)

@@ -16,18 +16,18 @@ from estimators.bounds.piecewise.bets import MAX_STAKE
 from estimators.estimate import Floats
 
 MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
-"""Pairs of supports of a report, and supports of A or the rest of B where both are asked.
+"""The most pairs of supports of a report, and the most supports of A or of B without A.
 
 With more, a share of five levels may take more than 0.3 s.
 """
 MAX_FALL = 0.9
-"""Of the factor of a report of one category outside of B, by a tilt for users' own values."""
+"""The most by which a tilt for users' own values lowers the factor of a report outside of B."""
 NEWTON_STEPS = 3
-"""Of the exponents: what is left is added to the price, so that a factor stays fair."""
+"""Steps for the exponents; the remaining error is added to the price, so that factors are fair."""
 
 
 class SetSizes(NamedTuple):
-    """The numbers of categories in A and in B without A, and whether B is everybody."""
+    """The numbers of categories in A and in B without A, and whether B has all categories."""
 
     first: int
     second: int
@@ -41,7 +41,7 @@ class SetSizes(NamedTuple):
         Parameters
         ----------
         supports : ndarray of float64, shape (..., 2)
-            Of A and of B without A, by one report or by `reports` together.
+            The supports of A and of B without A, by one report or by `reports` together.
         chance, contrast : float
             q, the probability of a support for a category that is not the user's, and p - q.
         reports : float
@@ -53,7 +53,7 @@ class SetSizes(NamedTuple):
 
 
 class SubsetKinds(NamedTuple):
-    """Random subsets of `size` of k categories, with the own one in them with probability p."""
+    """Random subsets of `size` of k categories, which contain the user's with probability p."""
 
     sizes: SetSizes
     categories: int
@@ -67,9 +67,9 @@ class SubsetKinds(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many numbers of supports of A, and of B without A, a report can have.
+        """How many different numbers of supports of A, and of B without A, a report can have.
 
-        Raises ValueError for sets that are too large to go through.
+        Raises ValueError if there are too many pairs of them to compute with.
         """
         first, second, covers_all = self.sizes
         most_first = min(self.size, first) + 1
@@ -92,10 +92,10 @@ class SubsetKinds(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def support_chances(kinds: SubsetKinds) -> Floats:
-    """Return the chances of i supports of A and j of B without A, shape (types, i, j).
+    """Return the probabilities of i supports of A and j of B without A, shape (types, i, j).
 
-    They are given the user's type: in A, in B without A, in neither. Where B is everybody there are
-    two types, and j is 0 only.
+    A user's type is: in A, in B without A, in neither. If B has all categories, there are only the
+    first two types, and j is always 0.
 
     >>> sizes = SetSizes(1, 1, covers_all=False)
     >>> support_chances(SubsetKinds(sizes, 4, 2, 0.7)).sum(axis=(1, 2)).round(9)
@@ -109,14 +109,14 @@ def support_chances(kinds: SubsetKinds) -> Floats:
         left = [count - (index == user_type) for index, count in enumerate(groups)]
         with_own = _hypergeometric(left, kinds.size - 1, shape)
         if user_type < 2:
-            with_own = np.roll(with_own, 1, axis=user_type)  # the last has no chance
+            with_own = np.roll(with_own, 1, axis=user_type)  # the last probability is 0
         missed = _hypergeometric(left, kinds.size, shape)
         rows.append(kinds.p * with_own + (1 - kinds.p) * missed)
     return np.array(rows)
 
 
 def _hypergeometric(left: list[int], drawn: int, shape: tuple[int, int]) -> Floats:
-    """Return the chances of i and j of the first two groups in a uniform subset, of `shape`."""
+    """Return the probabilities of i and j members of two groups in a uniform subset, of `shape`."""
     from scipy.special import gammaln
 
     def log_choose(total: int, chosen: Floats) -> Floats:
@@ -145,7 +145,7 @@ class SubsetFactors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SubsetReports:
-    """The reports of one level that are known by their sums of supports.
+    """The reports of a level of which only the sums of supports are kept.
 
     Parameters
     ----------
@@ -157,8 +157,8 @@ class SubsetReports:
     weight : float
         s, the weight of one report.
     of_values : bool
-        Of reports of one category: whether the share is that of the users' own values, for which
-        factors have the mean exp(t s h).
+        Whether the share is that of the users' own values, so that factors have the mean exp(t s
+        h); only for reports of one category.
     """
 
     kinds: SubsetKinds
@@ -168,7 +168,7 @@ class SubsetReports:
     of_values: bool = False
 
     def mirrored(self) -> SubsetReports:
-        """Return the reports with A and B without A in each other's place."""
+        """Return the reports with A and B without A exchanged."""
         first, second, covers_all = self.kinds.sizes
         kinds = self.kinds._replace(sizes=SetSizes(second, first, covers_all))
         return dataclasses.replace(self, kinds=kinds, supports=self.supports[::-1].copy())
@@ -192,7 +192,7 @@ class SubsetReports:
 
     @property
     def counts(self) -> Floats:
-        """How many reports of one category are of each kind, in the order of its supports."""
+        """How many reports are of each kind, in the order of supports; for one category only."""
         counts: Floats = self._possible_supports @ self.supports
         counts[0] = self.reports - counts[1:].sum()
         return counts
@@ -210,7 +210,7 @@ class SubsetReports:
     def factors(self, tilts: Floats, ratio: Floats) -> SubsetFactors:
         """Return factors of mean at most 1 + t s h, or exp(t s h), for rows of tilts and ratios.
 
-        By Newton's method, but those for values from the scores of their categories.
+        The former are found by Newton's method; the latter follow from the categories' scores.
         """
         stakes, unknown = tilts * self.weight, len(self._law) - 1
         values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
@@ -241,9 +241,10 @@ class SubsetReports:
         return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
-        """Return the least variance of the sum of logarithms under tilted laws, and their range.
+        """Return the least variance of the sum of log factors under tilted laws, and their range.
 
-        `ends`: with an axis of two, the ends of blocks; between them exponents are interpolated.
+        `ends`: the factors at both ends of each block, on an axis of two; between the ends
+        exponents are interpolated.
         """
         supports = self._possible_supports.T
         exponents = ends.exponents.transpose(2, 1, 0)
@@ -259,7 +260,7 @@ class SubsetReports:
         return self.reports * shrink * nearest**2, spread
 
     def score_variance(self, ratio: Floats) -> Floats:
-        """Return n s^2 times the least variance of z given a type: about the noise of the level."""
+        """Return n s^2 times the least variance of z given a type: about the level's noise."""
         factor = np.full(ratio.shape, self.weight / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
@@ -287,7 +288,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     Returns
     -------
     ndarray of float64, shape (powers of i, powers of j, types, rows)
-        E i^a j^b, but first E exp(x i + y j) before.
+        E i^a j^b; in place of a = b = 0, E exp(x i + y j) before the change of law.
     """
     (types, *shape), powers = law.shape, np.arange(order + 1.0)[:, None]
     steps = [np.arange(float(count))[:, None] for count in shape]

@@ -20,9 +20,9 @@ from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
-"""Terms that are summed, and how many of them are below the best; measured."""
-MAX_TANGENT_ROUNDS = 6  # three are enough
-POINTS_PER_BLOCK = 2**13  # sums at a time, which a cache holds
+"""The terms that are summed, and how many of them have smaller tilts than the best; measured."""
+MAX_TANGENT_ROUNDS = 6  # the most rounds; three are enough
+POINTS_PER_BLOCK = 2**13  # sums that are computed at a time: a processor's cache holds them
 
 
 def lower_limit(
@@ -33,7 +33,7 @@ def lower_limit(
     log_p: float,
     total: float,
 ) -> Floats:
-    """Return a theta that the mixture rejects as too small, now or before, or -1; shape (k,).
+    """Return thetas that the mixture rejects as too small, at this time, or -1; shape (k,).
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def lower_limit(
     observed : ndarray of float64, shape (k,)
         The sums S, one a category, ascending; the law is the same for all.
     pivot_of_sum, point_of_sum : ndarray of intp, shape (k,)
-        Groups of sums, from 0 on: those with one tangent of the cumulants, and those with one plane
-        that touches the mixture. Any are valid.
+        Numbers of groups, from 0 on, of sums that share a tangent of the cumulants, and of sums
+        that share a plane that touches the mixture. All groups give valid limits.
     log_p, total : float
         ln p over all times, and N from :func:`estimators.weights.total_weight`.
     """
@@ -78,7 +78,7 @@ def _middles(ascending: Floats, group: Indices) -> Floats:
 
 
 class _Terms(NamedTuple):
-    """Tilts on the scale of S and log weights, shape (m, MIXTURE_TERMS), and a first width."""
+    """Tilts of S and log weights, shape (m, MIXTURE_TERMS), and a first guess of half-widths."""
 
     tilts: Floats
     log_weights: Floats
@@ -86,7 +86,7 @@ class _Terms(NamedTuple):
 
 
 def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
-    """Choose the terms near the best tilt of a normal law with the variance near the limit."""
+    """Return the terms near the best tilt for a normal law with the variance near the limit."""
     score_width = np.sqrt(2 * (goal + 2))
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
@@ -105,7 +105,7 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
 
 
 def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-    """Return lines that bound the cumulants for all means: their values at theta, and their slopes.
+    """Return lines above the cumulants, for all means: the values at theta, and the slopes.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Flo
 
 
 def _hoeffding(law: Law, tilts: Floats) -> Floats:
-    """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma, for free means."""
+    """Return upper bounds on ln E exp(tilt (S - theta)) by Hoeffding's lemma, for free means."""
     from estimators.exact import discrete_laplace
 
     cumulant: Floats = tilts**2 / 2 * law.proxy

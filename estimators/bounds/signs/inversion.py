@@ -14,8 +14,8 @@ from estimators.interruption import checkpoint
 MAX_SEARCH_STEPS = 40
 COUNT_ROUNDING = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 TANGENT_STEPS = 4
-RELATIVE_NOISE_TILTS = (0.85, 0.93)  # tilts over that of Chernoff's bound for a normal law
-SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others from between these
+RELATIVE_NOISE_TILTS = (0.85, 0.93)  # ratios to the tilt of Chernoff's bound for a normal law
+SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start between these
 
 
 # Theorem 1 of docs/proofs/inversion.md
@@ -27,7 +27,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None 
     law, observed, log_p
         As in :func:`estimators.bounds.signs.limits.limits`: the sums ascend, or have a law each.
     sizes : ndarray of int, optional
-        So many sums that follow each other have the same law, and ascend.
+        The numbers of consecutive sums that have the same law, and ascend.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)
@@ -62,7 +62,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 def _chernoff_limits(
     law: Law, observed: Floats, log_p: float, sizes: Indices
 ) -> tuple[Floats, Floats]:
-    """Return rejected thetas and their tilts: of many sums first for some, then for the others."""
+    """Return rejected thetas and their tilts; of many sums, some are solved first as guesses."""
     limits = np.empty((2, observed.size))
     is_many = np.repeat(sizes > 4 * SEARCH_STRIDE, sizes)
     few = np.flatnonzero(~is_many)
@@ -95,7 +95,7 @@ def _laws_of(law: Law, sums: Indices) -> Law:
 
 
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
-    """Return limits with the noise's remainder, from nearby thetas: Theorem 6 of inversion.md."""
+    """Return limits with the noise's remainder, from first limits: Theorem 6 of inversion.md."""
     step = law.unit * law.coefficient
     best_limit = np.full_like(theta, -1.0)
     normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
@@ -113,10 +113,10 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
 def _search(
     law: Law, observed: Floats, log_p: float, start: tuple[Floats, ...] | None
 ) -> tuple[Floats, Floats]:
-    """Return rejected thetas and their tilts, from nearby ones if there are any."""
+    """Return rejected thetas and their tilts; `start`: first guesses, or None."""
     log_p_goal = log_p - LOG_P_SAFETY
     log_p_target = log_p_goal - LOG_P_TOLERANCE / 2
-    # for a normal tail, the slope of ln p(theta) is that of the cumulant times this
+    # for a normal tail, the slope of ln p(theta) is this factor times that of the cumulant
     slope_factor = 1 + 1 / max(1.0, -2 * log_p - 2)
     sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
     if law.offset is not None:  # rare categories have a far smaller variance than the worst

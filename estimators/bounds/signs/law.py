@@ -12,8 +12,8 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-VARIANCE_PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
-MAX_SIGN_TILT = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
+VARIANCE_PIECES = 16  # pieces of an unknown variance's range: more narrow a width by less than 1%
+MAX_SIGN_TILT = 8.0  # the largest tilt times s_l: larger ones are of no use and lose digits
 
 
 AnyLaw = TypeVar("AnyLaw", bound="Law")
@@ -31,7 +31,7 @@ class Cumulant(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Pieces of a law's moments, of shape (k, pieces): the truth lies in one of the pieces."""
+    """Ranges of a law's moments, in pieces, shape (k, pieces); one of the pieces is right."""
 
     least_variance: Floats
     largest_variance: Floats
@@ -55,16 +55,16 @@ class Law:
     unit : float
         The step of the noise.
     free : bool
-        False: all users' values have the same mean theta, whatever their level. True: every user
-        may have a mean, or a fixed value, of their own, and theta is the mean of these weighted by
-        w = s_l a_l per report.
+        Whether users may have different means, or fixed values; theta is then the mean of these,
+        weighted by w = s_l a_l for each report. Otherwise all users' values have the mean theta,
+        whatever their level.
     offset : ndarray of float64, shape (levels,), optional
         o_l, if the signs' means are o_l + a_l theta, within [-1, 1].
 
     Notes
     -----
-    Some methods take the laws of many windows, too, which differ in their numbers of reports:
-    `counts` and `coefficient` then have the shape (windows, levels), and a result a row for each.
+    Some methods also accept the laws of many windows, which differ in their numbers of reports:
+    `counts` and `coefficient` have the shape (windows, levels), and results one row per window.
     """
 
     counts: Floats
@@ -86,7 +86,7 @@ class Law:
         return self.is_determined_by_mean and self.contrast.size == 1
 
     def rows(self, windows: Any) -> Self:
-        """Return the laws of these windows, an index as of numpy; None: of the one, in a row."""
+        """Return the laws of these windows, a numpy index; None makes one window a row."""
         changed = {"counts": self.counts[windows], "coefficient": self.coefficient[windows]}
         return dataclasses.replace(self, **changed)
 
@@ -111,7 +111,7 @@ class Law:
 
     # Theorems 1 and 2 of docs/proofs/laws.md
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above; exact for signs with one common mean.
+        """Return an upper bound on ln E exp(tilt S); exact for signs with one common mean.
 
         `theta` is in [-1, 1], `tilt` above 0 and at most `max_tilt`; both have the shape (k,).
         """
@@ -144,7 +144,7 @@ class Law:
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant`, and the slope of a line in theta that bounds it."""
+        """Return the value of :meth:`cumulant`, and the slope of a line in theta above it."""
         z = tilt[:, None] * self.coefficient
         terms, tanh, denominator = _log_mgf_of_signs(z, self.means(theta))
         by_theta = self.contrast * tanh / denominator
@@ -157,19 +157,19 @@ class Law:
         return self._line(value, theta, by_theta)
 
     def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Return a tangent from its value and the levels' slopes if all have one mean."""
+        """Return a tangent, given its value and the levels' slopes for a common mean."""
         if not self.free:
             return value, by_theta @ self.counts
         gain, slope = self._free_tangent(theta, by_theta)
         return value + gain, slope
 
     def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
-        """Bound the increase of a concave sum over levels with free means."""
+        """Return by how much free means can increase a concave sum over levels, at most."""
         return self._free_tangent(theta, by_theta)[0]
 
     # Theorem 2 of docs/proofs/laws.md
     def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Bound that increase, and return the slope in the mean."""
+        """Return a bound on the increase by free means, and the slope of the sum in theta."""
         gain = by_theta * self.counts
         share = self.counts * self.coefficient * self.contrast
         if self.offset is None:
@@ -211,7 +211,7 @@ class Law:
 
     @functools.cached_property
     def worst_variance(self) -> float:
-        """The largest variance of S over all data of one mean: signs with mean zero, or nearest."""
+        """The largest variance of S over all data: that of signs whose mean is nearest to zero."""
         weight, hardest = self.counts * self.coefficient**2, np.zeros(1)
         if self.offset is not None:
             slopes = self._variance_slopes(np.array([0.0, 1.0]))
@@ -223,7 +223,7 @@ class Law:
 
     @functools.cached_property
     def proxy(self) -> float:
-        """Hoeffding's variance proxy of signs: it bounds the cumulant of every law on [-1, 1]."""
+        """The sum of n s^2: by Hoeffding's lemma, K(t) <= t E S + t^2 proxy / 2 for all signs."""
         return float(self.counts @ self.coefficient**2)
 
     @property
@@ -241,7 +241,7 @@ class Law:
 
     # Theorem 3 (a) of docs/proofs/laws.md
     def largest_variance(self, theta: Floats) -> Floats:
-        """Return the largest variance of S that the mean leaves possible, shape of `theta`."""
+        """Return the largest variance of S over all data with the mean theta; its shape."""
         if self.offset is not None:
             square = self.coefficient**2
             variance: Floats = np.vecdot(square * self.variances(theta), self.counts)
@@ -257,7 +257,7 @@ class Law:
 
     # Theorem 3 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible."""
+        """Return ranges that contain the moments of S, whatever data have this mean."""
         if self.offset is not None:
             return self.free_sign_moments(theta)
         value_variance = 1 - theta[:, None] ** 2
@@ -277,7 +277,7 @@ class Law:
 
     # Theorems 2 and 3 of docs/proofs/laws.md
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
-        """Enclose the moments of signs with free means of a mean within `radius` of theta."""
+        """Return ranges of the moments of signs with free means, mean within `radius` of theta."""
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
         max_mean = np.abs(offset) + self.contrast
@@ -297,14 +297,14 @@ class Law:
         )
 
     def _noise_third(self, variance: Floats) -> Floats:
-        """Bound what noise adds to the third moment of values that have this variance."""
+        """Return a bound on what noise adds to the third moment of values with this variance."""
         weight = self.counts * self.coefficient**3
         first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
         return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
 
 
 def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:
-    """Return one law of windows from theirs, which differ in their numbers of reports."""
+    """Return the laws of windows, which differ in their numbers of reports only, as one law."""
     counts, coefficient = (
         np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
     )

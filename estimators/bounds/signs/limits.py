@@ -14,11 +14,11 @@ from estimators.estimate import Floats, Indices, Limits
 from estimators.question import Question
 
 GROUP_WIDTH = 0.02
-"""Of a half-width: widens bounds by 1% on average where there are many categories."""
+"""Sums within this part of a half-width share a limit: many bounds widen by 1% on average."""
 PIVOT_SPACING, MAX_PIVOTS = 0.1, 64
-"""Of a half-width, and how many at most: sums whose tangents serve for all times; measured."""
+"""The distance in half-widths of sums whose tangents the others share; the most of them."""
 POINT_SPACING = 0.01
-"""Of a half-width: widens bounds at all times by less than 0.01% of it."""
+"""The distance in half-widths of sums that share a plane: it widens bounds by less than 0.01%."""
 
 
 def limits(
@@ -39,15 +39,16 @@ def limits(
         The sums S, one for each category.
     question : Question
     log_p : float
+        ln p, where p is the failure probability of each side.
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
     noise : Noise, optional
-        The noise of S given the users' own values, for the target ``sample``. Without it, the
-        interval is that of `law`, which must then be free.
+        The noise of S given the users' own values, for the target ``sample``. If it is None, the
+        interval follows from `law`, which must then be free.
     signs : ndarray of float64, shape (levels, k), optional
-        The levels' sums of signs, if each user holds +1 or -1: sharper for the target ``sample``.
+        The levels' sums of signs, if each user holds +1 or -1: narrows bounds for ``sample``.
     """
-    if not observed.size:  # an open vocabulary of which nothing is asked for
+    if not observed.size:  # a query of an open vocabulary may name no strings
         return observed, observed
     if question.panes != 1:
         return limits_over_panes(law, observed, question, log_p)
@@ -70,9 +71,9 @@ def limits(
 def limits_over_panes(law: Law, observed: Floats, question: Question, log_p: float) -> Limits:
     """Return bounds from signs that are independent only within each of several panes.
 
-    Those of the normal law, with the largest variance, are asymptotic. Without a number of panes,
-    and for anytime bounds, the result is [-1, 1]. Parameters are as in :func:`limits`; the law has
-    no noise.
+    For ``normal`` they are asymptotic, with the largest variance. If the number of panes is unknown
+    or bounds are for all times, the result is [-1, 1]. Parameters are as in :func:`limits`; the law
+    has no noise.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
 
 
 def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
-    """Return :func:`interval` of sums that have a law each, of signs without offset.
+    """Return :func:`interval` of sums that have different laws, of signs without offset.
 
     Parameters
     ----------
@@ -181,14 +182,14 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
 
 
 def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
-    """Return how many half-widths, approximately, each sum is above the least one."""
+    """Return about how many half-widths each sum is above the least sum."""
     sampled = ascending[_ranks(ascending.size)]
     steps = np.diff(ascending, prepend=ascending[:1])
     return np.cumsum(steps / np.interp(ascending, sampled, _half_widths(law, sampled, log_p)))
 
 
 def _ranks(size: int) -> Indices:
-    """Return the ranks of the sums whose half-widths stand for those between them."""
+    """Return ranks of sums; the half-widths of the sums between them are interpolated."""
     return np.linspace(0, size - 1, min(size, MAX_PIVOTS)).astype(np.intp)
 
 

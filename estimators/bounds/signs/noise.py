@@ -31,10 +31,10 @@ class Noise(Protocol):
         """The largest tilt for :meth:`cumulant`."""
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt noise), on either side, for tilts of shape (tilts,)."""
+        """Return upper bounds on ln E exp(tilt noise) and ln E exp(-tilt noise), shape (tilts,)."""
 
     def deviation(self, log_p: float) -> float:
-        """Bound |noise| with probability 1 - 2 p."""
+        """Return a bound that |noise| exceeds with probability at most 2 p; `log_p`: ln p."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +53,16 @@ class FlipNoise:
 
     @functools.cached_property
     def variance(self) -> float:
-        """The same for all data."""
+        """The variance of the noise, which is the same for all data."""
         return float(self.counts @ (self.coefficient**2 * 4 * self.flip * (1 - self.flip)))
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """A steeper tilt gains nothing."""
+        """The largest tilt to try, because a larger one gives no better bounds."""
         return MAX_SIGN_TILT / float(self.coefficient.max())
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt noise), on either side."""
+        """Return upper bounds on ln E exp(tilt noise), valid for the noise of either sign."""
         z, flip = tilt[:, None] * self.coefficient, self.flip
         grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
         falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
@@ -70,7 +70,7 @@ class FlipNoise:
 
     # Theorem 7 (a) of docs/proofs/inversion.md
     def deviation(self, log_p: float) -> float:
-        """Bound |noise| with probability 1 - 2 p."""
+        """Return a bound that |noise| exceeds with probability at most 2 p; `log_p`: ln p."""
         n, s, contrast = self.counts, self.coefficient, 1 - 2 * self.flip
         proxy = contrast / np.log((1 - self.flip) / self.flip)
         scale = np.sqrt(-2 * log_p / float(n @ (2 * s**2 * proxy)))
@@ -117,12 +117,12 @@ class LaplaceNoise:
         return 0.999 * float((self.rate / self._step).min())
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt noise), on either side."""
+        """Return upper bounds on ln E exp(tilt noise), valid for the noise of either sign."""
         noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * self._step)[0] @ self.counts
         return noise + float(self.counts @ self._step**2) / 8 * tilt**2
 
     def deviation(self, log_p: float) -> float:
-        """Bound |noise| with probability 1 - 2 p."""
+        """Return a bound that |noise| exceeds with probability at most 2 p; `log_p`: ln p."""
         return sharpened_deviation(
             self.cumulant,
             lambda tilt: log_laplace_remainder(self.counts, self.rate, self._step, tilt),
@@ -133,12 +133,12 @@ class LaplaceNoise:
 
 
 def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floats) -> Floats:
-    """Bound ln R for sums with this noise, shape (k,): Theorem 3 of docs/proofs/fourier.md.
+    """Return upper bounds on ln R for sums with Laplace noise, shape (k,): Theorem 3 of fourier.md.
 
     Parameters
     ----------
     counts, rate, step : ndarray of float64, shape (levels,)
-        Reports, the rate of the noise, and how far its step moves S.
+        The reports, the rate of the noise, and by how much a step of the noise changes S.
     tilt : ndarray of float64, shape (k,)
         Below every rate / step.
     """

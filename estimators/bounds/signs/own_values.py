@@ -16,9 +16,9 @@ from estimators.estimate import Floats, Limits
 SHARE_CELL_RATIO = 1.1
 """Ratio of variances between neighbours: finer ones gain less than 0.5% of a width."""
 MAX_TILT_FACTOR = 1.5
-"""Of tilt times s_l: farther, W is mostly that of the noisiest levels; measured."""
+"""The largest tilt times s_l; beyond, W is mostly that of the noisiest levels; measured."""
 MIXTURE_REACH = 4.0
-"""Tilts within this factor of the best for a normal law are summed, for all times."""
+"""For all times, tilts within this factor of the best one for a normal law are summed."""
 
 
 class _Line(NamedTuple):
@@ -103,7 +103,7 @@ def _anytime_limit(law: Law, signs: Floats, log_p: float, total: float) -> Float
 
 # Theorem 12 of docs/proofs/inversion.md
 def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
-    """Return x, of shape (tilts, levels), and two lines in theta that bound K."""
+    """Return x, shape (tilts, levels), and lines in theta above K, for S and for -S."""
     holder_mean, non_holder_mean = _means(law)
     exponent = 2 * tilt[:, None] * law.coefficient * law.contrast
     growth = np.expm1(np.minimum(exponent, 4 * MAX_SIGN_TILT))
@@ -135,7 +135,7 @@ def _variance(law: Law, theta: Floats) -> Floats:
 
 
 def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
-    """Return ln R, for each tilt and all thetas between two of the edges."""
+    """Return an upper bound on ln R for each tilt, for all thetas between neighbouring edges."""
     from scipy.special import erfcx
 
     x, _, _ = _bound_cumulant(law, tilt)

@@ -12,17 +12,17 @@ from estimators.estimate import Floats
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepeatedLaw(Law):
-    """Independent users of several levels, who report `repeats` signs each; Y is their mean.
+    """Independent users of several levels; Y is the mean of the `repeats` signs of a user.
 
-    Its population is users. If their values are fixed, all signs are independent, and the law is
-    that of n r single signs.
+    Users are a random sample. If their values were fixed, all signs would be independent, and the
+    law would be that of n r single signs.
 
     Parameters
     ----------
     repeats : ndarray of float64, shape (levels,)
         r_l, at least 1.
     values : bool
-        False: users hold signs. True: they hold values in [-1, 1].
+        Whether users hold values in [-1, 1]; otherwise they hold signs.
     """
 
     repeats: Floats
@@ -41,7 +41,7 @@ class RepeatedLaw(Law):
         return super().is_binomial and bool((self.repeats == 1).all())
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean."""
+        """Return an upper bound on ln E exp(tilt S); exact for values +1 and -1 with one mean."""
         z = tilt[:, None] * self.coefficient
         log_mgf, tilted, spread, mean_gap, growth, denominator = self.tilted_users(
             theta[:, None], z
@@ -62,7 +62,8 @@ class RepeatedLaw(Law):
     def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
         """Return ln E exp(z (Y - o)), its first two derivatives in z, and terms of Newton's method.
 
-        These are the gap between a sign's tilted means, the growth, and 1 + w growth.
+        These terms are the gap between a sign's tilted means for +1 and -1, the growth of
+        :meth:`_growth`, and 1 + w growth.
         """
         share = (1 + theta) / 2
         terms, non_holder_mean, tanh, growth = self._growth(z)
@@ -81,7 +82,7 @@ class RepeatedLaw(Law):
     def _growth(self, z: Floats) -> tuple[Floats, ...]:
         """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.
 
-        E exp(z Y) given +1 is that given -1 times 1 + growth.
+        The growth g is defined by E[exp(z Y) | +1] = (1 + g) E[exp(z Y) | -1].
         """
         untilted_mean = self.offsets - self.contrast
         terms, non_holder_mean, _, tanh, denominator = tilted_signs(z / self.repeats, untilted_mean)
@@ -89,7 +90,7 @@ class RepeatedLaw(Law):
         return self.repeats * terms - z * self.offsets, non_holder_mean, tanh, growth
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        """Return the value of :meth:`cumulant`, and the slope of a line that is above it."""
         z = tilt[:, None] * self.coefficient
         terms, _, _, growth = self._growth(z)
         share = (1 + theta[:, None]) / 2 * growth
@@ -98,7 +99,7 @@ class RepeatedLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Hoeffding's variance proxy: 1/r for the signs given the value, a^2 for the value."""
+        """Hoeffding's bound on the variance: 1/r by the signs given the value, a^2 by the value."""
         user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
         return float(self.counts @ (self.coefficient**2 * user_proxy))
 
@@ -114,7 +115,7 @@ class RepeatedLaw(Law):
         return -2 * (sign_slope + self.contrast**2 * theta[:, None])
 
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible."""
+        """Return ranges that contain the moments of S, whatever data have this mean."""
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
             max_mean = np.abs(self.offsets) + self.contrast

@@ -10,14 +10,14 @@ from estimators.estimate import Floats
 
 
 def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
-    """Bound ln P(S >= observed) from above, shape (k,), for a law of mean `theta`.
+    """Return upper bounds on ln P(S >= observed), shape (k,), for a law of mean `theta`.
 
     Parameters
     ----------
     law : Law
     theta, tilt, observed : ndarray of float64, shape (k,)
     cumulant : Cumulant
-        That of `law` at `theta` and `tilt`. Every tilt gives a valid bound.
+        The cumulant of `law` at `theta` and `tilt`. Every tilt gives a valid bound.
     """
     chernoff = cumulant.value - tilt * observed
     if law.is_determined_by_mean:
@@ -48,7 +48,7 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
 
 # Theorem 5 of docs/proofs/inversion.md
 def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
-    """Bound ln P(S >= observed) where the variance is in a range."""
+    """Return upper bounds on ln P(S >= observed) if only ranges of the moments are known."""
     from scipy.special import ndtr
 
     excess = np.maximum(observed - theta, 0)[:, None]
