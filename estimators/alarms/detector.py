@@ -22,12 +22,12 @@ from estimators.shapes import Shape
 
 Direction = Literal["any", "up", "down"]
 FEWEST_SHIFTS = 11
-"""Bets in each direction, on the shifts 1, 1/2, 1/4, ... of theta; more of them where the standard
-error of the baseline is smaller than the last one."""
+"""The least number of bets in each direction, on the shifts 1, 1/2, 1/4, ... of theta; there are
+more if the baseline's standard error is smaller than the last shift."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 """Tilts in units of the reciprocal standard error of the baseline."""
 EVIDENCE_MARGIN = 1e-6
-"""What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
+"""The evidence that an alarm needs beyond ln(1/alpha), so that rounding errors decide nothing."""
 _STATE_HEADER, _STATE_MAGIC = struct.Struct("<4s8sIIqddd"), b"SR3\0"
 POWER_Z = 1.2816
 """The 90% quantile of the normal law."""
@@ -213,7 +213,7 @@ class Detector:
 
     @property
     def bets(self) -> int:
-        """How many bets share the evidence: shifts and directions."""
+        """The number of bets: that of shifts times that of directions."""
         return len(self._signs) * self.shifts.size
 
     @property
@@ -324,9 +324,9 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
 
     Notes
     -----
-    By the normal law: a bet on the shift x gains P (x delta - x^2 / 2) at a move of delta, give or
-    take x sqrt(P), P the precision of the panes or of their difference from the baseline. In
-    simulations, 84% to 99% of such moves are seen.
+    It is computed for normal laws: with P the precision of the panes, or of their difference from
+    the baseline, a bet on the shift x gains P (x delta - x^2 / 2) on average at a move of delta,
+    with the standard deviation x sqrt(P). In simulations, 84% to 99% of such moves were detected.
     """
     if detector.precision is None or detector.tilts is None or (panes is not None and panes < 1):
         return None

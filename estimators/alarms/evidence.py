@@ -50,9 +50,9 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
 
 
 def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
-    """Return ln of M = (M + 1) L for each bet, and its slope.
+    """Return ln of the new M = (M + 1) L for each bet, and its slope.
 
-    `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.
+    `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): if False, the new M is M L.
     """
     grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
     carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))

@@ -14,7 +14,7 @@ from estimators.question import Question
 from estimators.weights import level_weights
 
 LEAST_SHARE = 0.01
-"""A level with a smaller share of the baseline's weights gets none: a pane may lack it."""
+"""A level with a smaller share of the baseline's weights gets the share 0: panes may lack it."""
 
 
 class EValues(NamedTuple):

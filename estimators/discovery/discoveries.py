@@ -1,7 +1,7 @@
-"""From a statistic to the frequent strings: list, estimate, test.
+"""Finds the frequent strings in a statistic: lists candidates, estimates and tests them.
 
-Theorem 3 of docs/proofs/discovery.md. Neither the list nor the weights may depend on whole strings'
-reports of an earlier reading under the same seed: a string keeps its points.
+Theorem 3 of docs/proofs/discovery.md. Neither the list nor the weights may depend on earlier
+reports of whole strings under the same seed, because a string keeps its points.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from estimators.exact.randomness import Words
 EVEN_SHARE = 0.1
 """The share of the failure probability that is divided evenly among candidates, not by scores."""
 CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
-"""Strings are peeled from this many standard deviations on, and at most so many of them."""
+"""Strings are peeled if their estimate is at least 5 standard deviations, and at most 1,000."""
 PREFIX_MARGIN = 3.0
-"""Standard deviations by which a string may seem more frequent than one of its prefixes."""
+"""By how many standard deviations an estimate may be above that of one of its prefixes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +62,9 @@ def search_and_test(
 ) -> CandidateTests:
     """Return strings suggested by the groups of prefixes, tested on reports of whole strings.
 
-    `code`: of strings as bits; `layout`: of the statistic; `table`, shape (levels, columns): of the
-    mechanism; `keys_of`: returns the keys of a list of strings; `progress`: takes the share of the
-    work that is done.
+    `code`: the code of strings; `layout`: that of the statistic; `table`, shape (levels, columns):
+    the statistic; `keys_of`: a function from strings to their keys; `progress`: a function that is
+    called with the share of the work done so far.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
@@ -95,7 +95,7 @@ def search_and_test(
 def peeling(
     layout: DiscoveryLayout, evidence: TreeEvidence, candidates: CandidateStrings
 ) -> Floats:
-    """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
+    """Return the frequencies of candidates to subtract from the table, shape (n,); 0 if unclear.
 
     A frequency is the mean of the estimates at the depths that contain the whole code word,
     weighted by their information, and at most that of any prefix of the string plus three standard
@@ -146,8 +146,8 @@ class Discovery:
     ----------
     strings : list of str
     value, lower, upper : ndarray of float64, shape (n,)
-        The estimated share of people who hold each, and its bounds. A lower bound of zero is not
-        attained: somebody holds the string.
+        The estimated share of people who hold each string, and its bounds. A lower bound of zero
+        means that the share is above zero, because somebody holds the string.
     reports : int
         The number of reports in the statistic.
     tested : int
@@ -155,8 +155,8 @@ class Discovery:
     candidates : int
         The number of strings that were tested.
     noise_floor : float
-        phi, the standard error of a frequency that all reports would have been asked for; infinite
-        without reports. Strings that 10 phi hold are found nearly always, at 7 phi about half.
+        phi, the standard error of a frequency if all reports were about it; infinite without
+        reports. Of strings with the frequency 10 phi nearly all are found, at 7 phi about half.
     """
 
     strings: list[str]

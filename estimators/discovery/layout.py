@@ -30,7 +30,7 @@ TREE_POINTS, ROW_POINTS = (2**13, 2**17), (128, 2048)
 """The least and the largest number of points."""
 TREE_AIM, ROW_AIM = 2**15, 1536
 TREE_CONSTANTS = 256
-"""The first so many hash constants are for the trees of levels; those of rows come after."""
+"""The first 256 hash constants are for the levels' trees; those of rows follow."""
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -99,9 +99,9 @@ class DiscoveryLayout:
         return np.diff(self.depths, prepend=0).tolist()
 
     def blocks(self, bits: Words) -> Words:
-        """Return the new bits of each prefix, as numbers.
+        """Return, as numbers, the bits that each prefix adds to the one before, shape (n, G).
 
-        `bits`, shape (n, 2): 128 bits a string. The result has shape (n, G).
+        `bits`, shape (n, 2): the 128 bits of each string.
         """
         blocks = np.zeros((len(bits), len(self.depths)), dtype=np.uint64)
         for group, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True)):
@@ -114,8 +114,8 @@ class DiscoveryLayout:
     def extended(self, hashes: Words, blocks: Words, group: int) -> Words:
         """Return the hashes of prefixes that are one block longer.
 
-        `hashes`: of the prefixes without the block; zero for the first group; `blocks`: numbers of
-        the new bits; of a shape that broadcasts with `hashes`; `group`: from 0.
+        `hashes`: those of the prefixes without the block, zero for the first group; `blocks`: the
+        new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from 0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))

@@ -17,7 +17,7 @@ from estimators.discovery import string_code
 TOKEN_COUNTS = (0, 100, 400)
 """The numbers of tokens that a code may have."""
 LEAST_SEEN = 50
-"""A context that occurs at least so often in the examples gets a table of its own."""
+"""A context that occurs at least this often in the examples gets its own table."""
 MOST_EXAMPLES = 100_000
 LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 """The most bytes of one example, and of all: learning these takes a minute."""
@@ -75,7 +75,7 @@ def code_length(code: string_code.StringCode, strings: Sequence[bytes]) -> int:
 def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
     """Return up to `size` tokens, each the commonest remaining pair of neighbours.
 
-    A pair that occurs once is no token. Among equally common ones the least pair of bytes is taken.
+    A pair that occurs only once is not a token. Of equally common pairs the least one is taken.
     """
     parts = [[bytes([byte]) for byte in data] for data in strings]
     counts: Counter[tuple[bytes, bytes]] = Counter()

@@ -1,4 +1,4 @@
-"""Tests whether anybody holds a string, by the reports at its own points alone.
+"""Tests whether anybody holds a string, by the reports at the string's points alone.
 
 Theorems 1 and 2 of docs/proofs/discovery.md, in their symbols. The hashes are public: anybody can
 find strings that share the points of others.
@@ -23,11 +23,11 @@ AT_A_TIME = 64
 
 @dataclasses.dataclass
 class RowPopulations:
-    """The populations of the rows: one row for each level and row of the table.
+    """The populations from which a string draws its points: one for each level and row.
 
-    `levels`: the levels with reports; `tables`, shape (t, K): D, and T after :meth:`peel`, for each
-    of these levels; `unit`, shape (t,): what frequency 1 of a string adds at its own point,
-    compared with other points; `information`: of the table: the reciprocal variance of an estimate.
+    `levels`: the levels with reports; `tables`, shape (t, K): for each of these levels, D, or T
+    after :meth:`peel`; `unit`, shape (t,): what a string of frequency 1 adds at its point, compared
+    with other points; `information`: the reciprocal of the variance of an estimate.
     """
 
     layout: DiscoveryLayout
@@ -57,7 +57,7 @@ class RowPopulations:
         return [self.layout.row_points(keys, level) for level in self.levels]
 
     def values(self, points: list[Integers]) -> Floats:
-        """Return the tables' numbers at strings' own points, shape (n, rows of all levels)."""
+        """Return the tables' numbers at the strings' points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
         parts = [
             table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)
@@ -70,7 +70,7 @@ class RowPopulations:
         return np.concatenate(self.unit)
 
     def peel(self, points: list[Integers], frequencies: Floats) -> None:
-        """Subtract the estimated contributions of strings at their own points.
+        """Subtract the estimated contributions of strings from the tables, at the strings' points.
 
         `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this
         table.
@@ -81,17 +81,17 @@ class RowPopulations:
 
     @property
     def peeling_bias(self) -> float:
-        """The average that peeling frequency 1 subtracts at other strings' points, to add back.
+        """What peeling a string of frequency 1 subtracts on average at another string's points.
 
-        A string of frequency 1 lowers D at all other points by 1 / (K - 1) of what it adds at its
-        own.
+        It has to be added back: a string lowers D at all other points by 1 / (K - 1) of what it
+        adds at its point.
         """
         parts = zip(self.levels, self.unit, strict=True)
         return sum(float(unit.sum()) / self.layout.sketches[level].points for level, unit in parts)
 
 
 class TailBound:
-    """A bound on the probability that a string that nobody holds has a statistic as large.
+    """A bound on the probability that a string nobody holds has at least the observed statistic.
 
     `populations`, shape (rows, size): each row is the population of one draw; `information`: the
     approximate reciprocal variance of the sum, for the choice of tilts, which must not depend on
@@ -119,7 +119,7 @@ class TailBound:
                 self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(deviation))
 
     def log_p(self, sums: Floats) -> Floats:
-        """Return ln of the bound for the statistics of strings, shape of `sums`."""
+        """Return ln of the bound for the statistics `sums` of strings; it has their shape."""
         tilt = self.tilts[:, None]
         cumulant = (np.log(self.mass / self.sizes) + tilt * self.top).sum(axis=1)
         variance = (self.square / self.mass).sum(axis=1)
@@ -127,9 +127,9 @@ class TailBound:
         return self._smallest_log_p(sums, *(part[:, None] for part in moments))
 
     def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
-        """Return :meth:`log_p` for strings that each replace a number of each population.
+        """Return :meth:`log_p` for strings that each replace one number of each population.
 
-        The third moment about the new mean is bounded by that about the old one (Minkowski).
+        The third moment about the new mean follows from that about the old mean (Minkowski).
         `sums`, shape (n,); `old`, `new`, shape (n, rows): the number of each population that does
         not apply to the string, and the number that replaces it.
         """

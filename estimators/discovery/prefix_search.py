@@ -32,15 +32,15 @@ LEAST_SHARE = 0.01
 EXTENDED_AT_A_TIME = 2_048
 """The number of prefixes extended at a time: their continuations fit the processor's cache."""
 IMPOSSIBLE_STATE = 1
-"""The automaton's state."""
+"""The state of the code's automaton for bits that no string has."""
 
 ReportProgress = Callable[[float], None]
-"""Called with the share of the work that is done; it raises an exception to end the work."""
+"""A function that is called with the share of the work done; if it raises, the work ends."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TreeEvidence:
-    """What the groups of prefixes say, at the levels that matter.
+    """The estimates from the groups of prefixes, at the levels with enough information.
 
     `information`, shape (levels, G): the reports of each group over the variance of one;
     `frequencies`, shape (G, K): for each of these levels, the estimated frequency of each point,
@@ -157,7 +157,7 @@ class _Beam:
         self.states, self.scores = states[parent, word], scores[parent, word]
 
     def _weights(self, group: int) -> tuple[list[Floats], float]:
-        """Return a I_l e_l / I_j^(1/2) of each level's points, and a^2 / 2."""
+        """Return each level's part of a z for all its points, and a^2 / 2; see list_candidates."""
         information = self.evidence.information[:, group]
         sought, total = self.evidence.sought, float(information.sum())
         parts = zip(information, self.evidence.frequencies, strict=True)

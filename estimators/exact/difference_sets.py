@@ -26,7 +26,7 @@ from estimators.exact.thresholds import WORD, miss_threshold
 MAX_LOOPED_MEMBERS = 96
 """Up to this many members, a loop over them is faster than transforms, as measured."""
 LARGEST_CACHED_LENGTH = 2**14
-"""Numbers in a transform whose other side is kept from one answer to the next: 64 kB each."""
+"""The largest transform of a set that is cached from one answer to the next: 64 kB each."""
 NUMBERS_AT_A_TIME = 2**17
 """The most numbers that are transformed at a time."""
 _DOUBLE_ROUNDING = 2.0**-53
@@ -34,9 +34,9 @@ _DOUBLE_ROUNDING = 2.0**-53
 
 @dataclasses.dataclass(frozen=True)
 class DifferenceSet:
-    """A set of s residues modulo K; any two of its translates share c.
+    """A set of s residues modulo K, of which any two translates have c residues in common.
 
-    `order`: d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
+    `order`: d, a prime power; for two coordinates any number from 1 on, because a hyperplane of a
     projective line is one point; `coordinates`: t, at least 2.
 
     >>> plane = DifferenceSet(2, 3)
@@ -75,12 +75,12 @@ class DifferenceSet:
         return self.members - np.arange(self.size)
 
     def members_at(self, rank: NDArray[Any]) -> Integers:
-        """Return the members of these ranks, 0 to s - 1."""
+        """Return the members with these ranks, from 0 to s - 1, in ascending order."""
         members: Integers = self.members[rank]
         return members
 
     def others_at(self, rank: NDArray[Any]) -> Integers:
-        """Return the residues outside the set of these ranks, 0 to K - s - 1, ascending."""
+        """Return the residues that are not members, by their ranks from 0 to K - s - 1."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
     def translated_sums(self, counts: Counts, translates: int) -> Counts:
@@ -90,7 +90,7 @@ class DifferenceSet:
         (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and
         memory linear in K.
 
-        A correlation with the indicator of D. If D has more than a few members, it uses
+        It is a correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2
         M their error is less than 32 m 2^-53 |x| |y| in the l2 norms of the inputs: a pass of radix
         r adds at most sqrt(r) (r + 6) 2^-53 of the norm to a forward transform and (r + 6) 2^-53 to
@@ -147,10 +147,10 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the probabilities that a report lies on its value's or another hyperplane.
+    """Return p and q: the probabilities that a report is on its value's or on another hyperplane.
 
-    `epsilon`: above 0; `geometry`: a report is uniform on the hyperplane of its value, or uniform
-    off it.
+    `epsilon`: above 0; `geometry`: it has the hyperplanes; a report is uniform on its value's one,
+    or uniform off it.
     """
     points, size, shared = geometry.points, geometry.size, geometry.shared
     p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
@@ -187,7 +187,7 @@ def _members(order: int, coordinates: int) -> Integers:
         zero = np.ones((side, side), dtype=np.bool_)
         for power in range(exponent):
             rows = field.orbit(field.matrix(points * power)[:, 0], step, side)
-            # below p^2 m t: exact in doubles, and far faster in them
+            # numbers below p^2 m t are exact in doubles, which are much faster
             zero &= (rows.astype(np.float64) @ columns) % prime == 0
         members = np.flatnonzero(zero.ravel()[:points])
     members.flags.writeable = False

@@ -64,10 +64,10 @@ class FiniteField:
         return np.array(rows, dtype=np.int64)
 
     def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
-        """Return start, start step, start step^2, ... as `count` rows; by doubling.
+        """Return the products of `start` with the powers 0, 1, ... of `step`, as `count` rows.
 
         `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree): the
-        matrix of the element to multiply by; `count`: rows, at least 1.
+        matrix of the element to multiply by; `count`: at least 1. Rows are doubled in each pass.
 
         >>> field = FiniteField(3, 2)
         >>> field.orbit(np.array(field.unit), field.matrix(1), 4).tolist()
@@ -115,9 +115,8 @@ def prime_power(n: int) -> tuple[int, int] | None:
 def _power_of_x(prime: int, degree: int) -> Element:
     """Return an x^n for which x has the order p^n - 1, so that its powers form a field.
 
-    It is the first in the order of the coefficients, except for the constant one. That one is, up
-    to a sign, the norm of x, hence a generator of GF(p), and every generator is the norm of some
-    such x.
+    It is the first in the order of the coefficients, after the choice of the constant one: up to a
+    sign this is the norm of x, so it must generate GF(p); every generator is the norm of such an x.
     """
     order = prime**degree - 1
     factors = prime_factors(order)

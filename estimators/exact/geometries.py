@@ -22,9 +22,9 @@ from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 
 LARGEST_EPSILON = Fraction(6)
-"""Higher levels report at this epsilon: no geometry of a table's size fits a larger one."""
+"""Levels with a larger epsilon report at this one, because tables would have to be larger."""
 VARIANCE_TOLERANCE = 1.03
-"""The factor by which the variance may grow for a number of points nearer to the aim."""
+"""The factor by which the variance may grow so that the number of points is nearer to the aim."""
 _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 AT_A_TIME = 2**15
 """The number of points computed together: as many as the processor's cache holds."""
@@ -34,8 +34,8 @@ AT_A_TIME = 2**15
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the probability that a
-    report lies on the hyperplane of its point, and of any other one.
+    `space`: a difference set D modulo K, the number of points; the hyperplane of the point x is D +
+    x; `p`, `q`: the probabilities that a report is on its point's or on another hyperplane.
     """
 
     space: DifferenceSet
@@ -54,18 +54,18 @@ class Geometry:
 
     @functools.cached_property
     def variance(self) -> float:
-        """V: the variance of one report as an estimate of an unheld string's frequency.
+        """V: the variance of one report's estimate of the frequency of a string nobody holds.
 
-        A (1 - A) / ((p - q)(1 - 1/K))^2 with A = s / K, over random points.
+        It is A (1 - A) / ((p - q)(1 - 1/K))^2 with A = s / K, over random points.
         """
         share = Fraction(self.space.size, self.points)
         scale = (self.p - self.q) * (1 - Fraction(1, self.points))
         return float(share * (1 - share) / scale**2)
 
     def frequencies(self, counts: Integers) -> Floats:
-        """Return the estimated frequency of each point, shape (rows, K): zero on average.
+        """Return the estimated frequency of each point less 1/K, shape (rows, K).
 
-        (support - q n) / ((p - q) n) - 1/K, zero for a row without reports.
+        For n reports in a row it is (support - q n) / ((p - q) n) - 1/K; zero if n = 0.
         """
         support = self.space.translated_sums(counts, self.points)
         n = counts.sum(axis=1, keepdims=True)
@@ -75,11 +75,11 @@ class Geometry:
 
 @functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
-    """Return the geometry of least variance within limits, or a similar one nearer to a target.
+    """Return the geometry whose number of points is nearest to `aim`, of nearly the least variance.
 
-    Doubles are correctly rounded functions of exact fractions here, so that every device finds the
-    same geometry. `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`:
-    the number of points preferred among the geometries within 3% of the least variance.
+    `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`: the preferred
+    number of points, among geometries within 3% of the least variance. Doubles here are correctly
+    rounded functions of exact fractions, so that every device finds the same geometry.
 
     >>> for epsilon in (1, 4):
     ...     tree = best_geometry(Fraction(epsilon), (2**13, 2**17), 2**15).space
@@ -126,8 +126,8 @@ def points_of(words: Words, points: int) -> Integers:
 class HashedRows:
     """The rows of one level: t hashes of keys to K points.
 
-    `geometry`: of the points of a row; `rows`: t; `first`: the index of the first row's hash;
-    `seed`: of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    `geometry`: that of a row's points; `rows`: t; `first`: the index of the first row's hash;
+    `seed`: the hashes' seed; the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
     """
 
     geometry: Geometry
@@ -153,16 +153,16 @@ class HashedRows:
         return points_of(mix(keys[:, None] ^ self.constants), self.geometry.points)
 
     def points_in(self, row: Integers, keys: Words) -> Integers:
-        """Return the point of each key in a row of its own, shape (n,).
+        """Return the point of each key in one row, shape (n,).
 
-        `row`, shape (n,); `keys`, shape (n,).
+        `row`, shape (n,): the index of each key's row; `keys`, shape (n,).
         """
         return points_of(mix(keys ^ self._constants_of(row)), self.geometry.points)
 
     def supports(self, reports: Integers, key: int) -> Bools:
-        """Return which reports lie on the hyperplane of a key's point; none from t K on.
+        """Return which reports are on the hyperplane of a key's point in their row.
 
-        `reports`, shape (n,): those of another level may be larger than any of this one.
+        `reports`, shape (n,): reports from t K on, which another level may have, are not.
         """
         is_supported = np.zeros(reports.size, dtype=np.bool_)
         of_this_level = np.flatnonzero(reports < self.symbols)

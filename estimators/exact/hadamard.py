@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Bools, Counts, Floats
 
-TRANSFORM_RADIX = 32  # rows at once: for a million cells 4 times as fast as by twos
+TRANSFORM_RADIX = 32  # the size of small matrices: 4 times as fast as 2, for a million cells
 
 
 def transform(table: Counts) -> Counts:
@@ -29,7 +29,7 @@ def transform(table: Counts) -> Counts:
 
 
 def transform_floats(table: Floats) -> Floats:
-    """Return :func:`transform` of rows of doubles."""
+    """Return the same as :func:`transform`, for rows of doubles."""
     rows, size = table.shape
     done = min(TRANSFORM_RADIX, size)
     transformed = table.reshape(-1, done) @ _matrix(done)

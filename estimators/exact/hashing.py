@@ -17,7 +17,7 @@ _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D04
 
 
 def check_rows_and_seed(rows: int, seed: int) -> None:
-    """Raise ValueError unless a table can have so many rows, hashed by this seed."""
+    """Raise ValueError unless a table can have this number of rows and this seed."""
     if rows < 1:
         raise ValueError(f"rows = {rows}: expected 1 or more")
     if not 0 <= seed < WORD:
@@ -29,7 +29,7 @@ def mix(words: Words) -> Words:
     shifted = words >> np.uint64(30)
     mixed = words ^ shifted
     mixed *= _FIRST_FACTOR
-    np.right_shift(mixed, np.uint64(27), out=shifted)  # memory that is new each time costs more
+    np.right_shift(mixed, np.uint64(27), out=shifted)  # reusing memory is faster
     mixed ^= shifted
     mixed *= _SECOND_FACTOR
     np.right_shift(mixed, np.uint64(31), out=shifted)
@@ -49,7 +49,7 @@ def row_constants(seed: int, rows: int) -> Words:
 
 
 def hash_constants(seed: int, index: Integers) -> Words:
-    """Return the constants of the hash functions of some indices; a device needs one.
+    """Return the constants of the hash functions with these indices; a device needs only one.
 
     `seed`: as for :func:`row_constants`; `index`: from 0.
     """
@@ -57,10 +57,10 @@ def hash_constants(seed: int, index: Integers) -> Words:
 
 
 def buckets_and_signs(keys: Words, constants: Words, bits: int) -> tuple[Integers, Bools]:
-    """Hash keys to one of 2^bits buckets and to a sign.
+    """Return for each key one of 2^bits buckets, and whether its sign is -1.
 
-    The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
-    last one is the sign, 1 for -1. Returns `buckets`; `negative`: whether the sign is -1.
+    The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, and
+    its last bit is 1 if the sign is -1.
 
     `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`: 0
     to 63.
@@ -71,6 +71,6 @@ def buckets_and_signs(keys: Words, constants: Words, bits: int) -> tuple[Integer
     ([[39, 2, 43, 62], [15, 11, 9, 11]], [[1, 0, 0, 0], [1, 0, 0, 0]])
     """
     words = mix(keys ^ constants)
-    # the top bits alone: shifting by 64, for a single bucket, is not defined
+    # in two shifts, because a shift by 64, for a single bucket, is not defined
     top = (words >> np.uint64(1)) >> np.uint64(63 - bits)
     return top.astype(np.int64), (words & np.uint64(1)).astype(np.bool_)

@@ -24,11 +24,11 @@ from estimators.exact.thresholds import exp_bounds
 PREFIX_BITS, WORD_BITS = 16, 64
 UNDECIDED_PREFIX = -1
 DIGITS_AT_A_TIME = 10
-"""Binary digits that are drawn together: of 1,024 cells, one in 64 prefixes is undecided."""
+"""The binary digits that are drawn together; 1 in 64 prefixes of 16 bits does not decide them."""
 
 LARGEST_EXPONENT = 40
-"""The last cell of a law, all that is further out, has a probability of at least about e^-40: the
-64-bit floors of all cumulative probabilities differ."""
+"""The last cell of a law has all larger values, with a probability of at least about e^-40, so the
+64-bit floors of all cumulative probabilities are different."""
 
 LEAST_RATE = Fraction(1, 2**40)
 LARGEST_RATE = 40
@@ -41,8 +41,8 @@ Enclosure = tuple[tuple[int, int], tuple[int, int]]
 class Inversion:
     """Draws from a law on 0, 1, ..., m, exactly.
 
-    `floors`: takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities c_1
-    < ... < c_m of being below j, none of which is a multiple of 2^-b.
+    `floors`: a function from a number of bits b to floor(2^b c_j), where c_1 < ... < c_m are the
+    probabilities of a number below j, none of which is a multiple of 2^-b.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> third = Inversion(lambda bits: [2**bits // 3])
@@ -75,7 +75,7 @@ class Inversion:
         return drawn
 
     def _is_below(self, bits: Bits, index: int) -> bool:
-        """Draw more bits of a number that ties with 64 bits of c_j; return whether it is below."""
+        """Return whether a number whose first 64 bits are those of c_j is below c_j."""
         precision = WORD_BITS
         while True:
             precision += WORD_BITS
@@ -92,7 +92,7 @@ class DiscreteLaplace:
     geometric number abs(z) - 1 are independent of each other and of the remainder, which is
     geometric with q^(2^m). A draw beyond the remainder's last cell starts again there.
 
-    Raises ValueError if the rate is outside.
+    Raises ValueError if the rate is outside this range.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> DiscreteLaplace(Fraction(1, 100)).draw(SeededBits(1), 5).tolist()
@@ -104,7 +104,7 @@ class DiscreteLaplace:
             raise ValueError(f"rate {rate}: expected 2^-40 to {LARGEST_RATE}")
         self.rate = rate
         self.digits = max(0, math.floor(math.log2(1 / rate)))
-        """m."""
+        """m, the number of digits that are drawn independently."""
         self.sign = Inversion(functools.partial(_signs, rate))
         groups = -(-self.digits // DIGITS_AT_A_TIME)
         ends = [self.digits * i // groups for i in range(groups + 1)] if groups else [0]
@@ -116,7 +116,7 @@ class DiscreteLaplace:
         self._starts = ends[:-1]
         top = rate * 2**self.digits
         self.cells = max(1, int(LARGEST_EXPONENT / top))
-        """The number of values of the remainder that have a cell of their own."""
+        """The number of values of the remainder that each have a cell."""
         self.remainder = Inversion(functools.partial(_geometric, top, self.cells, unbounded=True))
 
     def draw(self, bits: Bits, n: int) -> Integers:
@@ -137,7 +137,7 @@ class DiscreteLaplace:
 
 @functools.lru_cache(maxsize=256)
 def discrete_laplace(rate: Fraction) -> DiscreteLaplace:
-    """Return the law of a rate; its tables (half a megabyte) are computed once."""
+    """Return the law with this rate; its tables (half a megabyte) are computed only once."""
     return DiscreteLaplace(rate)
 
 
@@ -168,7 +168,7 @@ def _geometric(rate: Fraction, cells: int, bits: int, *, unbounded: bool) -> lis
 
 
 def _powers(rate: Fraction, last: int, precision: int) -> list[tuple[int, int]]:
-    """Return bounds of 1, q, ..., q^last in units of 2^-precision, q = exp(-rate)."""
+    """Return integer bounds on 1, q, ..., q^last in units of 2^-precision, with q = exp(-rate)."""
     unit = 1 << precision
     low, high = exp_bounds(rate, precision)
     lower, upper = int(unit / high), math.ceil(unit / low)

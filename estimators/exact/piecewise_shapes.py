@@ -1,12 +1,12 @@
 """Windows of neighbouring symbols: the family that holds the best mechanism for one number.
 
-M symbols stand in a row and carry ascending numbers. An input stands for W neighbours, its window.
-The report is a symbol of the window with a probability just below e^epsilon times that of a symbol
-outside. Some member of the family has a worst-case variance as close to the least as one likes:
+M symbols in a row have ascending numbers. Each input has a window of W neighbouring symbols. A
+symbol of the window is reported with just below e^epsilon times the probability of a symbol outside
+it. Members of the family have worst-case variances as close to the least possible as one likes:
 theorem 2 of docs/proofs/mechanisms.md.
 
-The numbers of the symbols cost no privacy: they are applied to the report. Only M, W and the
-threshold matter to it.
+Privacy depends only on M, W and the threshold, because the numbers of the symbols are applied to
+the report.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LARGEST_NUMBER = 2**15
 MOST_SYMBOLS = 255
 """M is at most this, so that a report takes one byte."""
 FEWEST_MOST_SYMBOLS = 64
-"""The least limit on M that a metric may set: the shapes of the table fit."""
+"""The least limit on M that a metric may set, so that the shapes of the table fit."""
 LARGEST_COMPUTED_NUMBER = 9999
 """The number of the last symbol of a shape that is computed."""
 ASYMPTOTIC_EPSILON = Fraction(28, 5)
-"""The epsilon from which shapes are computed, not looked up."""
+"""From this epsilon on, shapes are computed and not looked up."""
 LAST_SHAPE_EPSILON = Fraction(129, 10)
-"""The epsilon from which M and W are constant."""
+"""From this epsilon on, M and W do not change."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +159,7 @@ class WindowShape:
 
 
 def check_numbers(z: tuple[int, ...], window: int) -> None:
-    """Raise ValueError unless these are numbers of symbols for windows of this many."""
+    """Raise ValueError unless `z` can be the numbers of symbols for windows of `window` symbols."""
     symbols = len(z)
     if not 2 <= symbols <= MOST_SYMBOLS:
         raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")
@@ -182,9 +182,9 @@ def check_numbers(z: tuple[int, ...], window: int) -> None:
 def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     """Return the shape for a privacy level: at most 5% above the least worst-case variance.
 
-    `epsilon`: above 0; `symbols`: the largest M; at least 64. Below 5.6 shapes are looked up. From
-    there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly the same variance at every knot. Below
-    0.42 a shape is two symbols: randomized response.
+    `epsilon`: above 0; `symbols`: the largest M, at least 64. Below epsilon 5.6 shapes are looked
+    up. Larger ones have numbers y_j = sin(w (j - (M-1)/2)), with nearly the same variance at every
+    knot. Below 0.42 a shape has two symbols, as in randomized response.
 
     Raises ValueError if `symbols` is not 64 to 255.
 
@@ -209,7 +209,7 @@ def two_symbols(epsilon: Fraction) -> WindowShape:
 
 
 def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
-    """Return the window and numbers at a large epsilon: fewer neighbours if symbols run out."""
+    """Return the window and numbers for a large epsilon; W is smaller if M would be too large."""
     for window in (8, 6, 4):
         symbols = at_exp(epsilon / 3, functools.partial(_floor_times, Fraction(86 * window, 100)))
         if symbols <= max_symbols:

@@ -30,11 +30,11 @@ def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
 def bernoulli(
     bits: Bits, thresholds: Words, level: NDArray[Any], columns: int | None = None
 ) -> Bools:
-    """Draw coins that are true with the probability of their level, thresholds / 2^64, exactly.
+    """Return coins that are true with exactly the probability of their level, thresholds / 2^64.
 
-    The first byte of a uniform word decides unless it ties with the threshold's first byte; only
-    then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
-    The result has shape (n,) or (n, columns).
+    The first byte of a uniform word decides unless it equals the threshold's first byte; only then
+    are the other 56 bits drawn. The law is that of a comparison of the whole word. The result has
+    shape (n,) or (n, columns).
 
     `bits`: the source of randomness; `thresholds`, shape (levels,); `level`, shape (n,): below
     `levels`; `columns`: the number of coins for each row.
@@ -56,11 +56,11 @@ def bernoulli(
 
 
 def round_up(bits: Bits, fraction: Floats) -> Bools:
-    """Draw coins that are true with a probability given as a double, within 2^-61.
+    """Return coins that are true with the probabilities `fraction`, within 2^-61.
 
-    This is for the random rounding of values to a grid, which costs no privacy because it comes
-    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties. `fraction`,
-    shape (n,): in [0, 1]; 0 is never true, 1 always.
+    They round values to a grid at random, which costs no privacy because it comes before the noise.
+    As in :func:`bernoulli`, the first byte decides unless it ties. `fraction`, shape (n,): in [0,
+    1]; for 0 a coin is never true, for 1 always.
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)
@@ -73,7 +73,7 @@ def round_up(bits: Bits, fraction: Floats) -> Bools:
 
 
 def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
-    """Draw integers uniform on [0, bound), by rejection.
+    """Return integers uniform on [0, bound), drawn by rejection.
 
     `bound`, shape (n,): at least 1. For bounds up to 2^24, words of 32 bits are drawn. The result
     has shape (n,).
@@ -100,7 +100,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
 
 
 def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Draw integers uniform on [0, bound) from single bytes, by rejection.
+    """Return integers uniform on [0, bound), drawn from single bytes by rejection.
 
     `bound`, shape (n,): at least 1. The result has shape (n,).
 
@@ -120,7 +120,7 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
-    """Draw integers uniform on [0, bound) without `values`, as in k-ary randomized response.
+    """Return integers uniform on [0, bound) except `values`, as in k-ary randomized response.
 
     `bits`: the source of randomness; `values`, shape (n,): in [0, bound); `bound`, shape (n,): at
     least 2.
@@ -142,10 +142,10 @@ def unit_vectors(vectors: Floats) -> Floats:
 
 
 def normal_numbers(words: Words, chosen: NDArray[np.integer[Any]] | None = None) -> Floats:
-    """Make normal variates of random words, two of each, by Box and Muller (1958).
+    """Return two normal numbers for each random word, by Box and Muller (1958).
 
-    Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
-    numbers i and w + i of the result are the cosine and the sine of turn i, times length i.
+    Of the 2 w uniform 32-bit numbers in w words, the first half give lengths, the others angles.
+    Numbers i and w + i of the result are the cosine and the sine of angle i, times length i.
     `words`, shape (w,); `chosen`: the numbers of the result to return, below 2 w; all by default.
     The result has shape (2 w,) or that of `chosen`.
 

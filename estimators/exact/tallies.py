@@ -17,14 +17,14 @@ BITS_UNPACKED_AT_A_TIME = 2**22
 """Bits that are unpacked at a time: a few megabytes."""
 
 MAX_BITWISE_BITS, MIN_BITWISE_NUMBERS = 4, 16_384
-"""Numbers of at most so many bits, and at least so many of them, are counted as bits, 64 in a word:
-measured two to three times as fast as np.bincount."""
+"""At least 16,384 numbers of at most 4 bits are counted as bits, 64 in a word: measured two to
+three times as fast as np.bincount."""
 MIN_BITWISE_PART = 256
-"""The mean size of parts from which all of them are counted together, as bits."""
+"""Parts whose mean size is at least this are counted together, as bits."""
 FIRST_BITS = np.packbits(np.tri(64, k=-1, dtype=np.uint8), axis=1).view(np.uint64)[:, 0]
 """Masks of the first 0, 1, ... 63 bits of a word, as np.packbits orders them."""
 NUMBERS_COUNTED_AT_A_TIME = 65_536
-"""np.bincount widens its input to eight bytes a number: of a chunk they stay in the cache."""
+"""np.bincount copies its input to eight bytes a number; those of a chunk fit into the cache."""
 
 
 def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
@@ -68,7 +68,7 @@ def tally_signs(
 def tally_signs_by_part(
     level: NDArray[np.integer[Any]], levels: int, signs: NDArray[np.integer[Any]], sizes: Integers
 ) -> Counts | None:
-    """Return :func:`tally_signs` of each part; None where counting them one by one is faster.
+    """Return :func:`tally_signs` of each part; None if counting them one by one is faster.
 
     The result has shape (parts, `levels`, 2), or None. `level`, `signs`, shape (n,): as for
     :func:`tally_signs`; `sizes`, shape (parts,): of the consecutive parts; their sum is n.
@@ -123,9 +123,9 @@ def _words(packed: NDArray[np.uint8]) -> Words:
 
 
 def _patterns(size: int, among: Words | None, planes: list[Words]) -> list[int]:
-    """Count the patterns of bits, in the order of their numbers.
+    """Return how often each pattern of bits occurs, in the order of the patterns as numbers.
 
-    Of `size` numbers, only those count that have a bit in `among`; all if it is None.
+    Only those of the `size` numbers are counted whose bit in `among` is 1; all if it is None.
     """
     if not planes:
         return [size]

@@ -69,8 +69,8 @@ def flip_threshold(epsilon: Fraction) -> int:
 def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> int:
     """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
 
-    For reports that are uniform over the input's set, or uniform over the other outputs. The
-    result: in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W =
+    It is for reports that are uniform over the input's set, or uniform over the other outputs. The
+    result is in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W =
     `complement_size`.
 
     `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the same

@@ -34,7 +34,7 @@ SPLIT_KINDS = ("users", "budget")
 CRITICAL_RULES = ("law", "hoeffding", "paper")
 EXPECTED_ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
 EXPECTED_LEVELS = "ascending epsilons above 0, with at most 4 decimal digits"
-CRITICAL_HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's
+CRITICAL_HALVINGS = 30  # the critical value is exact to a billionth of Hoeffding's
 SHARE_ROUNDING = 1e-12  # in a share: above the rounding errors of double precision here
 
 
@@ -358,7 +358,7 @@ class Search:
         return Progress((*progress.decisions, decision))
 
     def critical_share(self, answers: tuple[int, ...]) -> float:
-        """Return gamma: the share from which a round moves outwards, given its numbers of answers.
+        """Return gamma, the estimated share from which on a round moves outwards.
 
         Theorem 2 of docs/proofs/extremes.md.
         """
@@ -419,7 +419,7 @@ def _critical_share(
     spread = float(law.largest_variance(nobody)[0])
 
     def log_chance(share: float) -> float:
-        """Bound ln P(estimate >= share) if nobody is at or beyond the threshold."""
+        """Return a bound on ln P(estimate >= share) if nobody is at or beyond the threshold."""
         observed = np.array([2 * share - 1])
         tilt = np.minimum(law.max_tilt, np.array([2 * share / spread]))
         for _ in range(20):

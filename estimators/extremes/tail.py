@@ -10,8 +10,8 @@ from estimators.estimate import Floats
 from estimators.extremes.binary_search import Progress, Search
 
 TRIED_ALPHAS = np.geomspace(0.1, 20, 160)
-LARGEST_SHARE = 0.5  # of users, that still counts as a tail
-MIN_TELLING_ROUNDS = 3  # informative rounds that an estimate needs
+LARGEST_SHARE = 0.5  # the largest share of users that counts as a tail
+MIN_TELLING_ROUNDS = 3  # the least number of informative rounds for an estimate
 CHI_SQUARE = 3.84  # its 95% quantile with one degree of freedom
 MAX_INTERVAL_RATIO = 4.0  # of the interval's ends: a wider one is no estimate
 
@@ -31,7 +31,7 @@ class Tail:
 
 
 def tail(search: Search, progress: Progress) -> Tail | None:
-    """Estimate the exponent of the tail from the shares in the rounds of a search.
+    """Return an estimate of the exponent of the tail, from the shares in a search's rounds.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from estimators.shuffling.lattice_sums import Summands, tilted_sum
 from estimators.shuffling.set_laws import SetLaw
 
 LATTICE_STEPS, MIN_LATTICE_STEPS = 64, 4
-"""Steps of the lattice up to the largest excess."""
+"""The number of steps of the lattice up to the largest excess, and the least such number."""
 MAX_DEVIATION = 2048
 """The standard deviation of a tilted sum, in steps, above which the lattice is made coarser."""
 MAX_LOSS = 128
@@ -23,9 +23,9 @@ MAX_LOSS = 128
 def blanket_divergence(laws: Sequence[SetLaw], reports: int, epsilon: float) -> float:
     """Return an upper bound on delta at `epsilon` for a crowd of n reports.
 
-    Theorem 1 of docs/proofs/crowds.md: E(l_1 + ... + l_n)+ / n, with the law of l in
-    :func:`excess_masses`. Rounding l without changing its mean can only increase it. `laws`: of the
-    mechanism; `reports`: n.
+    It is E(l_1 + ... + l_n)+ / n (theorem 1 of docs/proofs/crowds.md), with the law of l in
+    :func:`excess_masses`. Rounding l without changing its mean can only increase it. `laws`: those
+    of the mechanism; `reports`: n.
     """
     growth = exp_bounds(Fraction(epsilon), 128)[0]
     masses = excess_masses(laws, growth)

@@ -25,8 +25,8 @@ MAX_TILT, MAX_EXPONENT = 40.0, 400.0
 def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> float:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
-    A proved upper bound for a crowd of reports at one level, each of another person, in random
-    order.
+    It is a proved upper bound for a crowd of reports at one level, in random order, each by a
+    different person.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def largest_level(
     reports : int
         n: the honest reports of the crowd, at least 1.
     epsilon, delta : float
-        What the shuffled crowd shall keep.
+        The guarantee that the shuffled crowd shall have.
 
     Raises
     ------
@@ -181,6 +181,6 @@ def sign_divergence(law: TiltedLaw, ratio: Fraction, epsilon: float) -> float:
     below = np.cumsum(x * weights) - error * np.cumsum(weights)
     gains = factor * (x + error) * weights * (1 + law.slack)
     gains -= loss * np.maximum(below, 0) * (1 - law.slack)
-    largest = float(gains.max()) + factor * error * float(weights[0])  # and left of the window
+    largest = float(gains.max()) + factor * error * float(weights[0])  # plus that left of it
     log_delta = law.log_scale - law.tilt * float(centre) + math.log(largest)
     return math.exp(min(0.0, log_delta)) * (1 + law.slack)

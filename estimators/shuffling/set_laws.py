@@ -22,7 +22,7 @@ class SetLaw:
     overlap : Fraction
         The least mass that the sets of two values have in common, under b / |b|.
     chance : Fraction
-        The probability of this law, where a public draw chooses one of several.
+        The probability of this law, if a public draw chooses one of several; else 1.
     is_sign : bool
         Whether a report is one of two symbols.
     """
