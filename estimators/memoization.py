@@ -96,7 +96,7 @@ class Memoization:
     # -- On the device ------------------------------------------------------------------------
 
     def answer(self, value: int, bits: Bits) -> Reports:
-        """Draw the permanent answer to a value: one report, shape (1, ...).
+        """Return a newly drawn permanent answer to a value: one report, shape (1, ...).
 
         `value`: a category's index; for a mean, the side from :func:`side_of`.
         """

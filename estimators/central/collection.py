@@ -94,7 +94,7 @@ class TrueValues(Mechanism):
         beta: float = 0.05,
         target: str = "population",
     ) -> Estimate:
-        """Draw a private release of the sums, with bounds that hold.
+        """Return a private release of the sums, with newly drawn noise and with proved bounds.
 
         The result is in [0, 1], with `privacy` and `saturation`. `table`, shape (levels, columns);
         `bits`: the source of the noise; `weights`: one of

@@ -67,7 +67,7 @@ class ReleaseNoise:
         return sum(int(c) * d for c, d in zip(counts.tolist(), self.weights, strict=True))
 
     def draw(self, bits: Bits, size: int) -> Integers:
-        """Draw the noise of `size` sums, exactly."""
+        """Return the noise of `size` sums, drawn exactly."""
         return DiscreteLaplace(self.rate).draw(bits, size)
 
     @property

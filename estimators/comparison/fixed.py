@@ -19,7 +19,7 @@ from estimators.comparison.cells import Cells, HypothesisLine
 from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
 
-CELLS_PER_INTERVAL = 4  # of the interval for the first mean
+CELLS_PER_INTERVAL = 4  # the number of cells of the interval for the first mean
 MAX_LIMIT_STEPS = 40
 TILT_STEPS = 2  # of Newton's method for a tilt, at each step
 RATIO_CELL_WIDTHS = 0.03 * 1.3 ** np.arange(17)
@@ -58,7 +58,7 @@ class SumPair(NamedTuple):
         return np.repeat(tilt[:, None], CELLS_PER_INTERVAL, axis=1)
 
     def max_tilt(self, factor: Floats) -> Floats:
-        """Return the steepest tilts."""
+        """Return the largest tilts that both laws allow."""
         return np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:

@@ -149,8 +149,8 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
     """Return p and q: the probabilities that a report is on its value's or on another hyperplane.
 
-    `epsilon`: above 0; `geometry`: it has the hyperplanes; a report is uniform on its value's one,
-    or uniform off it.
+    `epsilon`: above 0; `geometry`: the set whose translates are the hyperplanes. A report is
+    uniform on the hyperplane of its value, or uniform off it.
     """
     points, size, shared = geometry.points, geometry.size, geometry.shared
     p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)

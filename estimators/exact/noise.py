@@ -61,7 +61,7 @@ class Inversion:
         self._guide[self.thresholds >> np.uint64(WORD_BITS - PREFIX_BITS)] = UNDECIDED_PREFIX
 
     def draw(self, bits: Bits, n: int) -> NDArray[np.int16]:
-        """Draw `n` independent numbers, shape (n,)."""
+        """Return `n` independent numbers with this law, shape (n,)."""
         prefix = bits.integers(-(-n // 4)).view(np.uint16)[:n]
         drawn = self._guide[prefix]
         undecided = np.flatnonzero(drawn == UNDECIDED_PREFIX)
@@ -120,7 +120,7 @@ class DiscreteLaplace:
         self.remainder = Inversion(functools.partial(_geometric, top, self.cells, unbounded=True))
 
     def draw(self, bits: Bits, n: int) -> Integers:
-        """Draw `n` independent values, dtype int64, shape (n,)."""
+        """Return `n` independent numbers with this law, dtype int64, shape (n,)."""
         magnitude = self.remainder.draw(bits, n).astype(np.int64)
         pending = np.flatnonzero(magnitude == self.cells)
         while pending.size:

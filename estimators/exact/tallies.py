@@ -11,7 +11,7 @@ from estimators.estimate import Counts, Integers
 from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
-"""Rows of bits from which they are added as words, a block at a time, but for the last few."""
+"""From 8,192 rows on, bits are added as words, in blocks of 65,536 rows, except the last 64."""
 
 BITS_UNPACKED_AT_A_TIME = 2**22
 """Bits that are unpacked at a time: a few megabytes."""

@@ -250,7 +250,7 @@ class Search:
     # -- On the device ----------------------------------------------------------------------------
 
     def own_round(self, users: int, bits: Bits | None = None) -> Integers:
-        """Draw the one round that each user answers, uniform from 0 to rounds - 1.
+        """Return the number of the round that each user answers, uniform from 0 to rounds - 1.
 
         For ``split="users"``. A device stores its number, and answers that round only. `bits`: the
         source of randomness; the operating system's by default.

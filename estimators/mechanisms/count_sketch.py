@@ -171,7 +171,7 @@ class CountSketch(OutputSets, Differences):
         return signs.ravel(), pairs.sum(axis=(1, 2))
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies of the requested keys."""
+        """Return an estimate of the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts, shares, total = self._weigh(table, question)
         if not counts.any():

@@ -206,7 +206,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return np.array([part.sum() for part in cells], dtype=np.int64)
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies of the requested keys from the reports of whole strings."""
+        """Return an estimate of the requested keys' frequencies, from reports of whole strings."""
         estimate, counts = super().estimate(table, question), self.answering(table)
         if table[:, 0].any() and not counts.any():
             estimate = dataclasses.replace(estimate, value=np.zeros_like(estimate.value))

@@ -172,7 +172,7 @@ class Projection(SupportCounts):
         return self.support_of(table, None)
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the requested frequencies, with bounds that hold for all at once."""
+        """Return estimates of the requested frequencies, with bounds that hold together."""
         counts, shares, total = self._weigh(table, question)
         if not self.random or not counts.any():
             return super().estimate(table, question)

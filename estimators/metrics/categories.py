@@ -160,7 +160,7 @@ class Categories(Domain):
         names = values.tolist()
         try:
             indices = [self._indices[name] for name in names]
-        except (KeyError, TypeError):  # a list can be no key
+        except (KeyError, TypeError):  # an unknown name, or a list, which cannot be a key
             if values.dtype.kind == "f":  # what is missing has made floats of indices
                 names = values[np.isnan(values)].tolist() or names
             indices = [self._index(name) for name in names]

@@ -274,7 +274,7 @@ class LocalMetric(ReportedMetric):
         simultaneous: bool = True,
         panes: int | None = 1,
     ) -> Estimate:
-        """Estimate the metric from a statistic, with confidence bounds.
+        """Return an estimate of the metric from a statistic, with confidence bounds.
 
         Parameters
         ----------

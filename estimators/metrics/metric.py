@@ -370,7 +370,7 @@ class Metric(ABC):
                 array = array.astype(np.float64)  # numpy has no integer that is so large
         except (ValueError, OverflowError):  # lists of different lengths
             array = np.empty(0, dtype=object)
-        if array.dtype.kind not in "iuf":  # a truth value or a text is no demand
+        if array.dtype.kind not in "iuf":  # a truth value or a text is not an epsilon
             odd = [x for x in array.ravel().tolist() if type(x) not in (int, float)] or [epsilons]
             raise ValueError(
                 f"epsilon = {shortened(odd[0])}: expected {A_DEMAND}{conversion(odd[0])}"

@@ -60,7 +60,7 @@ class TrustedMetric(ReportedMetric):
         beta: float = 0.05,
         target: str = "population",
     ) -> Estimate:
-        """Draw a private release from the sums of a trusted collection.
+        """Return a private release of the sums of a trusted collection, with newly drawn noise.
 
         **Each call draws new noise and costs every report the loss in `privacy`.** Release a
         statistic once, and store the result.

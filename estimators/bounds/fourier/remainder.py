@@ -79,7 +79,7 @@ class DividedCells:
 def log_remainder(
     tilt: Floats | float, frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats
 ) -> Floats:
-    """Bound ln R, at most 0, for P(S >= s) <= exp(K(tilt) - tilt s) R; leading axes broadcast.
+    """Return an upper bound on ln R, at most 0, where P(S >= s) <= exp(K(tilt) - tilt s) R.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
 def log_paired_remainder(
     tilt: float, frequencies: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
 ) -> float:
-    """Bound ln R, at most 0, less the sum of n_l times the largest psi_l.
+    """Return an upper bound on ln R, at most 0, less the sum of n_l times the largest psi_l.
 
     Parameters
     ----------

@@ -17,11 +17,11 @@ from estimators.estimate import Floats, Indices
 SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
 TILT_STEP_RATIO = 1.03
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
-"""Of ln variance: coordinates that share a tilt, and how many groups."""
+"""Coordinates whose ln variances differ by at most 0.1 share a tilt; the most such groups."""
 
 MIN_STEADY_SHARE = 0.05
-"""Of the mean square: if squares of means are less, the variance says nothing more."""
-BOUND_SPREAD = 0.002  # of ln variance: coordinates that share a bound
+"""If squares of means are a smaller share of the mean square, they do not narrow the bounds."""
+BOUND_SPREAD = 0.002  # coordinates whose ln variances differ by less share a bound
 
 
 @dataclasses.dataclass(frozen=True)

@@ -149,7 +149,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         """
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequency of every category, with bounds that hold for all at once."""
+        """Return estimates of all categories' frequencies, with bounds that hold together."""
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
             return self._empty_estimate(question, counts, self.categories)

@@ -95,7 +95,7 @@ class ScalarMean(Mechanism):
         return 0.0
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the mean in [-1, 1]."""
+        """Return an estimate of the mean of values in [-1, 1], with bounds for the question."""
         (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
         if not counts.any():
             return self._build_estimate(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)

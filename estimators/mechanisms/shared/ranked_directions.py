@@ -89,7 +89,7 @@ class RankedDirections(Mechanism):
     ) -> tuple[Floats, Bools]:
         """Return for each value the chosen direction, and whether the report is its opposite."""
         n, pairs, d = len(values), candidates // 2, self.dimension
-        # a device's only value may take several blocks; their words are kept, and not the vectors
+        # the candidates of a single value may take several blocks; only their words are kept
         block, blocks, parts = max(n * pairs if n > 1 else 1, NUMBERS_AT_A_TIME // d), [], []
         for start in range(0, n * pairs, block):
             size = min(block, n * pairs - start)
@@ -156,7 +156,7 @@ class RankedDirections(Mechanism):
         sums += reports.sum(axis=0, dtype=np.int64)
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the mean vector in the unit ball; `radius` bounds its error in the l2 norm.
+        """Return an estimate of the mean vector; `radius` bounds its error in the l2 norm.
 
         The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
         bounds were requested. So does the radius.

@@ -67,7 +67,7 @@ class StringLookups(SupportReports):
         return support
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies of the requested keys."""
+        """Return an estimate of the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
@@ -79,7 +79,7 @@ class StringLookups(SupportReports):
         )
 
     def estimate_support(self, counts: Counts, support: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies of strings that have this support.
+        """Return an estimate of the frequencies of strings that have this support.
 
         `counts`, shape (levels,): the reports about rows, not all 0; `support`, shape (levels, k):
         how many of them support each string; `question`: for which bounds and weights.
@@ -103,9 +103,9 @@ class StringLookups(SupportReports):
 
         Noise and collisions have half of p each. For the upper bound, noise has all of it if
         collisions cannot be certain at any level in use (for all times at once, at any level). If
-        users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
-        largest level's collisions; for all times at once the collisions of the k-th user are
-        bounded at p / (k (k + 1)).
+        the bounds are for the users' own values, the mean over users is f + b with 0 <= b <= (1 -
+        f) B, where B is the largest bound on the collisions of a level; for all times, those of the
+        k-th user are bounded with failure probability p / (k (k + 1)).
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
         levels without reports; `support`, shape (levels, k); the `question` determines the
