@@ -86,7 +86,7 @@ class Question:
         )
 
     def one_mean(self, levels: int) -> bool:
-        """Return whether the bounds assume that all `levels` in use have the same mean."""
+        """Return whether bounds assume that all levels with reports (`levels`) have one mean."""
         return self.target == "population" and (self.weights != "uniform" or levels == 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Tests whether values depend on the privacy level, by Cochran's Q over the levels in use.
+"""Tests whether values depend on the privacy level, by Cochran's Q over levels with reports.
 
 Theorems 7 to 12 of docs/proofs/laws.md. The true mean is unknown, so the least Q over all common
 means is tested. With many reports its law is that of chi-square with one degree of freedom less.

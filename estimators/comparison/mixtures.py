@@ -55,7 +55,7 @@ class TiltPlan(NamedTuple):
 
     @classmethod
     def of(cls, split: float | None) -> TiltPlan:
-        """Return the plan for a ratio of reports, first to second; None: there is none.
+        """Return the plan for a ratio of reports, first to second; None if no ratio is planned.
 
         >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)

@@ -53,7 +53,7 @@ class Differences(SupportReports):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1. The `question` determines the assumptions.
+        which sum to 1; `question`: it says for which users and times the law is needed.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]

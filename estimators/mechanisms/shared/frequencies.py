@@ -61,7 +61,7 @@ class SupportCounts(SupportReports):
         return table[:, 1:]
 
     def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
-        """Return the number of reports that support each selected category; None: all."""
+        """Return how many reports support each selected category; None selects all."""
         support = self.support(table)
         return support if selected is None else support[:, selected]
 

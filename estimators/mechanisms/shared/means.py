@@ -34,7 +34,7 @@ class ScalarMean(Mechanism):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1. The `question` determines the assumptions: without one, users come from one
+        which sum to 1; `question`: for which users the law is; without one, users come from one
         population.
         """
 

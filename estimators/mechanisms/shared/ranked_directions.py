@@ -207,7 +207,7 @@ class RankedDirections(Mechanism):
     def _law(
         self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> VectorLaw:
-        """Return the law of the error for the levels in use and the factors of their reports."""
+        """Return the error's law; `used`: levels with reports; `coefficient`: their factors."""
 
     def _heterogeneity(self, table: Counts) -> float | None:
         used = table[:, 0] > 0

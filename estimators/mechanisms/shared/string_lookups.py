@@ -101,15 +101,15 @@ class StringLookups(SupportReports):
     ) -> Limits:
         """Return bounds on the frequencies of strings with this support.
 
-        Noise and collisions have half of p each. For the upper bound, noise has all of it if
-        collisions cannot be certain at any level in use (for all times at once, at any level). If
+        Noise and collisions have half of p each. For the upper bound, noise has all of p if the
+        lower bound on collisions is 0 at all levels with reports (for all times, at all levels). If
         the bounds are for the users' own values, the mean over users is f + b with 0 <= b <= (1 -
         f) B, where B is the largest bound on the collisions of a level; for all times, those of the
         k-th user are bounded with failure probability p / (k (k + 1)).
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
-        levels without reports; `support`, shape (levels, k); the `question` determines the
-        assumptions; `log_p`: ln p, the failure probability of one side of one string's interval.
+        levels without reports; `support`, shape (levels, k); `question`: for which times and users;
+        `log_p`: ln p, the failure probability of one side of one string's interval.
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
