@@ -69,7 +69,7 @@ def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float
     third : float
         A bound on the sum of third absolute moments.
     log_p : float
-        ln p, where p is the failure probability of each side.
+        ln p, where p is the probability that the bound is wrong.
     """
     from scipy.special import ndtri
 

@@ -39,7 +39,7 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
     rows, points : int
         t and K.
     log_p : float
-        ln p, where p is the failure probability of each side.
+        ln p, where p is the probability that the bound is wrong.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     rows, buckets : int
         t and M.
     log_p : float
-        ln p, where p is the failure probability of each side.
+        ln p, where p is the probability that the bound is wrong.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def own_sign_limits(
     rows : int
         t.
     log_p : float
-        ln p, where p is the failure probability of each side.
+        ln p, where p is the probability that the bound is wrong.
     """
     interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
     log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))

@@ -40,7 +40,7 @@ def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     largest : float
         An upper bound on a term.
     log_p : float
-        ln p, where p is the failure probability of each side.
+        ln p, where p is the probability that the bound is wrong.
     """
     cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
     bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
