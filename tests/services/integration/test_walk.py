@@ -67,7 +67,7 @@ REPORTS = {
     "active": 1,
 }
 FINAL = {"delay", "code", "latency", "wage", "place"}
-"""Metrics whose reports are of 2013: heartbeats close their panes."""
+"""Metrics whose reports are of 2013: heartbeats close their panes. Others' close at the end of an hour."""
 
 
 class Walk(NamedTuple):
@@ -152,8 +152,8 @@ def export(url: str, queue: Path, exports: int) -> None:
 def finals(deployment: Deployment) -> dict[str, list[Found]]:
     found: dict[str, list[Found]] = {}
     for event in on_topic(deployment):
-        if event.is_final:
-            found.setdefault(event.headers["ce_subject"].decode(), []).append(event)
+        if event.is_final and (name := event.headers["ce_subject"].decode()) in FINAL:
+            found.setdefault(name, []).append(event)
     return found
 
 
