@@ -1,12 +1,12 @@
 """Closes open panes whose definition has long been out of force.
 
 A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
-open for ever, with the ids of its batches, and beyond the metric's `retention`. A takeover closes
-such panes as their watermark would have. Until then the definition may come back, and its panes
-continue to count.
+open for ever, with the ids of its batches, and beyond the metric's `retention`. A worker that takes
+the partition over closes such panes as if the watermark had passed them. Until then the definition
+may come back, and its panes continue to count.
 
-The log does not determine when panes are closed here. So the owner's hash has the offset of each
-closing, and `dither verify` closes the panes at the same offset.
+The log does not determine when that happens. So the hash of the partition's owner in Redis has the
+offset of each closing, and `dither verify` closes the panes at the same offset.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def spans(
     end: int | None,
     grains: tuple[str, ...] = COVER_GRAINS,
 ) -> Iterator[PaneSpan]:
-    """Cut a window into the spans with the fewest panes.
+    """Cut a window into spans of fine and coarse panes, with the fewest panes in all.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class TopicRegistry:
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
 
     def failed_searches(self) -> dict[str, int]:
-        """Return the number of panes of each metric whose failed search waits for a retry."""
+        """Return, by metric, the number of panes whose search failed and waits for a retry."""
         key = failed_searches_key(publisher_key(self._topic))
         return self._commands.hash(key, parsing.counts)
 

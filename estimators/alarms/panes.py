@@ -20,7 +20,7 @@ LEAST_SHARE = 0.01
 class EValues(NamedTuple):
     """Logarithms of e-values at points theta, and their slopes there; shape (points, tilts).
 
-    As functions of theta they are lines, and the e-value of a line is valid for every theta.
+    The logarithms are lines in theta; at every theta such a line is that of an e-value.
     """
 
     log: Floats

@@ -53,7 +53,7 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
 # Theorem 12 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
-    """Return a b, at least 0, such that c, the share of collisions, is below b with probability p.
+    """Return a b, at least 0: the share c of collisions is below b with probability at most p.
 
     It is above 0 if t is much larger than K ln(1 / p); parameters are as in
     :func:`max_collision_share`.

@@ -141,7 +141,7 @@ class Mixture(NamedTuple):
     plan: TiltPlan
 
     def at(self, rows: Indices) -> Mixture:
-        """Return the mixture for these of the k numbers."""
+        """Return the mixture of some of the k numbers, given by their indices."""
         return Mixture(self.first.at(rows), self.second.at(rows), self.plan)
 
     def swapped(self) -> Mixture:

@@ -200,7 +200,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return -largest, largest
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (M - W) / (T W), exactly: of a symbol inside and outside a window."""
+        """Return the ratio of a symbol inside and outside a window, (2^64 - T) (M - W) / (T W)."""
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

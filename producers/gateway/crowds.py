@@ -256,7 +256,7 @@ def valid_reports(metric: Metric, values: bytes) -> bytes:
 
 
 def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
-    """Yield a crowd's valid reports in batches; only the post determines their bytes."""
+    """Yield a crowd's valid reports in batches; the same post always gives the same bytes."""
     metric, width = crowd.metric, crowd.metric.randomizer.width
     size = max(1, MAX_BATCH_BYTES // (width + 1)) * width
     for index, start in enumerate(range(0, len(values), size)):

@@ -36,8 +36,8 @@ class TooManySearchesError(DitherError):
 class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a search.
 
-    `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share` of its work
-    is done, and `before` searches come first.
+    `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share`: how much of
+    its work is done; `before`: how many searches come before it.
     """
 
     metric: str

@@ -96,7 +96,7 @@ class DifferenceLaw:
 
     # Theorem 2 of docs/proofs/differences.md
     def limits(self, tilt: float, above: Floats, below: Floats, refined: bool = True) -> Limits:
-        """Return frequencies that are rejected as too small and as too large, shapes (k,).
+        """Return frequencies: up to the first, and from the second on, all are rejected; (k,).
 
         Parameters
         ----------

@@ -67,7 +67,7 @@ REPORTS = {
     "active": 1,
 }
 FINAL = {"delay", "code", "latency", "wage", "place"}
-"""Metrics whose reports are of 2013: heartbeats close their panes. Others' close at the end of an hour."""
+"""Metrics with reports of 2013, which heartbeats make final; others may be final by the clock."""
 
 
 class Walk(NamedTuple):
