@@ -130,7 +130,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         client.poll(0)
         servers = str(settings.kafka.get("bootstrap.servers", ""))
         why = diagnosis.diagnose_kafka(settings.kafka, errors)
-        if why not in diagnosis.UNCERTAIN:
+        if why not in diagnosis.POSSIBLE_BROKERS:
             raise BrokerRefused(servers, why)
         patience = ANSWER_SECONDS if why == KAFKA_BROKER else SILENT_SECONDS
         if time.monotonic() >= start + patience:

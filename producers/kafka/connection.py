@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
-from producers.kafka.diagnosis import UNCERTAIN, diagnose_kafka
+from producers.kafka.diagnosis import POSSIBLE_BROKERS, diagnose_kafka
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
     WithoutSecrets,
@@ -140,7 +140,7 @@ class Connection(Closing):
         if not any(key in self.config for key in SERVER_PROPERTIES):
             return ""
         why = diagnose_kafka(self.config | {"bootstrap.servers": self.servers}, ())
-        return "" if why in UNCERTAIN else f"it {why}"
+        return "" if why in POSSIBLE_BROKERS else f"it {why}"
 
     def add(self, served: Served) -> None:
         """Start serving a reporter.

@@ -22,8 +22,8 @@ from producers.delivery.server_probe import (
 from producers.kafka.kafka_errors import REFUSAL_CODES, describe_kafka_error
 
 PROBE_SECONDS = 3.0
-UNCERTAIN = ("", KAFKA_BROKER, CLOSING_SERVER, SILENT_SERVER)
-"""What is no reason yet: a broker may answer later."""
+POSSIBLE_BROKERS = ("", KAFKA_BROKER, CLOSING_SERVER, SILENT_SERVER)
+"""What :func:`diagnose_kafka` returns if a broker may be there, now or later."""
 CERTIFICATE_PROBLEMS = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
