@@ -87,7 +87,7 @@ function row(episode, metric, scale, points, isLargest) {
   const amount = now.value === null ? "" : `peak ${size > 0 ? "+" : ""}${points.withUnit(size, digits)}`;
   const title = `${count === 1 ? "Raised once" : `Raised ${number(count)} times in a row`}, until ${moment(to)} UTC. ${promise}. The values since then have no bounds that promise anything.`;
   return h("tr", {}, h("th", {scope: "row"}, explained("alarms", {title}, stretch(from, to)), isLargest && h("span", {class: "new"}, "largest")), h("td", {}, name), h("td", {}, amount), h("td", {}, `from ${before} to ${after}`),
-    h("td", {}, h("a", {href: placeOf(episode, metric), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));
+    h("td", {}, h("a", {href: placeOf(episode, metric), onclick: () => scrollTo(0, 0), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));
 }
 
 /** Where an alarm stands, in words. */

@@ -13,6 +13,7 @@ const RARELY = 60_000;
 const WEEK = 7 * DAY; // before the end of all panes: what was found since is new
 const SHOWN_STRINGS = 5; // on a card
 const MOST_LOOKED_UP = 100; // strings, the most frequent ones
+const FIND_TEXT = "Find strings, and which are new";
 const COMMON = 0.1; // the share of people of which a forecast speaks where nothing can be found yet
 
 /** A stranger's string: what is not visible, or would turn the text around it, is written as its number. */
@@ -92,7 +93,7 @@ export class Discoveries {
   constructor(metric, follow) {
     Object.assign(this, {metric, follow, place: metric.place});
     this.question = new Question(metric.definition, (found) => this.#show(found));
-    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, "Find strings, and which are new");
+    this.find = h("button", {type: "button", class: "button small", onclick: () => this.#look(true)}, FIND_TEXT);
     this.fresh = newsButton(this.question);
     this.stop = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.#cancel()}, "Cancel");
     this.bar = h("progress", {max: "1", hidden: true, "aria-label": "Search"});
@@ -115,6 +116,7 @@ export class Discoveries {
     this.question.found = null;
     [this.table.hidden, this.news.hidden] = [true, true];
     setText(this.outlook, "");
+    setText(this.find, FIND_TEXT);
     this.#look(false);
   }
 
@@ -166,7 +168,7 @@ export class FoundStrings {
     this.unit = h("span", {class: "unit"});
     this.promise = explained("estimate", {class: "band", hidden: true});
     this.news = h("p", {class: "delta"});
-    this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, "Find strings, and which are new");
+    this.find = h("button", {type: "button", class: "button small", hidden: true, onclick: () => this.question.look({}, true)}, FIND_TEXT);
     this.fresh = newsButton(this.question);
     this.bars = new Bars({label: `${definition.title || name}: strings that were found`, scale, onChoose: (label) => { location.hash = metricAddress(name, {label}); }});
     this.more = h("a", {href: metricAddress(name)});
@@ -199,7 +201,7 @@ export class FoundStrings {
     }
     setText(this.value, status === "final" ? whole(strings.length) : "");
     setText(this.unit, status === "final" ? (strings.length === 1 ? "string found" : "strings found") : "No pane is closed yet");
-    setText(this.promise, strings.length ? `each is real, with ${certainty(beta)} for all together` : "");
+    setText(this.promise, strings.length ? `in all closed panes, whatever period is chosen; each is real, with ${certainty(beta)} for all together` : "");
     this.promise.title = aboutOf(found);
     this.promise.hidden = !strings.length;
     setText(this.news, newsOf(found));

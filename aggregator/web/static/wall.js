@@ -39,6 +39,7 @@ class Changes {
   /** Another window has other changes; a stretch of one's own has none. */
   go({window, from, to, changed}) {
     this.button.disabled = Boolean(from || to);
+    this.button.title = this.button.disabled ? "Choose a period such as 7 d: only these are compared with the one before." : "";
     const isOn = changed === "only" && !this.button.disabled;
     const isSame = isOn === this.isOn && window === this.window;
     Object.assign(this, {window, isOn});
