@@ -15,6 +15,8 @@ from deploy.checks import ROOT, Fault
 from estimators.mechanisms import MECHANISMS
 
 MAX_LINE_LENGTH = 100
+MAX_COMMENTED_LENGTH = 135
+COMMENTED = re.compile(r"\S +(#|//) ")
 UNBREAKABLE = re.compile(r"<.*>|\S+")
 LIST = re.compile(r"\+ | {1,3}([-*+]|\d+\.) ")
 """A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
@@ -42,6 +44,8 @@ def _form(page: Path) -> Iterator[Fault]:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.lstrip().startswith("```"):
             in_code = not in_code
+        elif in_code and COMMENTED.search(line) and len(line) > MAX_COMMENTED_LENGTH:
+            yield Fault(page, number, "a command with a comment has a line of its own")
         elif not (in_code or line.lstrip().startswith("|") or UNBREAKABLE.fullmatch(line.strip())):
             if len(line) > MAX_LINE_LENGTH:
                 yield Fault(page, number, f"{len(line)} characters: at most {MAX_LINE_LENGTH}")

@@ -4,7 +4,7 @@ import {get, Problem, withQuery, withToken} from "./api.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {FEATURES} from "./features.js";
-import {duration, TURNING} from "./format.js";
+import {duration, seconds, TURNING} from "./format.js";
 import {openGuide} from "./guide.js";
 import {Operations} from "./operations.js";
 import {isTrusted, problemNotice} from "./parts.js";
@@ -76,6 +76,12 @@ function promise(definitions) {
   return `Times are UTC. ${values}; bands hold with the stated probability.`;
 }
 
+/** The event time that half of the shown metrics have reached: one of them may be far ahead. */
+function reached(metrics) {
+  const times = views().map(({metric}) => seconds(metrics[metric.name]?.event_time)).filter((at) => at !== null).sort((a, b) => a - b);
+  return times[times.length >> 1];
+}
+
 /** Follow the metrics that somebody sees: what is off the screen costs nothing. */
 function followSeen() {
   const seen = views().filter(({metric}) => metric.isOnScreen).map(({metric}) => metric.name);
@@ -116,7 +122,7 @@ function take({type, data}) {
     if (data.definitions_hash && data.definitions_hash !== known.hash) readAgain().catch(() => {}); // or with the next status
     known.status = data;
     operations.show(data);
-    picker.suggest(operations.newest);
+    picker.suggest(reached(data.metrics));
     for (const {metric} of views()) if (data.metrics[metric.name]) metric.takeStatus(data.metrics[metric.name]);
     setText(document.getElementById("version"), data.version ? `Dither ${data.version}` : "");
   } else if (type === "policy") {

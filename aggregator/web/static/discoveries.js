@@ -3,7 +3,7 @@
 import {get, metricPath, request} from "./api.js";
 import {Bars} from "./bars.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, DAY, moment, seconds, share, whole} from "./format.js";
+import {certainty, count, DAY, moment, seconds, share, whole} from "./format.js";
 import {explained} from "./guide.js";
 import {windowText} from "./parts.js";
 import {isEverything, metricAddress, isSameWindow, windowQuery} from "./place.js";
@@ -225,7 +225,7 @@ function aboutOf({status, reports, candidates, beta, covers, strings, ...found})
 /** How frequent a string has to be, and how many reports would find rarer ones. */
 function outlookOf({status, found_from: from, reports, longest_code: bits}) {
   if (status !== "final" || from === null) return "";
-  const needed = (one) => whole(reports * (from / one) ** 2);
+  const needed = (one) => count(reports * (from / one) ** 2);
   if (from > 1) return `Nothing can be found yet: strings that ${percent(COMMON)} of people hold need about ${needed(COMMON)} reports.`;
   return `Strings that ${percent(from)} of people hold are found nearly always. Those of ${percent(from / 2)} need about ${needed(from / 2)} reports. Strings whose code words have more than ${bits} bits are not found: ask for them by name.`;
 }

@@ -29,7 +29,7 @@ export function liveness(status) {
 
 export class Operations {
   constructor(element, alerts) {
-    Object.assign(this, {element, alerts, rates: [], onLive: () => {}, problem: null, action: null, status: null, shown: "", updated: null, newest: null});
+    Object.assign(this, {element, alerts, rates: [], onLive: () => {}, problem: null, action: null, status: null, shown: "", updated: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
     const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
@@ -70,8 +70,7 @@ export class Operations {
     this.#deadLetters(status.deadletters, counted);
     this.onLive({...liveness(status), trouble: this.#trouble()});
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
-    this.newest = times.length ? Math.max(...times) : null;
-    setText(this.tiles.time.value, times.length ? moment(Math.floor(this.newest / 60) * 60) : "–");
+    setText(this.tiles.time.value, times.length ? moment(Math.floor(Math.max(...times) / 60) * 60) : "–");
     const updates = metrics.map((one) => seconds(one.updated)).filter((at) => at !== null);
     this.updated = updates.length ? Math.max(...updates) : null;
     this.#ages();

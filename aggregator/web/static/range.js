@@ -51,9 +51,9 @@ export function rangePicker(form) {
   addEventListener("hashchange", follow);
   follow();
   return {
-    /** Where custom fields begin that nobody has filled in: the week up to the newest event. */
+    /** What the custom fields show when somebody opens them: the week up to an event time in seconds. */
     suggest(newest) {
-      if (from.value || to.value || !newest) return;
+      if (!custom.hidden || !newest) return;
       const end = Math.ceil(newest / DAY) * DAY;
       [from.value, to.value] = [end - WEEK, end].map((at) => minutes(at * 1000));
     },

@@ -176,7 +176,7 @@ export class Slices {
 
 /** What the rows are about, what their bounds promise, and how much of the window they have. */
 function aboutOf({simultaneous, coverage, beta, status, ...found}, label) {
-  const promise = simultaneous > 1 ? `bounds hold for all ${whole(simultaneous)} at once with ${certainty(beta)}` : `the bound holds with ${certainty(beta)}`;
+  const promise = simultaneous > 1 ? `bounds hold for all ${whole(simultaneous)} slices at once, shown or not, with ${certainty(beta)}` : `the bound holds with ${certainty(beta)}`;
   const covered = coverage === null ? "coverage unknown" : coverage < 1 ? `only ${share(coverage)} of the reports are in slices` : "all reports are in slices";
   return [label, windowText(found), status === "provisional" ? "still counting" : status.replaceAll("_", " "), promise, covered].filter(Boolean).join(" · ");
 }
