@@ -57,6 +57,9 @@ export class Feed {
 export const isOnFirstPage = true;
 export const section = () => h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true});
 
+/** What a person may know of a comparison. */
+export const textOf = ({comparison, title, a, b}) => [comparison, title, sliceName(a.where), sliceName(b.where)];
+
 /** The panel of comparisons: of all metrics, or of one. */
 export class Panel {
   constructor(element, definitions) {

@@ -11,7 +11,7 @@ import {isTrusted, problemNotice} from "./parts.js";
 import {place} from "./place.js";
 import {rangePicker} from "./range.js";
 import {follow} from "./stream.js";
-import {filterField, Wall} from "./wall.js";
+import {filterField, haveWords, Wall} from "./wall.js";
 
 const LIVE_TOP = 20;
 const SETTLE = 2_000; // a connection lost for less is not announced
@@ -56,11 +56,11 @@ function show() {
     catchUp(view);
     followSeen();
   } else {
-    view = wall = new Wall(known.definitions, here, catchUp);
+    view = wall = new Wall(known.definitions, here, catchUp, showPanels);
     main.replaceChildren(known.definitions.length ? wall.element : h("p", {class: "loading"}, "No metric is defined. Define metrics in metrics.toml."));
   }
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
-  for (const {panel, feed} of boards) if (feed) panel?.show(wall ? feed.all() : [], feed);
+  showPanels();
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
@@ -107,9 +107,17 @@ function catchUp(made) {
   for (const {feature, feed} of boards) if (feed) made.showFeature(feature, feed);
 }
 
-/** How a feature stands: all of it on the first page, that of a metric on its card and its page. */
-function showBoard({feature, panel, feed}) {
-  panel?.show(wall ? feed.all() : [], feed);
+/** What features have on the first page: all that is of a metric that the filter shows, or has its words itself. */
+function showPanels() {
+  for (const {feature, panel, feed} of boards.filter((board) => board.panel && board.feed)) {
+    const ofShown = wall ? wall.found.flatMap(({name}) => feed.of(name)) : [];
+    panel.show(feed.all().filter((one) => wall && (ofShown.includes(one) || haveWords(feature.textOf(one), wall.words))), feed);
+  }
+}
+
+/** How a feature stands: on the first page, and that of a metric on its card and its page. */
+function showBoard({feature, feed}) {
+  showPanels();
   for (const one of views()) one.showFeature(feature, feed);
 }
 

@@ -21,11 +21,14 @@ function grouped(definitions) {
   return [...groups];
 }
 
-/** Whether a metric has all words of a filter in what a person may know of it. */
-export function matches({name, title, description, group, unit, watch, categories, coordinates}, words) {
-  const text = [name, title, description, group, unit, watch, categories, coordinates].flat().join("\n").toLowerCase();
+/** Whether texts have all words of a filter. */
+export function haveWords(texts, words) {
+  const text = texts.flat().join("\n").toLowerCase();
   return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
+
+/** What a person may know of a metric. */
+const textOf = ({name, title, description, group, unit, watch, categories, coordinates}) => [name, title, description, group, unit, watch, categories, coordinates];
 
 /** Which metrics have changed, those of closed groups too: read where somebody asks. `shown(names)` takes those to show; null: all. */
 class Changes {
@@ -103,9 +106,9 @@ class Group {
 }
 
 export class Wall {
-  /** `made(card)` is called for each card that a person opens, so that it catches up with what is known. */
-  constructor(definitions, here, made) {
-    Object.assign(this, {here, made, cards: [], words: "", only: null});
+  /** `made(card)` is called for each card that a person opens, so that it catches up with what is known; `filtered()` when other metrics are shown. */
+  constructor(definitions, here, made, filtered) {
+    Object.assign(this, {here, made, filtered, cards: [], words: "", only: null});
     this.changes = new Changes(definitions, (only) => this.#show(this.words, only));
     const groups = grouped(definitions);
     let open = 0;
@@ -120,7 +123,7 @@ export class Wall {
   }
 
   /** Whether a metric has the words of the filter and, where that was asked, has changed. */
-  shows(definition) { return matches(definition, this.words) && (this.only?.has(definition.name) ?? true); }
+  shows(definition) { return haveWords(textOf(definition), this.words) && (this.only?.has(definition.name) ?? true); }
   get isFiltered() { return Boolean(this.words || this.only); }
 
   cardOf(definition) {
@@ -142,6 +145,7 @@ export class Wall {
     }
     this.nothing.hidden = this.groups.some(({fold}) => !fold.hidden);
     setText(this.nothing, words ? `No metric${only ? " that has changed" : ""} has “${words}” in its title, name, description or categories.` : "");
+    this.filtered();
   }
 
   /** The metrics that have the words of the filter. */

@@ -201,6 +201,8 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     page.keyboard.type("nobody")
     expect(headings).to_have_text(["Odd 1 metric"])
     expect(page.get_by_role("article", name="distance")).to_be_hidden()
+    expect(page.get_by_role("article", name="Comparison empty")).to_be_visible()
+    expect(page.get_by_role("article", name="Comparison queue")).to_be_hidden()
     assert page.url.endswith("#q=nobody")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Nobody knows", level=2)).to_be_visible()
