@@ -30,6 +30,7 @@ from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import batch_events
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
@@ -339,12 +340,15 @@ def publish(places: Places) -> Iterator[Benchmark]:
 
         def answers() -> None:
             content = WindowStatistic(statistic * PARTITIONS)
-            for start in starts:
-                window = Window(
+            windows = [
+                Window(
                     metric=metric, start_ms=start, end_ms=start + MINUTE_MS, status="final",
                     content=content,
-                )  # fmt: skip
-                events.final_event(window, 1_000, source)
+                )
+                for start in starts
+            ]  # fmt: skip
+            for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
+                events.final_event(window, estimate, 1_000, source)
 
         baseline = functools.partial(timed, PUBLISHED_PANES, answers)
         name = "publish/closed panes/answers alone"

@@ -29,6 +29,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.window import EventTimes, Release, Window, event_time
 from aggregator.state.pane_keys import metric_key
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 
 DITHER_VERSION = version("dither")
@@ -288,11 +289,13 @@ class Exporter(Collector):
         if release.start_ms is not None:
             start = release.start_ms + metric.pane_ms
             yield Sample(metric_definitions.RELEASED_UNTIL, start / 1000, (metric.name,))
-        due = self.reader.first_closed_pane(overview, metric, start)
-        if due is not None:
-            yield Sample(
-                metric_definitions.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,)
-            )
+        key = metric_key(metric.name, metric.revision)
+        closed = max((mark.closed for mark in overview.watermarks(key).values()), default=NO_TIME)
+        last, panes = closed - metric.pane_ms, self.reader.store.panes
+        due = panes.first_starts(key, [*overview.partitions], start, last, 1)
+        if due:
+            due_ms = min(due) + metric.pane_ms
+            yield Sample(metric_definitions.RELEASE_DUE, due_ms / 1000, (metric.name,))
 
 
 def _scraped(sample: Sample) -> Scraped:

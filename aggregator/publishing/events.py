@@ -17,7 +17,6 @@ from aggregator.feature import EventType, features
 from aggregator.kafka.headers import read
 from aggregator.publishing.connect_schemas import enveloped, without_envelope
 from aggregator.reading.discovered_strings import DiscoveryAnswer, pane_discovery
-from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Answer, answer
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.slices.slice_answers import FinalAnswer, final_answer
@@ -132,6 +131,7 @@ def pane_key(metric: str, start_ms: int) -> str:
 
 def final_event(
     window: Window,
+    estimate: Estimate,
     top: int,
     origin: str,
     slices: Sequence[Slices] = (),
@@ -143,6 +143,7 @@ def final_event(
     ----------
     window : Window
         A window of one pane.
+    estimate : Estimate
     top : int
         Maximum number of categories, coordinates or strings.
     origin : str
@@ -153,7 +154,7 @@ def final_event(
         The strings that were discovered in the pane.
     """
     pane = dataclasses.replace(window, arrived_ms=NO_TIME)
-    data = _data(pane, MetricReader.answer(pane), top, slices, strings)
+    data = _data(pane, estimate, top, slices, strings)
     return _final(window, window.policy, data, origin)
 
 

@@ -14,13 +14,14 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
 from aggregator.publishing.unpublished_panes import UnpublishedPanes
 from aggregator.reading.grouping import Groupings, queries
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.window import Window, WindowStatistic
+from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
+from estimators import Estimate
 from estimators.metrics.categories import CodedVocabulary
 from estimators.metrics.trusted import TrustedMetric
-from estimators.weights import DEFAULT_POLICY
 
 log = structlog.get_logger("dither.publisher")
 
@@ -45,9 +46,9 @@ class PaneFinalizer:
         groupings: Groupings | None = None,
         unsearched: Collection[str] = (),
     ) -> None:
-        reader, since_ms = publication.reader, publication.since_ms
-        self.reader, self.published = reader, publication.published
-        self._source, self._top, self._groupings = publication.source, top, groupings or {}
+        reader = self.reader = publication.reader
+        self.published, self._source = publication.published, publication.source
+        self._top, self._groupings = top, groupings or {}
         metrics = reader.metrics.items()
         self._metrics = {n: m for n, m in metrics if not isinstance(m, TrustedMetric)}
         searched = {
@@ -56,14 +57,19 @@ class PaneFinalizer:
             if isinstance(metric.domain, CodedVocabulary) and name not in unsearched
         }
         listed = {n: m for n, m in self._metrics.items() if n not in searched}
-        self._unpublished = UnpublishedPanes(reader, self.published, listed, since_ms)
+        self._unpublished = UnpublishedPanes(publication, listed)
         self._searched = {
-            name: UnpublishedPanes(reader, self.published, {name: metric}, since_ms)
+            name: UnpublishedPanes(publication, {name: metric}, max_panes=1)
             for name, metric in searched.items()
         }
         self._searches = PaneSearches()
         self._noted: Mapping[str, int] | None = None
         self._versions: dict[str, str] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last turn has left panes for the next."""
+        return self._unpublished.is_behind
 
     def close(self) -> None:
         """Cancel the running search."""
@@ -77,8 +83,8 @@ class PaneFinalizer:
         StateUnreadable
             If panes or slices are unreadable; raised after the events of the other metrics.
         """
-        for window, slices in self._finals(self._unpublished, overview, partitions):
-            yield events.final_event(window, self._top, self._source, slices)
+        for window, estimate, slices in self._finals(self._unpublished, overview, partitions):
+            yield events.final_event(window, estimate, self._top, self._source, slices)
 
     def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the events of panes with their discovered strings, at most one pane per metric.
@@ -100,13 +106,15 @@ class PaneFinalizer:
             postponed = searches.postponed(name)
             finals = self._finals(unpublished, overview, partitions, postponed)
             try:
-                for window, slices in finals:
+                for window, estimate, slices in finals:
                     strings = searches.result_or_start(window)
                     if strings is None:  # the next turn begins with this metric
                         self._searched = {name: unpublished, **later_metrics}
                     else:
                         self._searched = {**later_metrics, name: unpublished}
-                        yield events.final_event(window, self._top, self._source, slices, strings)
+                        yield events.final_event(
+                            window, estimate, self._top, self._source, slices, strings
+                        )
                     break
                 else:
                     searches.drop_vanished_panes(name, postponed)
@@ -131,30 +139,21 @@ class PaneFinalizer:
         overview: TopicProgress,
         partitions: int,
         postponed: Collection[int] = (),
-    ) -> Iterator[tuple[Window, list[Slices]]]:
-        """Yield the due panes, each with the slices that became final with it."""
+    ) -> Iterator[tuple[Window, Estimate, list[Slices]]]:
+        """Yield the due panes, each with its answer, and the slices that became final with it."""
         unreadable: dict[str, StateUnreadable] = {}
-        for metric, start, statistic in unpublished.sums(overview, partitions, postponed):
-            window = Window(
-                metric=metric,
-                start_ms=start,
-                end_ms=start + metric.pane_ms,
-                status="final",
-                content=WindowStatistic(statistic),
-                policy=overview.policies.get(metric.name, DEFAULT_POLICY),
-                changed_ms=overview.policy_changed_ms(metric.name),
-            )
-            if metric.name in unreadable:
-                continue
-            try:
-                slices = self._slices(overview, window)
-            except StateUnreadable as error:
-                unreadable[metric.name] = error
-                continue
-            if slices is None:
-                log.info("state changed while it was read", metric=metric.name)
-                return
-            yield window, slices
+        for windows in unpublished.windows(overview, partitions, postponed):
+            name = windows[0].metric.name
+            for window, estimate in zip(windows, LocalPlan.answers(windows), strict=False):
+                try:
+                    slices = self._slices(overview, window)
+                except StateUnreadable as error:
+                    unreadable[name] = error
+                    break
+                if slices is None:
+                    log.info("state changed while it was read", metric=name)
+                    return
+                yield window, estimate, slices
         for first_error in unreadable.values():
             raise first_error
 

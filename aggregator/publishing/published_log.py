@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +30,6 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import expired_key, failed_searches_key, final_key, release_key
 from aggregator.timestamps import iso
 from estimators import Metric
-from estimators.estimate import Counts
 from producers.wire.decoding import decode_json
 
 Command = list[str | bytes | int]
@@ -129,21 +128,17 @@ class PublishedLog:
             return ""
         return next((key for key in keys if not self._client.exists(key)), "")
 
-    def drop_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
-        """Return the complete panes; record the partly expired ones, which get no final event."""
-        expired = [start for start, statistic in sums.items() if statistic is None]
-        if expired:
-            key = expired_key(self._key, metric_key(metric.name, metric.revision))
-            words = [word for start in expired for word in (start, start)]
-            self.lease.write([["ZADD", key, *words]])
-            log.warning(
-                "expired before its final event",
-                metric=metric.name,
-                panes=len(expired),
-                first=iso(expired[0]),
-                last=iso(expired[-1]),
-            )
-        return {start: statistic for start, statistic in sums.items() if statistic is not None}
+    def note_expired(self, metric: Metric, starts: Sequence[int]) -> None:
+        """Record panes, by ascending start in ms, that expired before their final event."""
+        key = expired_key(self._key, metric_key(metric.name, metric.revision))
+        self.lease.write([["ZADD", key, *(word for start in starts for word in (start, start))]])
+        log.warning(
+            "expired before its final event",
+            metric=metric.name,
+            panes=len(starts),
+            first=iso(starts[0]),
+            last=iso(starts[-1]),
+        )
 
     def note_failed_searches(self, failed: Mapping[str, int]) -> None:
         """Store the number of panes that wait for a retry of their search, by metric name."""

@@ -101,14 +101,14 @@ class Publisher(Leader):
             log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
             self._next_totals = time.monotonic()
             while self._still_leads(self.reader.metrics, defined):
-                for batch in self._finals():
+                for batch in self._due():
                     self._publish(batch)
                     self._publish_totals()
                     if self._stopping.is_set():
                         return
                 self._publish_totals()
                 self._verify_lease()
-                self._stopping.wait(TURN_INTERVAL_SECONDS)
+                self._stopping.wait(0 if self._finalizer.is_behind else TURN_INTERVAL_SECONDS)
 
     def _refuse_other_cluster(self) -> None:
         """Raise OtherCluster if Redis has the sums of another Kafka cluster's log."""
@@ -118,22 +118,15 @@ class Publisher(Leader):
             if is_another(stored := store.owner(number).get(CLUSTER_FIELD, ""), cluster):
                 raise OtherCluster(number, stored, cluster)
 
-    def _finals(self) -> Iterator[list[Event]]:
-        """Yield batches of the due final events, and between them the due events of features.
-
-        So no alarm waits until thousands of due panes are published.
-        """
+    def _due(self) -> Iterator[list[Event]]:
+        """Yield batches of the due final events, then the due events of features."""
         overview, partitions = yield from self._begin_turn()
-        turns = [due.due_events for due in self._of_features if not due.comes_first]
-        first_error: Exception | None = None
-        for batch in batch_events(self._finalizer.final_events(overview, partitions)):
-            yield batch
-            yield from self._begin_turn()
-            first_error = first_error or (yield from _in_turn(turns, overview, partitions))
-        remaining = [self._searched] if first_error else [*turns, self._searched]
-        last_error = yield from _in_turn(remaining, overview, partitions)
-        if error := first_error or last_error:
-            raise error
+        of_features = [due.due_events for due in self._of_features if not due.comes_first]
+        yield from _in_turn([self._finals, *of_features, self._searched], overview, partitions)
+
+    def _finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+        """Yield the final events of panes that are not searched."""
+        yield from batch_events(self._finalizer.final_events(overview, partitions))
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events of panes searched for frequent strings."""
@@ -180,15 +173,16 @@ def _in_turn(
     turns: Iterable[Callable[[TopicProgress, int], Iterator[list[Event]]]],
     overview: TopicProgress,
     partitions: int,
-) -> Generator[list[Event], None, Exception | None]:
-    """Yield the events of all turns, even if some fail; return the first failure."""
+) -> Iterator[list[Event]]:
+    """Yield the events of all turns, even if some fail; then raise the first failure."""
     first_error: Exception | None = None
     for due_events in turns:
         try:
             yield from due_events(overview, partitions)
         except Exception as error:
             first_error = first_error or error
-    return first_error
+    if first_error is not None:
+        raise first_error
 
 
 def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:

@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import structlog
 
 from aggregator.errors import StateUnreadable
+from aggregator.publishing.due_events import TURN_SECONDS, Publication
 from aggregator.publishing.events import Event
-from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.reader import MetricReader
+from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
-from estimators.estimate import Counts
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 32_000_000
@@ -26,24 +25,32 @@ log = structlog.get_logger("dither.publisher")
 
 
 class UnpublishedPanes:
-    """Goes once through the panes of metrics, from those that begin at `since_ms` on."""
+    """Goes through the closed panes of metrics, from those that begin at `since_ms` on.
+
+    Attributes
+    ----------
+    is_behind : bool
+        Whether the last turn has left panes for the next.
+    """
 
     def __init__(
-        self,
-        reader: MetricReader,
-        published: PublishedLog,
-        metrics: Mapping[str, Metric],
-        since_ms: int,
+        self, publication: Publication, metrics: Mapping[str, Metric], max_panes: int = BATCH_EVENTS
     ) -> None:
-        self._reader, self._published, self._metrics = reader, published, metrics
-        self._since_ms, self._begin = since_ms, dict.fromkeys(metrics, since_ms)
+        self._reader, self._published = publication.reader, publication.published
+        self._metrics, self._max_panes = metrics, max_panes
+        self._since_ms = publication.since_ms
+        self._begin = dict.fromkeys(metrics, self._since_ms)  # the next metric first
         self._partitions: Sequence[int] = ()
         self._overview = TopicProgress({}, {})
+        self.is_behind = False
 
-    def sums(
+    def windows(
         self, overview: TopicProgress, partitions: int, postponed: Collection[int] = ()
-    ) -> Iterator[tuple[Metric, int, Counts]]:
-        """Yield the metric, start and statistic of each pane without a final event.
+    ) -> Iterator[list[Window]]:
+        """Yield panes without a final event, with their sums: for each metric, the next ones.
+
+        A turn that takes longer than `TURN_SECONDS` ends early; the next turn begins with the
+        metrics that are left. So no metric waits until all panes of another one are published.
 
         Parameters
         ----------
@@ -58,25 +65,29 @@ class UnpublishedPanes:
         StateUnreadable
             If panes are unreadable; raised after the panes of the other metrics.
         """
-        partition_numbers = range(partitions)
-        self._refresh(overview, partition_numbers)
+        self._refresh(overview, range(partitions))
+        self.is_behind, has_panes, deadline = False, False, time.monotonic() + TURN_SECONDS
         unreadable: StateUnreadable | None = None
-        for name, closed in self._reader.finality_watermarks(overview, partitions).items():
-            if name not in self._metrics:
-                continue
+        closed = self._reader.finality_watermarks(overview, partitions)
+        for name in [name for name in self._begin if name in closed]:
+            self._begin[name] = self._begin.pop(name)
             metric = self._metrics[name]
-            for starts in self._starts(metric, closed - metric.pane_ms, postponed):
-                try:
-                    sums = self._reader.sums.read_panes(overview, metric, partition_numbers, starts)
-                except StateUnreadable as error:
-                    unreadable = error
-                    break
-                if sums is None:
-                    log.info("state changed while it was read", metric=name)
-                    return
-                self._published.verify_intact()
-                for start, statistic in self._published.drop_expired(metric, sums).items():
-                    yield metric, start, statistic
+            starts, begin = self._starts(metric, closed[name] - metric.pane_ms, postponed)
+            try:
+                windows = self._read(overview, metric, starts) if starts else []
+            except StateUnreadable as error:
+                unreadable = error
+                continue
+            if windows is None:
+                log.info("state changed while it was read", metric=name)
+                return
+            if windows:
+                yield windows
+                has_panes = True
+            self._begin[name] = begin
+            if has_panes and time.monotonic() > deadline:
+                self.is_behind = True
+                break
         if unreadable is not None:
             raise unreadable
 
@@ -86,28 +97,74 @@ class UnpublishedPanes:
             self._begin = dict.fromkeys(self._begin, self._since_ms)
         self._partitions, self._overview = partitions, overview
 
-    def _starts(self, metric: Metric, last: int, postponed: Collection[int]) -> Iterator[list[int]]:
-        """Yield, in batches, the starts of panes up to `last` that have no final event.
+    def _starts(
+        self, metric: Metric, last: int, postponed: Collection[int]
+    ) -> tuple[list[int], int]:
+        """Return the starts of the next panes up to `last` without a final event.
 
-        The next call yields a batch again if the caller did not go on to the batch after it, or if
-        the batch has postponed panes.
+        Also returns the start with which the turn after the next one begins, once these panes have
+        their events. Postponed panes are looked at again.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
-        key, name = metric_key(metric.name, metric.revision), metric.name
-        panes = self._reader.store.panes
-        begin, is_through = self._begin[name], True
-        while begin <= last:
-            entries = panes.first_starts(key, self._partitions, begin, last, limit)
+        key, is_through = metric_key(metric.name, metric.revision), True
+        position = following = self._begin[metric.name]
+        while position <= last:
+            entries = self._reader.store.panes.first_starts(
+                key, self._partitions, position, last, limit
+            )
             starts = sorted(set(entries))[:limit]
-            if starts:
-                published = self._published.published_panes(key, starts[0], starts[-1])
-                missing = [start for start in starts if start not in published]
-                if due := [start for start in missing if start not in postponed]:
-                    yield due
-                is_through = is_through and len(due) == len(missing)
-            begin = last + 1 if len(starts) < limit else starts[-1] + 1
+            position = last + 1 if len(starts) < limit else starts[-1] + 1
+            if not starts:
+                return [], position if is_through else following
+            published = self._published.published_panes(key, starts[0], starts[-1])
+            missing = [start for start in starts if start not in published]
+            due = [start for start in missing if start not in postponed][: self._max_panes]
+            is_through = is_through and len(due) == len(missing)
             if is_through:
-                self._begin[name] = begin
+                following = position
+            if due:
+                self.is_behind = self.is_behind or position <= last
+                return due, following
+        return [], following
+
+    def _read(
+        self, overview: TopicProgress, metric: Metric, starts: Sequence[int]
+    ) -> list[Window] | None:
+        """Return the complete panes with their sums; None if Redis lost data meanwhile."""
+        policy, changed_ms = overview.policy(metric), overview.policy_changed_ms(metric.name)
+        watermarks = overview.watermarks(metric_key(metric.name, metric.revision))
+        windows = [
+            Window(
+                metric=metric,
+                start_ms=start,
+                end_ms=start + metric.pane_ms,
+                status="final",
+                policy=policy,
+                changed_ms=changed_ms,
+                watermarks=watermarks,
+                overview=overview,
+            )
+            for start in starts
+        ]
+        complete, expired, is_same_history = list[Window](), list[int](), True
+        try:
+            for group, sums, is_same in self._reader.sums.read_steps(windows, metric.pane_ms):
+                is_same_history = is_same
+                for window, statistic in zip(group, sums, strict=True):
+                    if statistic is not None:
+                        complete.append(window.with_sums(statistic))
+                    elif window.start_ms is not None:
+                        expired.append(window.start_ms)
+        except StateUnreadable:
+            if self._reader.store.is_same_history(overview):
+                raise
+            is_same_history = False
+        if not is_same_history:
+            return None
+        self._published.verify_intact()
+        if expired:
+            self._published.note_expired(metric, expired)
+        return complete
 
 
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:

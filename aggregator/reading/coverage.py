@@ -48,9 +48,7 @@ def count_alternatives(window: Window, query: Query) -> int:
     """
     if query.weights_fixed:
         return 1
-    start, changed = window.start_ms, window.changed_ms
-    was_changed = changed is not None and (start is None or start < changed)
-    is_chosen = query.weights is not None or was_changed
+    is_chosen = query.weights is not None or window.precedes_policy
     policies = count_distinct_policies(window.metric) if is_chosen else 1
     return policies * (1 if query.target == "population" else 2)
 

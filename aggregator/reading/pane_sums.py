@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from aggregator.errors import StateUnreadable
@@ -34,6 +34,19 @@ class PaneSums:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
+
+    def extent(
+        self, overview: TopicProgress, key: str, partitions: Collection[int]
+    ) -> tuple[int, int] | None:
+        """Return the starts of the first and last pane of a metric key, in ms; None without panes.
+
+        Parameters
+        ----------
+        overview, key, partitions
+        """
+        if any(overview.partitions[number].extents is None for number in partitions):
+            return self.store.panes.extent(key, [*partitions])
+        return overview.extent(key, partitions)
 
     def read_window(self, window: Window) -> tuple[Counts | None, bool]:
         """Return the sum of a window's panes, in two round trips.
@@ -165,46 +178,6 @@ class PaneSums:
             for part in parts:
                 statistic += part
         return statistic
-
-    def read_panes(
-        self,
-        overview: TopicProgress,
-        metric: Metric,
-        partitions: Sequence[int],
-        starts: Sequence[int],
-    ) -> dict[int, Counts | None] | None:
-        """Return the sums of single panes over partitions, by the start of the pane.
-
-        The sum of a pane is None if a part of it has expired. The result is None if Redis lost data
-        during the read.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-            The progress, read before the panes.
-        metric : Metric
-        partitions : sequence of int
-            All partitions.
-        starts : sequence of int
-            The starts of the panes in ms since the epoch, ascending.
-
-        Raises
-        ------
-        StateUnreadable
-            If a pane is missing that was counted and does not expire.
-        """
-        span = PaneSpan("pane", starts[0], starts[-1] + 1)
-        sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
-        try:
-            name = metric_key(metric.name, metric.revision)
-            indexed = self.store.panes.find([(number, name, span) for number in partitions])
-            panes = [(number, key) for number, key in indexed if key.start in sums]
-            is_same = self.add_up(metric, panes, lambda key: key.start, sums, overview)
-        except StateUnreadable:
-            if self.store.is_same_history(overview):
-                raise
-            return None
-        return sums if is_same else None
 
     def add_up(
         self,

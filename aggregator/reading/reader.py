@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import Self, Unpack, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, Unpack, overload
 
 from aggregator.config.definitions import load_definitions
 from aggregator.config.settings import Settings, load_settings
+from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.backlog import Backlog, read_backlog
 from aggregator.reading.frames.estimates import WindowEstimate, with_window
-from aggregator.reading.plans import LocalPlan
-from aggregator.reading.plans.window_reader import WindowReader
+from aggregator.reading.grouping import Grouping
+from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.plans import LocalPlan, ReadingPlan, plan_for
+from aggregator.reading.plans.base import SeriesPlan
+from aggregator.reading.plans.local import EstimateCache
 from aggregator.reading.query import (
+    RUNNING_TOTAL,
     EstimateOptions,
     Length,
     Progress,
@@ -25,15 +31,23 @@ from aggregator.reading.query import (
     ignore_progress,
     length_text,
 )
-from aggregator.reading.series import Series, SeriesReader
+from aggregator.reading.series import Series, merged_bins, read_series
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.window import Window
+from aggregator.reading.window import Window, WindowStatistic
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.connection import connect
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Estimate, Metric, SearchMetric
+from estimators.errors import meant
+from estimators.estimate import Counts
+
+MAX_TOTALS_PER_READ, MAX_TOTALS_BYTES = 100, 32_000_000
+"""The most running totals in a read, and the most bytes of their sums."""
 
 
-class MetricReader(WindowReader):
+class MetricReader:
     """Answers queries about a single metric, from the sums in Redis.
 
     :class:`aggregator.features.reader.Reader` describes its parameters and errors.
@@ -54,7 +68,9 @@ class MetricReader(WindowReader):
             url = self.settings.redis.url if store is None else store
             topic = self.settings.topics.reports if topic is None else topic
             store = Store(connect(url), topic)
-        super().__init__(store, metrics)
+        self.store, self.metrics = store, metrics
+        self.sums, self.estimates = PaneSums(store), EstimateCache()
+        self._plans: dict[str, ReadingPlan[Any]] = {}
 
     @functools.cached_property
     def settings(self) -> Settings:
@@ -181,8 +197,133 @@ class MetricReader(WindowReader):
         """
         width = None if step is None else length_text("step", step)
         query = SeriesQuery(start, end, metric=name, step=width, **options)
-        return SeriesReader(self).series(query)
+        return self.read_series(self.plan_series(query))
+
+    def plan_series(self, query: SeriesQuery) -> SeriesPlan:
+        """Return the plan of a series, for :meth:`read_series`; no panes are read."""
+        window = self.describe(self.progress(query.metric), query.metric, query)
+        if query.bins is not None:
+            merged_bins(window.metric, query.bins)
+        return self._plan(window.metric).series(window, query)
+
+    def read_series(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
+        """Read and estimate a series; `progress` is called with the share of finished points."""
+        return read_series(plan, self.estimates, progress)
 
     def backlog(self) -> Backlog:
         """Return how many messages in Kafka are not counted, and whether workers count."""
         return read_backlog(self.settings, self.store.overview())
+
+    def metric(self, name: str) -> Metric:
+        """Return a metric by name.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric; the error suggests the nearest name.
+        """
+        if name not in self.metrics:
+            raise UnknownMetric(name, meant(name, self.metrics))
+        return self.metrics[name]
+
+    def definition_hash(self, metric: Metric) -> str:
+        """Return a hash of a definition, which determines an answer together with the sums."""
+        return self._plan(metric).definition_hash
+
+    def window(self, name: str, query: Query = RUNNING_TOTAL) -> Window:
+        """Return a window with its content; the errors are those of :meth:`describe`."""
+        return self.read(self.describe(self.progress(name), name, query))
+
+    def progress(self, *names: str) -> TopicProgress:
+        """Return the progress of metrics by name; raise UnknownMetric if one is not defined."""
+        return self.store.progress(*map(self.metric, names))
+
+    def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
+        """Return a window without its content.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+        name : str
+        query : Query
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the window is empty.
+        StateUnreadable
+            If the progress of a partition cannot be read.
+        """
+        plan = self._plan(self.metric(name))
+        grouping = Grouping.of(plan.metric, query) if query.by or query.where else None
+        overview.require_readable()
+        return plan.describe(overview, query, grouping)
+
+    def read(self, window: Window) -> Window:
+        """Return a window with its content: its sums, its release, or a search's progress."""
+        return self._plan(window.metric).read(window)
+
+    @staticmethod
+    def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
+        """Return the estimate from a window and its content; the times of the query are ignored."""
+        return plan_for(type(window.metric)).answer(window, query)
+
+    def cached_answer(self, window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
+        """Return :meth:`answer`, from the cache if the window's sums were estimated before."""
+        plan = self._plan(window.metric)
+        if isinstance(plan, LocalPlan) and isinstance(window.content, WindowStatistic):
+            return plan.cached_answer(window, query, self.estimates)
+        return plan.answer(window, query)
+
+    def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
+        """Yield running totals with their sums, many of which are read together.
+
+        For a window of another kind, and for windows read together with an unreadable one, it
+        yields None: the caller has to use :meth:`read`.
+        """
+        batch: list[Window] = []
+        size = 0
+        for window in windows:
+            batch.append(window)
+            size += window.metric.zero().nbytes * len(window.watermarks)
+            if len(batch) == MAX_TOTALS_PER_READ or size > MAX_TOTALS_BYTES:
+                yield from self._read_batch(batch)
+                batch, size = [], 0
+        yield from self._read_batch(batch)
+
+    def _read_batch(self, windows: Sequence[Window]) -> Iterator[Window | None]:
+        totals = [
+            window
+            for window in windows
+            if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
+        ]
+        sums: dict[str, Counts] = {}
+        with contextlib.suppress(StateUnreadable):
+            sums = self.sums.read_totals(totals)
+        for window in windows:
+            statistic = sums.get(window.metric.name)
+            yield None if statistic is None else window.with_sums(statistic)
+
+    def _plan(self, metric: Metric) -> ReadingPlan[Any]:
+        plan = self._plans.get(metric.name)
+        if plan is None or plan.metric is not metric:  # new, or redefined
+            plan = self._plans[metric.name] = plan_for(type(metric))(self.sums, metric)
+        return plan
+
+    def finality_watermarks(
+        self, overview: TopicProgress, partitions: int | None = None
+    ) -> dict[str, int]:
+        """Return the event time in ms before which every window is final, by metric.
+
+        Metrics with rounds, and metrics without a final window, are left out. `partitions` is the
+        topic's number of partitions in Kafka; by default the last number that workers stored.
+        """
+        overview.require_readable()
+        watermarks = {
+            name: overview.closed(metric_key(name, metric.revision), partitions)
+            for name, metric in self.metrics.items()
+            if not isinstance(metric, SearchMetric)
+        }
+        return {name: closed for name, closed in watermarks.items() if closed != NO_TIME}

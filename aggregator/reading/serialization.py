@@ -10,12 +10,14 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from aggregator.reading.grouping import Slice
 from aggregator.reading.search_progress import SearchProgress, search_progress
 from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
+from estimators.metrics.attributes import OTHER_VALUE
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 from estimators.metrics.crowd_epsilon import crowd_epsilon
 from estimators.shapes import Shape
@@ -27,6 +29,16 @@ Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expire
 Number = float | None
 Numbers = Number | list[Number]
 Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+class Undeclared(msgspec.Struct, frozen=True):
+    """A value that is not declared, whatever value the devices sent."""
+
+    other: Literal[True] = True
+
+
+Value = str | Undeclared | None
+"""The value of an attribute; null if the devices did not say."""
 
 
 class LevelShare(msgspec.Struct, frozen=True):
@@ -388,6 +400,13 @@ FIELDS_BY_SHAPE: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, An
 def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
     """Return the field of an answer with the names of its numbers, if they have names."""
     return {metric.domain.names: list(labels)} if metric.domain.names else {}
+
+
+def values(attributes: Slice) -> dict[str, Value]:
+    """Return the values of attributes in the form for JSON."""
+    return {
+        name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
+    }
 
 
 def estimate_of(document: Answer, metric: Metric) -> Estimate:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,15 +28,25 @@ from aggregator.reading.frames.pictures import (
     Picture,
     Pictured,
 )
-from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import batched
-from aggregator.reading.plans.local import MAX_ESTIMATED_TOGETHER, LocalPlan, expiry_period
-from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
-from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
-from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.slices.estimates import SliceEstimate
-from aggregator.reading.slices.slice_answers import Undeclared, Value, values
+from aggregator.reading.plans.base import SeriesPlan
+from aggregator.reading.plans.local import (
+    MAX_ESTIMATED_TOGETHER,
+    EstimateCache,
+    LocalPlan,
+    expiry_period,
+)
+from aggregator.reading.query import Progress, Query
+from aggregator.reading.serialization import (
+    Moment,
+    Numbers,
+    Status,
+    Undeclared,
+    Value,
+    named,
+    plain,
+    values,
+)
 from aggregator.reading.steps import duration
 from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
@@ -168,164 +178,154 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
         return History(f"{self.metric}: {self.kind}", facts, lines, self.unit, of_quantiles)
 
 
-class SeriesReader:
-    """Reads series, and keeps the estimates of final steps in a cache."""
+def read_series(plan: SeriesPlan, cache: EstimateCache, progress: Progress) -> Series:
+    """Read and estimate a series.
 
-    def __init__(self, reader: WindowReader) -> None:
-        self.reader, self.cache = reader, reader.estimates
-
-    def series(self, query: SeriesQuery) -> Series:
-        """Return the series that a query asks for.
-
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the range is empty, or too long for the step, or a release was drawn with other
-            parameters.
-        """
-        return self.read(self.plan(query))
-
-    def plan(self, query: SeriesQuery) -> SeriesPlan:
-        """Return the plan of a series; no panes are read."""
-        progress = self.reader.progress(query.metric)
-        window = self.reader.describe(progress, query.metric, query)
-        if query.bins is not None:
-            _bins(window.metric, query.bins)
-        return self.reader.plan_series(window, query)
-
-    def read(self, plan: SeriesPlan, progress: Progress = ignore_progress) -> Series:
-        """Read and estimate a series; `progress` is called with the share of finished points."""
-        metric, query = plan.window.metric, plan.query
-        point_query = query.of_points(len(plan.windows))
-        labels, _ = metric.domain.select(query.categories)
-        bins = None if query.bins is None else _bins(metric, query.bins)
-        chosen = None
-        if not query.by and query.top is not None and query.top < len(labels) and plan.windows:
-            chosen = self._over_all_steps(plan, point_query).numbers.largest(query.top)
-        shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
-        left_out = None if query.top is None else len(labels) - len(shown)
-        if (grouping := plan.window.grouping) is None:
-            estimates = plan.released
-            if estimates is None:
-                estimates = self._estimates(plan, point_query, progress)
-            points = [
-                _point(window, estimate, chosen, bins)
-                for window, estimate in zip(plan.windows, estimates, strict=True)
-            ]
-        else:
-            points, hidden = self._slice_points(plan, grouping, chosen, bins, progress)
-            left_out = hidden if query.by else left_out
-        windows = point_query.windows
-        covers = THIS_WINDOW if windows == 1 else f"{windows} windows"
-        is_together = bool(query.by) and query.simultaneous
-        return Series(
-            metric=metric.name,
-            unit=metric.unit,
-            kind=metric.kind,
-            step_seconds=plan.step_ms / 1000,
-            beta=query.beta,
-            covers=f"{covers}, for all slices of a step together" if is_together else covers,
-            policy=plan.policy,
-            weights_fixed=True if query.weights_fixed else UNSET,
-            **named(metric, shown),
-            left_out=UNSET if left_out is None else left_out,
-            edges=UNSET if bins is None else bins.limits.tolist(),
-            by=list(query.by) or UNSET,
-            where=values(dict(query.conditions)) or UNSET,
-            target=query.target,
-            points=points,
-        )
-
-    def _slice_points(
-        self,
-        plan: SeriesPlan,
-        grouping: Grouping,
-        chosen: Places | None,
-        bins: Bins | None,
-        progress: Progress,
-    ) -> tuple[list[Point], int]:
-        """Return the points of slices, step after step, and the number of hidden slices."""
-        point_query = plan.query.of_points(len(plan.windows))
-        groups, hidden = [0], 0
-        if plan.query.by:
-            ordered = grouping.order(self.reader.read(plan.window).slice_reports)
-            groups = ordered[: plan.query.top]
-            hidden = len(ordered) - len(groups)
-        points = []
-        for index, step in enumerate(plan.windows):
-            progress(index / len(plan.windows))
-            window = self.reader.read(step)
-            slices = LocalPlan.answer_slices(window, point_query, groups=groups).slices
-            for of_slice in slices:
-                point = _slice_point(window, of_slice, chosen, bins)
-                points.append(msgspec.structs.replace(point, coverage=window.coverage))
-        return points, hidden
-
-    def _over_all_steps(self, plan: SeriesPlan, query: Query) -> Estimate:
-        """Return the estimate over all steps together, or the last release."""
-        if plan.released is not None:
-            return plan.released[-1]
-        first, last, sums = plan.windows[0], plan.windows[-1], self.reader.sums
-        full_range = dataclasses.replace(last, start_ms=first.start_ms)
-        if plan.window.grouping is not None:
-            statistic: Counts | None = self.reader.read(full_range).sums
-        else:
-            statistic, _ = sums.read_window(full_range)
-        if statistic is None:  # of the steps that have not expired
-            groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
-            steps = (step for group in groups for step in group if step is not None)
-            statistic = sum(steps, last.metric.zero())
-        return self.reader.cached_answers([last.with_sums(statistic)], query)[0]
-
-    def _estimates(self, plan: SeriesPlan, query: Query, progress: Progress) -> list[Estimate]:
-        """Return the estimate of each step; estimates of final steps are cached."""
-        history = self._history_key(plan, query)
-        windows = {window.start_ms: window for window in plan.windows}
-        estimates = {
-            start: estimate
-            for start, window in windows.items()
-            if window.status == "final"
-            and (estimate := self.cache.get((*history, start))) is not None
-        }
-        missing = [window for start, window in windows.items() if start not in estimates]
-        is_same_history = True
-        for group, sums, is_same in self.reader.sums.read_steps(missing, plan.step_ms):
-            is_same_history = is_same  # at the end, of all reads
-            steps = [
-                window.expired() if statistic is None else window.with_sums(statistic)
-                for window, statistic in zip(group, sums, strict=True)
-            ]
-            for part in batched(steps, MAX_ESTIMATED_TOGETHER):
-                progress(len(estimates) / len(windows))
-                starts = [window.start_ms for window in part]
-                estimates |= zip(starts, self.reader.cached_answers(part, query), strict=True)
-        for window in missing:
-            start, estimate = window.start_ms, estimates[window.start_ms]
-            if window.status != "final" or estimate.status == "expired":
-                continue
-            if is_same_history:
-                self.cache.put((*history, start), estimate)
-            elif estimate.status == "final":
-                estimates[start] = dataclasses.replace(estimate, status="provisional")
-        return [estimates[start] for start in windows]
-
-    def _history_key(self, plan: SeriesPlan, query: Query) -> tuple[Hashable, ...]:
-        """Return a key which all cached estimates of final steps of a query share.
-
-        It changes if their sums may: a partition that is recounted has another owner; panes expire.
-        """
-        window = plan.window
-        owners = tuple(
-            window.overview.partitions[number].owner.get("token") for number in window.watermarks
-        )
-        definition, policy = self.reader.definition_hash(window.metric), plan.policy
-        question = query, definition, policy, window.changed_ms, plan.step_ms
-        return (*question, owners, expiry_period(window.metric))
+    Parameters
+    ----------
+    plan : SeriesPlan
+    cache : EstimateCache
+        Has the estimates of final steps.
+    progress : callable
+        Takes the share of finished points; an exception from it ends the work.
+    """
+    metric, query = plan.window.metric, plan.query
+    point_query = query.of_points(len(plan.windows))
+    labels, _ = metric.domain.select(query.categories)
+    bins = None if query.bins is None else merged_bins(metric, query.bins)
+    chosen = None
+    if not query.by and query.top is not None and query.top < len(labels) and plan.windows:
+        chosen = _over_all_steps(plan, point_query, cache).numbers.largest(query.top)
+    shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
+    left_out = None if query.top is None else len(labels) - len(shown)
+    if plan.window.grouping is None:
+        estimates = plan.released
+        if estimates is None:
+            estimates = _estimates(plan, point_query, cache, progress)
+        points = [
+            _point(window, estimate, chosen, bins)
+            for window, estimate in zip(plan.windows, estimates, strict=True)
+        ]
+    else:
+        points, hidden = _slice_points(plan, point_query, chosen, bins, progress)
+        left_out = hidden if query.by else left_out
+    windows = point_query.windows
+    covers = THIS_WINDOW if windows == 1 else f"{windows} windows"
+    is_together = bool(query.by) and query.simultaneous
+    return Series(
+        metric=metric.name,
+        unit=metric.unit,
+        kind=metric.kind,
+        step_seconds=plan.step_ms / 1000,
+        beta=query.beta,
+        covers=f"{covers}, for all slices of a step together" if is_together else covers,
+        policy=query.weights or plan.window.policy,
+        weights_fixed=True if query.weights_fixed else UNSET,
+        **named(metric, shown),
+        left_out=UNSET if left_out is None else left_out,
+        edges=UNSET if bins is None else bins.limits.tolist(),
+        by=list(query.by) or UNSET,
+        where=values(dict(query.conditions)) or UNSET,
+        target=query.target,
+        points=points,
+    )
 
 
-def _bins(metric: Metric, count: int) -> Bins:
+def _slice_points(
+    plan: SeriesPlan, query: Query, chosen: Places | None, bins: Bins | None, progress: Progress
+) -> tuple[list[Point], int]:
+    """Return the points of slices, step after step, and the number of hidden slices."""
+    grouping, groups, hidden = plan.window.grouping, [0], 0
+    if grouping is not None and query.by:
+        ordered = grouping.order(plan.reading.read(plan.window).slice_reports)
+        groups = ordered[: plan.query.top]
+        hidden = len(ordered) - len(groups)
+    points = []
+    for index, step in enumerate(plan.windows):
+        progress(index / len(plan.windows))
+        window = plan.reading.read(step)
+        for of_slice in LocalPlan.answer_slices(window, query, groups=groups).slices:
+            if of_slice.estimate is not None:
+                point = _point(window, of_slice.estimate, chosen, bins)
+            else:
+                is_expired = window.status == "expired"
+                point = Point(
+                    **_edges(window),
+                    status="expired" if is_expired else "too_few_reports",
+                    value=None,
+                    lower=None,
+                    upper=None,
+                    unbiased=None,
+                    reports=of_slice.reports,
+                )
+            where = values(of_slice.slice) or UNSET
+            points.append(msgspec.structs.replace(point, slice=where, coverage=window.coverage))
+    return points, hidden
+
+
+def _over_all_steps(plan: SeriesPlan, query: Query, cache: EstimateCache) -> Estimate:
+    """Return the estimate over all steps together, or the last release."""
+    if plan.released is not None:
+        return plan.released[-1]
+    reading = _local(plan)
+    first, last, sums = plan.windows[0], plan.windows[-1], reading.sums
+    full_range = dataclasses.replace(last, start_ms=first.start_ms)
+    if plan.window.grouping is not None:
+        statistic: Counts | None = reading.read(full_range).sums
+    else:
+        statistic, _ = sums.read_window(full_range)
+    if statistic is None:  # of the steps that have not expired
+        groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
+        steps = (step for group in groups for step in group if step is not None)
+        statistic = sum(steps, last.metric.zero())
+    return reading.cached_answers([last.with_sums(statistic)], query, cache)[0]
+
+
+def _estimates(
+    plan: SeriesPlan, query: Query, cache: EstimateCache, progress: Progress
+) -> list[Estimate]:
+    """Return the estimate of each step; estimates of final steps are cached.
+
+    Their key changes if their sums may: a partition that is recounted has another owner; panes
+    expire.
+    """
+    reading, windows, whole = _local(plan), plan.windows, plan.window
+    owners = [whole.overview.partitions[number].owner.get("token") for number in whole.watermarks]
+    policy = query.weights or whole.policy
+    question = query, reading.definition_hash, policy, whole.changed_ms, plan.step_ms
+    history = (*question, tuple(owners), expiry_period(whole.metric))
+    keys = {window.start_ms: (*history, window.start_ms) for window in windows}
+    cached = cache.cached(keys[window.start_ms] for window in windows if window.status == "final")
+    estimates = {start: cached[key] for start, key in keys.items() if key in cached}
+    missing = [window for window in windows if window.start_ms not in estimates]
+    is_same_history = True
+    for group, sums, is_same in reading.sums.read_steps(missing, plan.step_ms):
+        is_same_history = is_same  # at the end, of all reads
+        steps = [
+            window.expired() if statistic is None else window.with_sums(statistic)
+            for window, statistic in zip(group, sums, strict=True)
+        ]
+        for part in batched(steps, MAX_ESTIMATED_TOGETHER):
+            progress(len(estimates) / len(windows))
+            starts = [window.start_ms for window in part]
+            estimates |= zip(starts, reading.cached_answers(part, query, cache), strict=True)
+    for window in missing:
+        start, estimate = window.start_ms, estimates[window.start_ms]
+        if window.status != "final" or estimate.status == "expired":
+            continue
+        if is_same_history:
+            cache.put(keys[start], estimate)
+        elif estimate.status == "final":
+            estimates[start] = dataclasses.replace(estimate, status="provisional")
+    return [estimates[start] for start in keys]
+
+
+def _local(plan: SeriesPlan) -> LocalPlan:
+    assert isinstance(plan.reading, LocalPlan)  # noqa: S101
+    return plan.reading
+
+
+def merged_bins(metric: Metric, count: int) -> Bins:
     """Return a distribution's domain with its bins merged into at most `count`."""
     if not isinstance(metric.domain, Bins):
         raise ValueError(
@@ -358,25 +358,6 @@ def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins
 def _edges(window: Window) -> dict[str, Any]:
     """Return the fields of a point that state its time."""
     return {"start": iso(window.start_ms), "end": iso(window.end_ms)}
-
-
-def _slice_point(
-    window: Window, of_slice: SliceEstimate, chosen: Places | None, bins: Bins | None
-) -> Point:
-    attributes = values(of_slice.slice) or UNSET
-    if of_slice.estimate is not None:
-        point = _point(window, of_slice.estimate, chosen, bins)
-        return msgspec.structs.replace(point, slice=attributes)
-    return Point(
-        **_edges(window),
-        status="expired" if window.status == "expired" else "too_few_reports",
-        value=None,
-        lower=None,
-        upper=None,
-        unbiased=None,
-        reports=of_slice.reports,
-        slice=attributes,
-    )
 
 
 def _milliseconds(moment: str) -> int:

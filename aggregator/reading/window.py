@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Self
 
 from aggregator.reading.grouping import Grouping
-from aggregator.reading.query import Time
+from aggregator.reading.query import Query, Time
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import format_time, to_seconds
@@ -100,6 +102,37 @@ class Window:
     changed_ms: int | None = None
     grouping: Grouping | None = None
 
+    @classmethod
+    def described(
+        cls,
+        metric: Metric,
+        overview: TopicProgress,
+        watermarks: Mapping[int, Watermark],
+        facts: tuple[object, ...],
+        **fields: Any,
+    ) -> Self:
+        """Return a window without its content.
+
+        Parameters
+        ----------
+        metric, overview, watermarks
+        facts : tuple
+            All values on which the content depends; the window's version is their hash.
+        **fields
+            The other fields of the window.
+        """
+        digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        changed = overview.policy_changed_ms(metric.name)
+        return cls(
+            metric=metric,
+            arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NO_TIME),
+            watermarks=watermarks,
+            version=digest if changed is None else f"{digest}-{changed}",
+            overview=overview,
+            changed_ms=changed,
+            **fields,
+        )
+
     def with_sums(self, statistic: Counts) -> Window:
         """Return the window with the statistic of its reports."""
         return dataclasses.replace(self, content=WindowStatistic(statistic))
@@ -135,6 +168,19 @@ class Window:
             return total
         assert isinstance(self.content, WindowStatistic | SearchState)  # noqa: S101
         return self.content.statistic
+
+    @property
+    def sums_key(self) -> tuple[Hashable, ...]:
+        """A key made of the sums and all else in a window on which its estimate depends."""
+        width = (self.start_ms, self.end_ms) if self.panes is None else self.panes
+        digest = hashlib.blake2b(self.sums.tobytes(), digest_size=16).digest()
+        return self.status, self.policy, self.slides, self.precedes_policy, width, digest
+
+    @property
+    def precedes_policy(self) -> bool:
+        """Whether the weight policy was changed after the window's start."""
+        start, changed = self.start_ms, self.changed_ms
+        return changed is not None and (start is None or start < changed)
 
     @property
     def slice_reports(self) -> list[int]:
@@ -220,49 +266,52 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     return "final" if end is not None and end <= closed_ms else "provisional"
 
 
-def last_edges(metric: Metric, length: str, newest: int) -> tuple[int, int]:
+def last_edges(metric: Metric, length_ms: int, newest: int) -> tuple[int, int]:
     """Return the edges, in ms since the epoch, of a window that ends with the newest pane.
 
     Parameters
     ----------
     metric : Metric
-    length : str
-        The window's length, as the text of a duration.
+    length_ms : int
     newest : int
         The start of the newest pane. It is used in place of the watermark, which heartbeats move
         beyond the last report.
-
-    Raises
-    ------
-    ValueError
-        If `length` is not a duration above zero.
     """
     end = newest + metric.pane_ms
-    return metric.pane_start(end - above_zero("window", length)), end
+    return metric.pane_start(end - length_ms), end
 
 
-def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
-    """Return the edges of a window, widened to whole panes, in ms since the epoch.
+def edges(
+    metric: Metric, query: Query, extent: Callable[[], tuple[int, int] | None]
+) -> tuple[int | None, int | None]:
+    """Return the edges of a query's window, widened to whole panes, in ms since the epoch.
 
     Parameters
     ----------
     metric : Metric
-    start, end : datetime, str, float (seconds since the epoch) or None
+    query : Query
+    extent : callable
+        Returns the starts of the metric's first and last pane, if there are any.
 
     Raises
     ------
     ValueError
-        If the window is empty, or an edge is not a time.
+        If the query has a length and a start or an end, or the window is empty.
     """
-    first, last = _milliseconds(start), _milliseconds(end)
-    if first is not None and last is not None and first >= last:
-        raise ValueError(
-            f"window from {format_time(first)} to {format_time(last)}: expected an end after its "
-            "start"
-        )
-    first = None if first is None else metric.pane_start(first)
-    last = None if last is None else -metric.pane_start(-last)
-    return first, last
+    start, end, length = query.stretch
+    if length is None:
+        first, last = _milliseconds(start), _milliseconds(end)
+        if first is not None and last is not None and first >= last:
+            raise ValueError(
+                f"window from {format_time(first)} to {format_time(last)}: expected an end after "
+                "its start"
+            )
+        first = None if first is None else metric.pane_start(first)
+        return first, None if last is None else -metric.pane_start(-last)
+    if start is not None or end is not None:
+        raise ValueError(f"window = {length!r} and a start or an end: expected only one of the two")
+    length_ms, panes = above_zero("window", length), extent()
+    return (None, None) if panes is None else last_edges(metric, length_ms, panes[1])
 
 
 def widened(first: int | None, last: int | None, width_ms: int) -> tuple[int | None, int | None]:

@@ -188,6 +188,18 @@ def start(key: str, member: bytes) -> tuple[int, int]:
     return integer(key, begin, 0), integer(key, first, 0)
 
 
+def extent(key: str, first: Any, last: Any) -> tuple[int, int] | None:
+    """Return the starts of the first and last pane of an index, from replies; None without panes.
+
+    Parameters
+    ----------
+    key : str
+    first, last : sequence of bytes, or StateUnreadable
+    """
+    pane_starts = [start(key, pane)[0] for pane in (*readable(first), *readable(last))]
+    return (pane_starts[0], pane_starts[-1]) if pane_starts else None
+
+
 def starts(key: str, members: Iterable[bytes]) -> list[int]:
     """Return the starts of panes in an index; raise StateUnreadable if one is wrong or twice."""
     pane_starts = [start(key, member)[0] for member in members]

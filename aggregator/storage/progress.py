@@ -82,7 +82,9 @@ class ProgressRequest:
         """
         (stored_policies, opened), *partition_replies = replies
         policies = parsing.hash_fields(stored_policies, self._policy_fields)
+        policies_by_name = parsing.texts(self._policies, policies)
         rounds = parsing.hash_fields(opened, self._round_fields)
+        rounds_by_key = parsing.names(self._rounds, rounds)
         partitions, unreadable = {}, {}
         for number, parts in zip(numbers, partition_replies, strict=True):
             try:
@@ -90,11 +92,7 @@ class ProgressRequest:
             except StateUnreadable as error:
                 unreadable[number] = error
         return TopicProgress(
-            partitions,
-            parsing.texts(self._policies, policies),
-            parsing.names(self._rounds, rounds),
-            unreadable,
-            self._policies,
+            partitions, policies_by_name, rounds_by_key, unreadable, self._policies
         )
 
     def _partition(self, prefix: str, replies: Sequence[Any]) -> PartitionProgress:
@@ -110,10 +108,9 @@ class ProgressRequest:
             return dataclasses.replace(progress, age_ms=parsing.age(*map(readable, edges)))
         extents = {}
         for key, first, last in zip(self._keys, edges[::2], edges[1::2], strict=True):
-            index = f"{prefix}:index:pane:{key}"
-            starts = [parsing.start(index, pane)[0] for pane in (*readable(first), *readable(last))]
-            if starts:
-                extents[key] = starts[0], starts[-1]
+            extent = parsing.extent(f"{prefix}:index:pane:{key}", first, last)
+            if extent is not None:
+                extents[key] = extent
         return dataclasses.replace(progress, extents=extents)
 
 
@@ -190,12 +187,42 @@ class TopicProgress:
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
     policies_key: str = "policies"  # the Redis key of the policies
 
+    def policy(self, metric: Metric) -> str:
+        """Return the weight policy in force.
+
+        Raises
+        ------
+        StateUnreadable
+            If the stored policy does not fit the metric.
+        """
+        policy = self.policies.get(metric.name, metric.policies[0])
+        if policy not in metric.policies:
+            location = f"{self.policies_key}, field {metric.name}"
+            expected = f"one of {', '.join(metric.policies)}"
+            raise StateUnreadable(location, repr(policy), expected)
+        return policy
+
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed, in ms; None if it never did."""
         field = changed_field(metric)
         if (time_ms := self.policies.get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
+
+    def watermarks(self, key: str) -> dict[int, Watermark]:
+        """Return the watermark of a metric key in each partition that has counted it."""
+        return {
+            number: progress.watermarks[key]
+            for number, progress in self.partitions.items()
+            if key in progress.watermarks
+        }
+
+    def count_version(self, metric: str) -> list[tuple[object, ...]]:
+        """Return a value that changes whenever reports of the metric are counted."""
+        return [
+            (number, progress.owner.get("token"), progress.counts.get(f"accepted:{metric}"))
+            for number, progress in self.partitions.items()
+        ]
 
     def outcomes(self) -> Counter[tuple[str, str]]:
         """Return the number of reports by metric ("" if unknown) and outcome, over partitions."""

@@ -184,13 +184,13 @@ async def series(service: Service, request: Request) -> Response:
 
     def compute() -> Response:
         with invalid_as_problem():
-            plan = service.historian.plan(query)
+            plan = service.reader.plan_series(query)
         meaning = service.reader.definition_hash(plan.window.metric)
         tag = conditional.etag(meaning, plan.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
         with invalid_as_problem():
-            answers = service.historian.read(plan, stop_if_abandoned)
+            answers = service.reader.read_series(plan, stop_if_abandoned)
         if parameters.format == "csv":
             return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
         return conditional.respond(answers, tag)

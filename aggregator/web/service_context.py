@@ -21,7 +21,6 @@ from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.progress import TopicProgress
@@ -73,7 +72,6 @@ class Service:
         self.ends = self.log_ends or KafkaLog(self.settings)
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
-        self.historian = SeriesReader(self.reader)
         self._lock, self._shared = threading.Lock(), dict[type[Closable], Closable]()
         self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
 

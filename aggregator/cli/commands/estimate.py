@@ -12,8 +12,8 @@ from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_line
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
-from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.slice_answers import as_dict as as_rows
 from aggregator.reading.uncounted_reports import (
@@ -220,7 +220,7 @@ def estimate(
             click.echo(line, err=True)
 
 
-def _margins(reader: WindowReader, window: Window, query: Query) -> Estimate | str | None:
+def _margins(reader: MetricReader, window: Window, query: Query) -> Estimate | str | None:
     """Return the margins of a two-way table, or why it has none; None if there is no such table.
 
     They are asked for in a separate query, so that no cell gets wider bounds.

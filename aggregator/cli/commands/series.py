@@ -11,7 +11,7 @@ import msgspec
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
 from aggregator.reading.query import SeriesQuery, conditions
-from aggregator.reading.series import Series, SeriesReader
+from aggregator.reading.series import Series
 from aggregator.reading.steps import duration
 from aggregator.terminal.format import MAX_LINE_CATEGORIES, table
 from aggregator.terminal.options import (
@@ -98,7 +98,7 @@ def series(
         if is_text and query.top is None and query.categories is None:
             is_short = definition.domain.of_numbers and not query.by
             query = dataclasses.replace(query, top=None if is_short else MAX_LINE_CATEGORIES)
-        answers = SeriesReader(reader).series(query)
+        answers = reader.read_series(reader.plan_series(query))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     output.show(

@@ -16,7 +16,7 @@ from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.serialization import values
 from aggregator.reading.window import SliceSums, Window
 from aggregator.terminal.format import table
 from aggregator.terminal.options import (

@@ -7,8 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.serialization import Moment, Numbers
-from aggregator.reading.slices.slice_answers import Value
+from aggregator.reading.serialization import Moment, Numbers, Value
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 
 State = Literal["learning", "watching", "unwatchable"]

@@ -22,8 +22,7 @@ from aggregator.features.alarms.stored import (
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import plain
-from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.serialization import plain, values
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress

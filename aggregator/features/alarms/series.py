@@ -11,7 +11,7 @@ from aggregator.features.alarms.answers import Baseline, series_names
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query
-from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.serialization import values
 from estimators import LocalMetric
 from estimators.alarms import Detector
 from estimators.comparison.distributions import limit_indices

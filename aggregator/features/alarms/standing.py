@@ -16,7 +16,7 @@ from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
 from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
 from aggregator.features.alarms.stored import StoredSeries, identity, read_state
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.serialization import values
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.errors import meant

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
-from aggregator.reading.serialization import Moment, Numbers, Status, plain
-from aggregator.reading.slices.slice_answers import Value, values
+from aggregator.reading.serialization import Moment, Numbers, Status, Value, plain, values
 from aggregator.timestamps import iso
 
 P_VALUES = {"fixed": "for a look at the end", "anytime": "may be looked at at any time"}

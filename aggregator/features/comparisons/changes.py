@@ -10,7 +10,6 @@ from typing import Literal, get_args
 from aggregator.features.comparisons.arms import compared, read_arms
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import coverage_text
-from aggregator.reading.plans.window_reader import sums_key
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Release, last_edges
@@ -18,6 +17,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.comparison.comparison import compare_releases
+from estimators.durations import milliseconds
 from estimators.metrics.shares import ShareBoundsError
 
 Period = Literal["1h", "24h", "7d", "30d", "90d"]
@@ -62,7 +62,8 @@ class Changes:
         if query is None:
             return []
         arms = read_arms(self.reader.window, name, query)
-        key = self.reader.definition_hash(metric), query, *map(sums_key, arms.windows)
+        sums_keys = [window.sums_key for window in arms.windows]
+        key = self.reader.definition_hash(metric), query, *sums_keys
         if (name, period) not in self._last or self._last[name, period][0] != key:
             changes = [compared(arms, query)]
             with contextlib.suppress(ShareBoundsError):
@@ -116,7 +117,8 @@ def _change_query(
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
     """Return the start of the period that ends at `end_ms`; by default of each, longest first."""
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
-    return [last_edges(metric, length, end_ms - metric.pane_ms)[0] for length in periods]
+    newest = end_ms - metric.pane_ms
+    return [last_edges(metric, milliseconds(length), newest)[0] for length in periods]
 
 
 def _between(start_ms: int | None, end_ms: int | None) -> Query:

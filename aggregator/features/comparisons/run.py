@@ -26,8 +26,7 @@ from aggregator.features.comparisons.stored import (
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import Number, plain
-from aggregator.reading.slices.slice_answers import values
+from aggregator.reading.serialization import Number, plain, values
 from aggregator.reading.window import Window
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress

@@ -33,11 +33,13 @@ class SearchPlan(ReadingPlan[SearchMetric]):
                 f"{name!r} is asked in rounds, so it has no windows; leave out the window"
             )
         opened, watermarks = self.open_round(overview.rounds), self.watermarks(overview)
-        counted = self.count_version(overview)
+        counted = overview.count_version(name)
         facts = (self.metric.revision, opened, counted, sorted(watermarks.items()))
         status = "not_ready" if opened is None else "final" if opened.is_over else "provisional"
         policy = self.metric.policies[0]
-        return self.window(overview, query, watermarks, facts, status=status, policy=policy)
+        return Window.described(
+            self.metric, overview, watermarks, facts, status=status, policy=policy
+        )
 
     def read(self, window: Window) -> Window:
         """Return the state of the search, with the answers to the open round."""

@@ -19,7 +19,6 @@ from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import TrustedMetric
-from estimators.estimate import Counts
 
 log = structlog.get_logger("dither.publisher")
 
@@ -30,10 +29,10 @@ class ReleaseDrawer:
     comes_first = True
 
     def __init__(self, publication: Publication) -> None:
-        reader, published = publication.reader, publication.published
-        self.reader, self.published, self._source = reader, published, publication.source
-        self.metrics = {n: m for n, m in reader.metrics.items() if isinstance(m, TrustedMetric)}
-        self._unpublished = UnpublishedPanes(reader, published, self.metrics, publication.since_ms)
+        self.published, self._source = publication.published, publication.source
+        metrics = publication.reader.metrics.items()
+        self.metrics = {n: m for n, m in metrics if isinstance(m, TrustedMetric)}
+        self._unpublished = UnpublishedPanes(publication, self.metrics)
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of :meth:`final_events` in batches."""
@@ -41,31 +40,27 @@ class ReleaseDrawer:
 
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the events of final panes that have no release yet."""
-        for metric, start, statistic in self._unpublished.sums(overview, partitions):
-            policy = self.reader.policy(overview, metric.name)
-            try:
-                event = self._event(TrustedMetric.require(metric), policy, start, statistic)
-            except ValueError as error:  # too many reports, or foreign data in Redis
-                log.warning("not released", metric=metric.name, pane=start, reason=str(error))
-            else:
-                yield event
+        for windows in self._unpublished.windows(overview, partitions):
+            for window in windows:
+                try:
+                    event = self._event(window, TrustedMetric.require(window.metric))
+                except ValueError as error:  # too many reports, or foreign data in Redis
+                    name, pane = window.metric.name, window.start_ms
+                    log.warning("not released", metric=name, pane=pane, reason=str(error))
+                else:
+                    yield event
 
-    def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
+    def _event(self, window: Window, metric: TrustedMetric) -> Event:
         """Return a pane's event; its release is drawn only once."""
-        window = Window(
-            metric=metric,
-            start_ms=start,
-            end_ms=start + metric.pane_ms,
-            status="final",
-            policy=policy,
-        )
+        assert window.start_ms is not None  # noqa: S101
 
         def draw() -> bytes:
-            estimate = metric.release(statistic, weights=policy)
+            estimate = metric.release(window.sums, weights=window.policy)
             status = "too_few_reports" if estimate.reports < metric.minimum_reports else "final"
             return events.release_data(
                 window, dataclasses.replace(estimate, status=status, covers=THIS_WINDOW)
             )
 
-        data = self.published.draw_once(metric_key(metric.name, metric.revision), start, draw)
+        key = metric_key(metric.name, metric.revision)
+        data = self.published.draw_once(key, window.start_ms, draw)
         return events.release_event(window, data, self._source)

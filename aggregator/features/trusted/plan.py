@@ -10,10 +10,9 @@ from aggregator.features.trusted.releases import Releases
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.grouping import Grouping
-from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan
+from aggregator.reading.plans.base import UNSHARED_BOUNDS, ReadingPlan, SeriesPlan
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.window import Release, Window
+from aggregator.reading.window import Release, Window, edges
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, TrustedMetric
 
@@ -28,14 +27,14 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window with the latest release in it."""
-        watermarks, metric = self.watermarks(overview), self.metric
-        first, last = self.edges(overview, query, watermarks)
-        policy = self.policy(overview)
+        watermarks, metric = overview.watermarks(self.key), self.metric
+        first, last = edges(metric, query, lambda: self.sums.extent(overview, self.key, watermarks))
+        policy = overview.policy(metric)
         release = self.releases.latest(metric, self.key, first, last)
         facts = (self.key, first, last, release and release.start_ms, "" if release else policy)
-        return self.window(
+        return Window.described(
+            metric,
             overview,
-            query,
             watermarks,
             facts,
             start_ms=first,
@@ -43,6 +42,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
             status=release.estimate.status if release else "not_ready",
             content=release or Release(None, none_yet(metric, policy)),
             policy=policy,
+            slides=query.window is not None,
         )
 
     def read(self, window: Window) -> Window:
@@ -101,7 +101,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
             for release in releases
             if (start := release.start_ms) is not None
         ]
-        return SeriesPlan(query, window, metric.pane_ms, windows, estimates)
+        return SeriesPlan(self, query, window, metric.pane_ms, windows, estimates)
 
 
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:

@@ -4,27 +4,77 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from aggregator.reading import steps
 from aggregator.reading.coverage import count_alternatives, coverage_text
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import batched
-from aggregator.reading.plans.base import ReadingPlan
-from aggregator.reading.query import Progress, Query, SeriesQuery, ignore_progress
-from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.plans.base import ReadingPlan, SeriesPlan
+from aggregator.reading.query import (
+    RUNNING_TOTAL,
+    Progress,
+    Query,
+    SeriesQuery,
+    ignore_progress,
+    statement_of,
+)
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
-from aggregator.reading.window import SliceSums, Window, widened, window_status
+from aggregator.reading.window import SliceSums, Window, edges, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric, Metric
 from estimators.metrics.shares import ShareBoundsError
 
+K = TypeVar("K", bound=Hashable)
+MAX_CACHED_NUMBERS = 3_000_000
+"""The most numbers in the cache: 24 MB of estimates."""
 MAX_ESTIMATED_TOGETHER = 64
 """How many windows or slices are estimated before the next check whether the client has left."""
 EXPIRY_PERIOD_MS = 60_000
 """How long an answer from panes that expire may be cached."""
+
+
+class EstimateCache:
+    """A cache of estimates with up to `max_numbers` numbers; it drops the least recently used."""
+
+    def __init__(self, max_numbers: int = MAX_CACHED_NUMBERS) -> None:
+        self.max_numbers, self.cached_numbers = max_numbers, 0
+        self._estimates: OrderedDict[Hashable, Estimate] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def cached(self, keys: Iterable[K]) -> dict[K, Estimate]:
+        """Return the cached estimates among those with these keys."""
+        estimates = {}
+        with self._lock:
+            for key in keys:
+                if key in self._estimates:
+                    self._estimates.move_to_end(key)
+                    estimates[key] = self._estimates[key]
+        return estimates
+
+    def put(self, key: Hashable, estimate: Estimate) -> None:
+        """Cache an estimate; its arrays become read-only."""
+        for number in (getattr(estimate, field.name) for field in dataclasses.fields(estimate)):
+            if isinstance(number, np.ndarray):
+                number.flags.writeable = False
+        with self._lock:
+            if key not in self._estimates:
+                self._estimates[key] = estimate
+                self.cached_numbers += _size(estimate)
+            while self.cached_numbers > self.max_numbers:
+                self.cached_numbers -= _size(self._estimates.popitem(last=False)[1])
+
+
+def _size(estimate: Estimate) -> int:
+    """Return how many numbers an estimate counts as, the overhead of its fields included."""
+    return 3 * int(np.size(estimate.value)) + 2 * len(estimate.levels) + 100
 
 
 def expiry_period(metric: Metric) -> int:
@@ -37,23 +87,31 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window without its sums."""
-        period = expiry_period(self.metric)
-        closed, watermarks = overview.closed(self.key), self.watermarks(overview)
-        first, last = self.edges(overview, query, watermarks)
+        metric, key = self.metric, self.key
+        watermarks, closed = overview.watermarks(key), overview.closed(key)
+        policy, counts = overview.policy(metric), overview.count_version(metric.name)
+        extent = functools.partial(self.sums.extent, overview, key, watermarks)
+        first, last = edges(metric, query, extent)
         if grouping is not None:
             first, last = widened(first, last, grouping.slicing.pane_ms)
         status = window_status(watermarks, closed, last)
-        policy = self.policy(overview)
-        expiry = 0 if first is None and last is None else period
-        question = (self.key, first, last, status, policy, grouping)
+        expiry = 0 if first is None and last is None else expiry_period(metric)
+        question = (key, first, last, status, policy, grouping)
         marks = [
             (number, mark.time, mark.arrived, mark.closed, mark.ahead)
             for number, mark in sorted(watermarks.items())
         ]
-        facts = (*question, self.count_version(overview), marks, expiry)
-        fields = {"start_ms": first, "end_ms": last, "grouping": grouping}
-        return self.window(
-            overview, query, watermarks, facts, status=status, policy=policy, **fields
+        return Window.described(
+            metric,
+            overview,
+            watermarks,
+            (*question, counts, marks, expiry),
+            start_ms=first,
+            end_ms=last,
+            status=status,
+            policy=policy,
+            slides=query.window is not None,
+            grouping=grouping,
         )
 
     def read(self, window: Window) -> Window:
@@ -73,7 +131,52 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
         """Return the estimate from the sums of a window."""
-        return with_shares(window, query, lambda asked: LocalPlan.answer_each([window], asked)[0])
+        return with_shares([window], query, functools.partial(LocalPlan.answer_each, [window]))[0]
+
+    @staticmethod
+    def answers(windows: Sequence[Window], query: Query = RUNNING_TOTAL) -> Iterator[Estimate]:
+        """Yield :meth:`answer` for many windows of a metric, which are computed together.
+
+        Parameters
+        ----------
+        windows, query
+        """
+        metric = windows[0].metric
+        numbers = steps.numbers_per_estimate(metric, len(metric.labels))
+        size = max(1, min(MAX_ESTIMATED_TOGETHER, steps.MAX_QUICK_NUMBERS // numbers))
+        for batch in batched(windows, size):
+            answer_each = functools.partial(LocalPlan.answer_each, batch)
+            yield from with_shares(batch, query, answer_each)
+
+    def cached_answer(self, window: Window, query: Query, cache: EstimateCache) -> Estimate:
+        """Return :meth:`answer`, from the cache if the window's sums were estimated before.
+
+        Parameters
+        ----------
+        window, query, cache
+        """
+        answer_each = functools.partial(self.cached_answers, [window], cache=cache)
+        return with_shares([window], query, answer_each)[0]
+
+    def cached_answers(
+        self, windows: Sequence[Window], query: Query, cache: EstimateCache
+    ) -> list[Estimate]:
+        """Return :meth:`answer_each`, from the cache for windows whose sums were estimated before.
+
+        Parameters
+        ----------
+        windows, query, cache
+        """
+        question = self.definition_hash, statement_of(query)
+        keys = [(*question, *window.sums_key) for window in windows]
+        estimates = cache.cached(keys)
+        missing = {key: w for key, w in zip(keys, windows, strict=True) if key not in estimates}
+        if missing:
+            computed = LocalPlan.answer_each([*missing.values()], query)
+            for key, estimate in zip(missing, computed, strict=True):
+                cache.put(key, estimate)
+                estimates[key] = estimate
+        return [estimates[key] for key in keys]
 
     @staticmethod
     def answer_each(
@@ -187,7 +290,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         first, last = self._range(window)
         requested_step = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
-            return SeriesPlan(query, window, requested_step or metric.pane_ms, [])
+            return SeriesPlan(self, query, window, requested_step or metric.pane_ms, [])
         work = metric.domain.work_of(labels)
         if query.categories is not None:
             steps.check_work(metric, work)
@@ -206,14 +309,14 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         for start in range(first - first % step, last, step):
             status = window_status(window.watermarks, closed, start + step)
             windows.append(window.between(start, start + step, status))
-        return SeriesPlan(query, window, step, windows)
+        return SeriesPlan(self, query, window, step, windows)
 
     def _range(self, window: Window) -> tuple[int | None, int | None]:
         """Return the start and end of a series; by default those of the panes that Redis has."""
         metric, first, last = self.metric, window.start_ms, window.end_ms
         if first is not None and last is not None:
             return first, last
-        extent = self.extent(window.overview, window.watermarks)
+        extent = self.sums.extent(window.overview, self.key, window.watermarks)
         if extent is not None:
             oldest, newest = extent
             if metric.retention_ms is not None:
@@ -223,23 +326,28 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return first, last
 
 
-def with_shares(window: Window, query: Query, answer: Callable[[Query], Estimate]) -> Estimate:
-    """Return the answer to a query; if it asks for all categories, with the shares among, too.
+def with_shares(
+    windows: Sequence[Window], query: Query, answer_each: Callable[[Query], list[Estimate]]
+) -> list[Estimate]:
+    """Return the answers to a query; if it asks for all categories, with the shares among, too.
 
     Parameters
     ----------
-    window : Window
+    windows : sequence of Window
+        Windows of one metric.
     query : Query
-    answer : callable
-        Returns the estimate from the window, given a query.
+    answer_each : callable
+        Returns the estimates from the windows, given a query.
     """
-    estimate, shares = answer(query), window.metric.share_names
-    if query.categories is not None or not shares:
-        return estimate
-    with contextlib.suppress(ShareBoundsError):
-        shares_query = dataclasses.replace(query, categories=shares)
-        estimate = dataclasses.replace(estimate, shares=answer(shares_query))
-    return estimate
+    estimates, shares = answer_each(query), windows[0].metric.share_names
+    if query.categories is None and shares:
+        with contextlib.suppress(ShareBoundsError):
+            shares_each = answer_each(dataclasses.replace(query, categories=shares))
+            estimates = [
+                dataclasses.replace(estimate, shares=among)
+                for estimate, among in zip(estimates, shares_each, strict=True)
+            ]
+    return estimates
 
 
 def _stated(estimate: Estimate, window: Window, query: Query, alternatives: int) -> Estimate:

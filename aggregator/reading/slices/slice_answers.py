@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.reading.discovered_strings import PaneDiscovery
-from aggregator.reading.grouping import Slice
-from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
+from aggregator.reading.serialization import Answer, Moment, Numbers, Status, Value, plain, values
 from aggregator.reading.slices.estimates import SliceEstimate, Slices
 from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
-from estimators.metrics.attributes import OTHER_VALUE
-
-
-class Undeclared(msgspec.Struct, frozen=True):
-    """A value that is not declared, whatever value the devices sent."""
-
-    other: Literal[True] = True
-
-
-Value = str | Undeclared | None
-"""The value of an attribute; null if the devices did not say."""
 
 
 class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,13 +125,6 @@ def as_dict(slices: Slices) -> dict[str, Any]:
     """Return :func:`slices_answer` as a dict with the names in JSON."""
     document: dict[str, Any] = msgspec.to_builtins(slices_answer(slices))
     return document
-
-
-def values(attributes: Slice) -> dict[str, Value]:
-    """Return the values of attributes in the form for JSON."""
-    return {
-        name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
-    }
 
 
 def _slice(slice_estimate: SliceEstimate) -> SliceAnswer:

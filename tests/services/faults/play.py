@@ -19,6 +19,7 @@ from typing import Any
 from aggregator.counting.continuity import Log
 from aggregator.counting.takeover import acquire_partition
 from aggregator.publishing import events
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
@@ -265,7 +266,8 @@ def _compare(
             status="final",
             content=WindowStatistic(statistic),
         )
-        wanted = events.final_event(window, TOP, events.source(deployment.topic))
+        answer = MetricReader.answer(window)
+        wanted = events.final_event(window, answer, TOP, events.source(deployment.topic))
         expected[wanted.id] = wanted.data
     for event in found:
         if event.value != expected.get(event.id):

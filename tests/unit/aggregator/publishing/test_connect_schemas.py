@@ -45,7 +45,7 @@ def answers(metric: Metric, statistic: Any = None) -> list[Event]:
     seen = Window(metric=metric, status="provisional", content=content, arrived_ms=1)
     pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
     total = events.provisional_event(seen, MetricReader.answer(seen), 4, "/")
-    return [total, events.final_event(pane, 4, "/")]
+    return [total, events.final_event(pane, MetricReader.answer(pane), 4, "/")]
 
 
 def documented(page: str, begin: str, kind: str) -> Event:

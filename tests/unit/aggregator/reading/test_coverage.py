@@ -104,10 +104,10 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
 def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
     for start, among in ((None, 3), (0, 3), (DAY - 1, 3), (DAY, 1), (2 * DAY, 1)):
         seen = window(start_ms=start, end_ms=3 * DAY, status="final", changed_ms=DAY)
-        assert Reader.answer(seen).chosen_among == among
-        told = json.loads(
-            events.final_event(dataclasses.replace(seen, start_ms=start or 0), 9, "/").data
-        )
+        found = Reader.answer(seen)
+        assert found.chosen_among == among
+        pane = dataclasses.replace(seen, start_ms=start or 0)
+        told = json.loads(events.final_event(pane, found, 9, "/").data)
         assert told.get("chosen_among", 1) == among
     assert Reader.answer(window(changed_ms=DAY), Query(weights_fixed=True)).chosen_among == 1
 

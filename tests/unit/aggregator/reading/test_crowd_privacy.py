@@ -50,7 +50,7 @@ def test_every_form_of_an_answer_states_both_promises() -> None:
     assert as_dict(window, answer)["privacy"] == expected
     provisional = dataclasses.replace(window, arrived_ms=1)
     for event in (
-        events.final_event(window, 4, "/"),
+        events.final_event(window, answer, 4, "/"),
         events.provisional_event(provisional, answer, 4, "/"),
     ):
         assert json.loads(event.data)["privacy"] == expected

@@ -73,7 +73,7 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
     for told in (
         as_dict(seen, found),
         json.loads(events.provisional_event(dated, found, 4, "/").data),
-        json.loads(events.final_event(of_pane, 4, "/").data),
+        json.loads(events.final_event(of_pane, Reader.answer(of_pane), 4, "/").data),
     ):
         assert all(
             low <= value <= high

@@ -11,8 +11,8 @@ import pytest
 from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.query import Query
+from aggregator.reading.serialization import values
 from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.slices.slice_answers import values
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define

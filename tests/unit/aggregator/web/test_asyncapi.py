@@ -12,7 +12,6 @@ import pytest
 from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
-from aggregator.publishing.events import Event
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.web.asyncapi import document
 from estimators import LocalMetric, Metric, define
@@ -72,14 +71,13 @@ def test_it_is_valid_asyncapi_3_with_the_topics_of_the_settings() -> None:
 
 
 def test_events_are_as_it_says() -> None:
-    def total(seen: Window, top: int, origin: str) -> Event:
-        return events.provisional_event(seen, Reader.answer(seen), top, origin)
-
-    for name, make in (("finalEstimate", events.final_event), ("provisionalEstimate", total)):
+    makers = {"finalEstimate": events.final_event, "provisionalEstimate": events.provisional_event}
+    for name, make in makers.items():
         described = message(name)
         for metric in METRICS:
             with row(name, metric.kind):
-                event = make(window_of(metric), 2, events.source("in"))
+                seen = window_of(metric)
+                event = make(seen, Reader.answer(seen), 2, events.source("in"))
                 jsonschema.validate(json.loads(event.data), resolved(described["payload"]))
                 texts = {key: v.decode() for key, v in event.headers if isinstance(v, bytes)}
                 jsonschema.validate(texts, described["headers"])

@@ -15,7 +15,7 @@ import uvloop
 
 from aggregator.config.settings import Settings
 from aggregator.features.reader import Reader
-from aggregator.reading.series import SeriesReader
+from aggregator.reading.reader import MetricReader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.events import Abortable
@@ -44,9 +44,9 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.ended, self.go_on = threading.Semaphore(0), list[str](), threading.Event()
-        read = SeriesReader.read
+        read = MetricReader.read_series
 
-        def held(reader: SeriesReader, plan: Any, progress: Any) -> Any:
+        def held(reader: MetricReader, plan: Any, progress: Any) -> Any:
             self.began.release()
             assert self.go_on.wait(90)
             try:
@@ -57,7 +57,7 @@ class Held:
             self.ended.append("answered")
             return found
 
-        monkeypatch.setattr(SeriesReader, "read", held)
+        monkeypatch.setattr(MetricReader, "read_series", held)
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path
     frame = estimate.shares.to_frame()
     assert (frame["label"], frame["lower"]) == (SHARES, shares["lower"])
     pane = reader.window("funnel", Query(start=EPOCH / 1000, end=EPOCH / 1000 + 1))
-    event = json.loads(events.final_event(pane, 1, "/").data)
+    event = json.loads(events.final_event(pane, Reader.answer(pane), 1, "/").data)
     assert event["shares_among"]["shares"] == SHARES
     assert event["categories"] == ["visit"]
     scraped = {
