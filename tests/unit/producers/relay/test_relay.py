@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,9 @@ from aggregator.reading import serialization
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
 from estimators import define
+from producers.gateway.clients import UNKNOWN_CLIENT
+from producers.gateway.heads import Head
+from producers.gateway.problems import Problem
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
 from producers.relay.intake import CrowdRelay
@@ -281,3 +287,44 @@ def test_a_full_disk_is_told_and_the_posts_come_again(
         assert server.post(report).status == 503
         (tmp_path / "open").mkdir()
         assert server.post(report).status == 202
+
+
+def test_a_report_that_waits_for_a_slow_disk_is_in_its_crowd_before_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two reports comes while the first is written, just before their crowd ends.
+
+    Mutant: the crowds that end are listed after what waited has been written.
+    """
+    for name in ("GROUP_SECONDS", "TICK_SECONDS"):
+        monkeypatch.setattr(intake, name, 3_600)
+    is_writing, may_write, fdatasync = threading.Event(), threading.Event(), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        is_writing.set()
+        may_write.wait(30)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    server, answers = Served(tmp_path, 1), list[Problem | None]()
+
+    async def end_crowd() -> None:
+        async with server.relay as relay:
+            for report, now_ms in zip(sealed(2), (CLOSES_MS - 1, CLOSES_MS), strict=True):
+                body = encode_post(LABEL, report)
+                head = Head("application/octet-stream", len(body), "")
+                relay.post_whole(
+                    head,
+                    body,
+                    UNKNOWN_CLIENT,
+                    lambda _, problem: answers.append(problem),
+                    is_secret=False,
+                )
+                server.now_ms = now_ms
+                relay._look()
+                is_writing.wait()
+            may_write.set()
+
+    asyncio.run(end_crowd())
+    assert answers == [None, None]
+    assert not any((tmp_path / "open").iterdir())
