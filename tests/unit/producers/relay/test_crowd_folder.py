@@ -20,6 +20,7 @@ from estimators.auditing import epsilon_bound
 from estimators.shuffling.crowds import shuffled_epsilon
 from producers.relay import crowd_folder
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
+from producers.sealing import CROWD_ID_BYTES
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
@@ -233,3 +234,34 @@ def test_a_folder_has_one_relay_whole_files_and_few_open_ones(tmp_path: Path) ->
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with row(place), pytest.raises(ValueError, match="damaged: restore it"):
                 CrowdTerms.read(path)
+
+
+def test_a_damaged_file_is_named_and_harms_no_other(tmp_path: Path) -> None:
+    """The name of the foreign file is a pattern for all others; other damage is of terms."""
+    closed(tmp_path, sealed(100))
+    with closing(CrowdFolder(tmp_path)) as folder:
+        ((path, terms),) = folder.parts().items()
+        (foreign := folder.path("closing", "*")).touch()
+        with pytest.raises(ValueError, match="damaged: restore it"):
+            folder.shuffle(foreign.name)
+        foreign.unlink()
+        data, head = path.read_bytes(), len(terms.encode())
+        label = head + CROWD_ID_BYTES + 10
+        damaged = {
+            "cut": data[:-60],
+            "a shorter report": data[:-100],
+            "another label": data[:label] + bytes([data[label] ^ 1]) + data[label + 1 :],
+        }
+        for name, changed in damaged.items():
+            path.write_bytes(changed)
+            with row(name), pytest.raises(ValueError, match=str(path)):
+                folder.read_part(path, terms)
+        path.write_bytes(data)
+        assert folder.read_part(path, terms) == (data[head:], 100)
+    (mark,) = (tmp_path / "closed").iterdir()
+    mark.write_bytes(b"")
+    (tmp_path / "other").mkdir()
+    (letter := tmp_path / "other/letter.new").touch()
+    with pytest.raises(ValueError, match=str(mark)):
+        CrowdFolder(tmp_path)
+    assert letter.exists()
