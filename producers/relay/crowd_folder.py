@@ -175,6 +175,8 @@ class CrowdFolder:
     reports : Counter
         By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few``, ``delivered`` or
         ``refused``.
+    damaged : str
+        Why files of out/ are not posted; empty if all can be.
 
     Raises
     ------
@@ -202,7 +204,10 @@ class CrowdFolder:
                 unfinished.unlink()
         self.sync(*CROWD_FOLDERS)  # what a last run has not
         self._last_closed = {file.name: _read_mark(file) for file in self._files("closed")}
+        self.damaged = ""
         self.parts()
+        if self.damaged:
+            raise ValueError(self.damaged)
 
     def close(self) -> None:
         """Leave the folder to another process."""
@@ -311,12 +316,19 @@ class CrowdFolder:
 
     def parts(self) -> dict[Path, CrowdTerms]:
         """Return the files of the parts that may be posted."""
-        parts, paths = dict[Path, CrowdTerms](), self._files("out")
+        parts, faults, paths = dict[Path, CrowdTerms](), list[str](), self._files("out")
         closing = self.closing()  # in this order
         for path in paths:
-            if path.stem not in closing:
-                with contextlib.suppress(FileNotFoundError):  # it has been acknowledged since
+            try:
+                if path.stem not in closing:
                     parts[path] = CrowdTerms.read(path)
+            except FileNotFoundError:
+                pass  # it has been acknowledged since
+            except (OSError, ValueError) as error:  # the others are posted
+                faults.append(str(error))
+        if faults and not self.damaged:
+            logger.error("%s", faults[0])
+        self.damaged = "; ".join(faults)
         return parts
 
     def read_part(self, path: Path, terms: CrowdTerms) -> tuple[bytes, int]:

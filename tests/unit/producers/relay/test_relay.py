@@ -231,6 +231,9 @@ def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path:
             assert b"401: so it is" in server.readiness.body
             assert server.metrics()['parts{metric="late"}'] == 1
             assert server.metrics()["overdue_parts"] == 0
+            (foreign := tmp_path / "out/foreign").touch()
+            assert b"out/foreign: not a file of a relay" in server.readiness.body
+            foreign.unlink()
             server.now_ms += PANE_MS // 2 + 1
             assert server.metrics()["overdue_parts"] == 1
             assert b"1 parts of crowds will soon be too late" in server.readiness.body
