@@ -111,8 +111,8 @@ def readiness(relay: CrowdRelay) -> Page:
     if relay.obstacle:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
     forwarder = relay.forwarder
-    warnings = [forwarder.failure, forwarder.unshuffled, unusable(relay.metrics)]
-    crowds = forwarder.folder.parts().values()
+    folder, crowds = forwarder.folder, forwarder.folder.parts().values()
+    warnings = [forwarder.failure, forwarder.unshuffled, folder.damaged, unusable(relay.metrics)]
     if overdue := sum(crowd.is_overdue(relay.now_ms()) for crowd in crowds):
         warnings.append(f"{overdue} parts of crowds will soon be too late for the service")
     return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())

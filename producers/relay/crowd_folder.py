@@ -30,7 +30,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.sealing import CROWD_ID_BYTES, MAX_CROWD_BYTES, CrowdLabel, encode_crowd
+from producers.sealing import (
+    CROWD_ID_BYTES,
+    MAX_CROWD_BYTES,
+    CrowdLabel,
+    decode_crowd,
+    encode_crowd,
+)
 from producers.wire.decoding import decode_json
 
 logger = logging.getLogger("producers")
@@ -95,9 +101,7 @@ class CrowdTerms:
             terms = file.read(length)
             if zlib.crc32(terms) == checksum:
                 return decode_json(terms, cls)
-        raise ValueError(
-            f"{path}: not a crowd of reports, or damaged: restore it, or move it out of the folder"
-        )
+        raise _damaged(path)
 
 
 class OpenCrowd:
@@ -171,6 +175,8 @@ class CrowdFolder:
     reports : Counter
         By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few``, ``delivered`` or
         ``refused``.
+    damaged : str
+        Why files of out/ are not posted; empty if all can be.
 
     Raises
     ------
@@ -193,11 +199,15 @@ class CrowdFolder:
         except OSError:
             os.close(self._lock)
             raise
-        for unfinished in path.glob(f"*/*{NEW_SUFFIX}"):
-            unfinished.unlink()
+        for folder in CROWD_FOLDERS:
+            for unfinished in (path / folder).glob(f"*{NEW_SUFFIX}"):
+                unfinished.unlink()
         self.sync(*CROWD_FOLDERS)  # what a last run has not
-        self._last_closed = {file.name: int(file.read_text()) for file in self._files("closed")}
+        self._last_closed = {file.name: _read_mark(file) for file in self._files("closed")}
+        self.damaged = ""
         self.parts()
+        if self.damaged:
+            raise ValueError(self.damaged)
 
     def close(self) -> None:
         """Leave the folder to another process."""
@@ -267,9 +277,10 @@ class CrowdFolder:
         """
         path = self.path("closing", name)
         if path.exists():
+            terms = CrowdTerms.read(path)
             for part in self._root.glob(f"out/{name}.*"):
                 part.unlink()  # of a run that did not finish: nothing of it was posted
-            self._write_parts(path, CrowdTerms.read(path))
+            self._write_parts(path, terms)
             self._unsynced.add(name)
             path.unlink()
         self.sync("closing")
@@ -305,12 +316,35 @@ class CrowdFolder:
 
     def parts(self) -> dict[Path, CrowdTerms]:
         """Return the files of the parts that may be posted."""
-        parts, closing = dict[Path, CrowdTerms](), self.closing()
-        for path in self._files("out"):
-            if path.stem not in closing:
-                with contextlib.suppress(FileNotFoundError):  # it has been acknowledged since
+        parts, faults, paths = dict[Path, CrowdTerms](), list[str](), self._files("out")
+        closing = self.closing()  # in this order
+        for path in paths:
+            try:
+                if path.stem not in closing:
                     parts[path] = CrowdTerms.read(path)
+            except FileNotFoundError:
+                pass  # it has been acknowledged since
+            except (OSError, ValueError) as error:  # the others are posted
+                faults.append(str(error))
+        if faults and not self.damaged:
+            logger.error("%s", faults[0])
+        self.damaged = "; ".join(faults)
         return parts
+
+    def read_part(self, path: Path, terms: CrowdTerms) -> tuple[bytes, int]:
+        """Return what is posted of a part, and its number of reports.
+
+        Raises
+        ------
+        ValueError
+            If the file has been damaged.
+        """
+        body = path.read_bytes()[len(terms.encode()) :]
+        with contextlib.suppress(ValueError):
+            _, label, reports = decode_crowd(body)
+            if (label, len(reports[0])) == (terms.label, terms.report_bytes):
+                return body, len(reports)
+        raise _damaged(path)
 
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk, beside those to shuffle the largest crowd."""
@@ -348,6 +382,18 @@ def _name_of(label: CrowdLabel) -> str:
 def _mark_of(label: CrowdLabel) -> str:
     """Return the name of the file that says which pane of a label has closed."""
     return _name_of(dataclasses.replace(label, pane_start_ms=0))
+
+
+def _read_mark(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except ValueError:
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> ValueError:
+    remedy = "restore it, or move it out of the folder"
+    return ValueError(f"{path}: not a file of a relay, or damaged: {remedy}")
 
 
 def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from producers.http.answers import GatewayAnswer, asked_pause, explain, pause, problem_of
 from producers.http.gateway_client import GatewayClient
 from producers.relay.crowd_folder import CrowdFolder
-from producers.sealing import decode_crowd
 
 logger = logging.getLogger("producers")
 
@@ -108,12 +107,11 @@ class Forwarder:
             if not (parts := self.folder.parts()):
                 return TURN_SECONDS
             path, terms = list(parts.items())[self._failures % len(parts)]
-            metric, body = terms.label.metric, path.read_bytes()[len(terms.encode()) :]
+            metric, (body, reports) = terms.label.metric, self.folder.read_part(path, terms)
             answer = self._client.post(body)
             self.failure, asked = explain(answer), asked_pause(answer.retry_after, time.time())
             is_refused = answer.status == REFUSED_STATUS and bool(problem_of(answer))
             if is_refused or answer.status == ACCEPTED_STATUS:
-                reports = len(decode_crowd(body)[2])
                 if is_refused:
                     logger.error(
                         "the service refused %d reports of %s for good, and they are dropped: %s",

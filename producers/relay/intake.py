@@ -194,10 +194,10 @@ class CrowdRelay:
                 "send the sealed report as it is: it cannot be compressed",
                 headers={"Accept-Encoding": "identity"},
             )
-        self._clients.admit_client(client, head.length)
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
         hold.reserve(POST_OVERHEAD + len(body))
+        self._admit(client, head.length)
         try:
             label, sealed = decode_post(body)
             crowd = self._crowd(label, len(sealed))
@@ -208,6 +208,14 @@ class CrowdRelay:
         if not self._is_write_due:
             self._is_write_due = True
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
+
+    def _admit(self, client: Client, length: int) -> None:
+        """Count a post, only if the relay could take it: a device tries often while it cannot."""
+        try:
+            self._clients.admit_client(client, length)
+        except Problem as problem:
+            problem.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
+            raise
 
     def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
         """Return the crowd that takes a report; ValueError if it has another size."""
@@ -262,6 +270,7 @@ class CrowdRelay:
                 posts[0].crowd.append([post.sealed for post in posts])
             except Exception as error:
                 logger.error("reports could not be written: %s", error)  # noqa: TRY400
+                self.obstacle = DISK_FAILS  # until the next look
                 problem = unavailable(DISK_FAILS, POST_AGAIN)
             self._loop.call_soon_threadsafe(self._answer, posts, problem)
 

@@ -20,6 +20,7 @@ from estimators.auditing import epsilon_bound
 from estimators.shuffling.crowds import shuffled_epsilon
 from producers.relay import crowd_folder
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
+from producers.sealing import CROWD_ID_BYTES
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
@@ -233,3 +234,54 @@ def test_a_folder_has_one_relay_whole_files_and_few_open_ones(tmp_path: Path) ->
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with row(place), pytest.raises(ValueError, match="damaged: restore it"):
                 CrowdTerms.read(path)
+
+
+def test_a_damaged_file_is_named_and_harms_no_other(tmp_path: Path) -> None:
+    """The foreign file in closing/ has a name that is a pattern for all others."""
+    path = tmp_path / "relay"
+    closed(path, sealed(100))
+    with closing(CrowdFolder(path)) as folder:
+        ((part, terms),) = folder.parts().items()
+        folder.path("closing", "*").touch()
+        with pytest.raises(ValueError, match="damaged: restore it"):
+            folder.shuffle("*")
+        folder.path("out", "foreign").touch()
+        assert list(folder.parts()) == [part]
+        data, head = part.read_bytes(), len(terms.encode())
+        label = head + CROWD_ID_BYTES + 10
+        damaged = {
+            "cut": data[:-60],
+            "shorter reports": data[:-100],
+            "another label": data[:label] + bytes([data[label] ^ 1]) + data[label + 1 :],
+        }
+        for name, changed in damaged.items():
+            part.write_bytes(changed)
+            with row(name), pytest.raises(ValueError, match=str(part)):
+                folder.read_part(part, terms)
+    for name in ("out", "closed"):
+        closed(path := tmp_path / name, sealed(100))
+        (file,) = (path / name).iterdir()
+        file.write_bytes(b"")
+        (path / "other").mkdir()
+        (letter := path / "other/letter.new").touch()
+        with row(name), pytest.raises(ValueError, match=str(file)):
+            CrowdFolder(path)
+        assert letter.exists()
+
+
+def test_no_part_is_listed_while_its_crowd_is_being_shuffled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread begins between two looks. Mutant: closing/ is listed before out/."""
+    with closing(CrowdFolder(tmp_path)) as folder:
+        OpenCrowd(folder, TERMS).append(sealed(100))
+        list_closing = folder.closing
+
+        def begin_meanwhile() -> set[str]:
+            names = list_closing()
+            folder.end_intake(TERMS)
+            folder._write_parts(folder.path("closing", TERMS.name), TERMS)
+            return names
+
+        monkeypatch.setattr(folder, "closing", begin_meanwhile)
+        assert folder.parts() == {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,9 @@ from aggregator.reading import serialization
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
 from estimators import define
+from producers.gateway.clients import UNKNOWN_CLIENT
+from producers.gateway.heads import Head
+from producers.gateway.problems import Problem
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
 from producers.relay.intake import CrowdRelay
@@ -165,6 +171,8 @@ def test_a_client_has_one_limit_for_all_labels(tmp_path: Path) -> None:
             for label, report in zip((LABEL, NEXT_LABEL), sealed(2), strict=True)
         ]
         assert statuses == [202, 202, 202, 202, 202, 202, 429, 429, 202, 202]
+        refused = server.post(*sealed(1), X_Forwarded_For=addresses[0])
+        assert (refused.headers["retry-after"], b"batch" in refused.body) == ("3600", False)
 
 
 def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(
@@ -223,6 +231,9 @@ def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path:
             assert b"401: so it is" in server.readiness.body
             assert server.metrics()['parts{metric="late"}'] == 1
             assert server.metrics()["overdue_parts"] == 0
+            (foreign := tmp_path / "out/foreign").touch()
+            assert b"out/foreign: not a file of a relay" in server.readiness.body
+            foreign.unlink()
             server.now_ms += PANE_MS // 2 + 1
             assert server.metrics()["overdue_parts"] == 1
             assert b"1 parts of crowds will soon be too late" in server.readiness.body
@@ -268,16 +279,61 @@ def test_a_crowd_is_posted_once_its_end_is_durable(
 def test_a_full_disk_is_told_and_the_posts_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What it refuses does not count against a client's limit."""
     (report,) = sealed(1)
-    with served(tmp_path) as server:
+    with served(tmp_path, rate_limit="2/hour") as server:
         monkeypatch.setattr(intake, "FREE_BYTES", 2**62)
         wait_until(lambda: server.relay.obstacle != "", "the disk is full")
         assert server.readiness.status == 503
-        answer = server.post(report)
-        assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+        for _ in range(2):
+            answer = server.post(report)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "2")
         monkeypatch.undo()
         wait_until(lambda: not server.relay.obstacle, "there is room again")
         (tmp_path / "open").rmdir()
-        assert server.post(report).status == 503
+        for _ in range(2):
+            assert server.post(report).status == 503
         (tmp_path / "open").mkdir()
+        wait_until(lambda: not server.relay.obstacle, "the disk takes reports again")
         assert server.post(report).status == 202
+
+
+def test_a_report_that_waits_for_a_slow_disk_is_in_its_crowd_before_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two reports comes while the first is written, just before their crowd ends.
+
+    Mutant: the crowds that end are listed after what waited has been written.
+    """
+    for name in ("GROUP_SECONDS", "TICK_SECONDS"):
+        monkeypatch.setattr(intake, name, 3_600)
+    is_writing, may_write, fdatasync = threading.Event(), threading.Event(), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        is_writing.set()
+        may_write.wait(30)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    server, answers = Served(tmp_path, 1), list[Problem | None]()
+
+    async def end_crowd() -> None:
+        async with server.relay as relay:
+            for report, now_ms in zip(sealed(2), (CLOSES_MS - 1, CLOSES_MS), strict=True):
+                body = encode_post(LABEL, report)
+                head = Head("application/octet-stream", len(body), "")
+                relay.post_whole(
+                    head,
+                    body,
+                    UNKNOWN_CLIENT,
+                    lambda _, problem: answers.append(problem),
+                    is_secret=False,
+                )
+                server.now_ms = now_ms
+                relay._look()
+                is_writing.wait()
+            may_write.set()
+
+    asyncio.run(end_crowd())
+    assert answers == [None, None]
+    assert not any((tmp_path / "open").iterdir())
