@@ -9,9 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
+"""An array of any type."""
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Integers = NDArray[np.int64]
+AnyIntegers = NDArray[np.integer[Any]]
 Indices = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 Limits = tuple[Floats, Floats]  # lower and upper

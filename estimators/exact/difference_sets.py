@@ -14,12 +14,11 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Integers
+from estimators.estimate import Array, Counts, Integers
 from estimators.exact.finite_fields import FiniteField, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
@@ -74,12 +73,12 @@ class DifferenceSet:
         """How many residues outside the set precede each member."""
         return self.members - np.arange(self.size)
 
-    def members_at(self, rank: NDArray[Any]) -> Integers:
+    def members_at(self, rank: Array) -> Integers:
         """Return the members with these ranks, from 0 to s - 1, in ascending order."""
         members: Integers = self.members[rank]
         return members
 
-    def others_at(self, rank: NDArray[Any]) -> Integers:
+    def others_at(self, rank: Array) -> Integers:
         """Return the residues that are not members, by their ranks from 0 to K - s - 1."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Integers
+from estimators.estimate import Array, Integers
 
 Element = tuple[int, ...]
 Matrix = Integers
@@ -63,7 +61,7 @@ class FiniteField:
             rows.append(self.multiply(rows[-1], self.x))
         return np.array(rows, dtype=np.int64)
 
-    def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
+    def orbit(self, start: Array, step: Matrix, count: int) -> Matrix:
         """Return the products of `start` with the powers 0, 1, ... of `step`, as `count` rows.
 
         `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree): the

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Floats
+from estimators.estimate import AnyIntegers, Array, Bools, Floats
 from estimators.exact.randomness import Bits, Words
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
@@ -27,9 +27,7 @@ def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
     return bits.integers(-(-n // 8)).view(np.uint8)[:n]
 
 
-def bernoulli(
-    bits: Bits, thresholds: Words, level: NDArray[Any], columns: int | None = None
-) -> Bools:
+def bernoulli(bits: Bits, thresholds: Words, level: Array, columns: int | None = None) -> Bools:
     """Return coins that are true with exactly the probability of their level, thresholds / 2^64.
 
     The first byte of a uniform word decides unless it equals the threshold's first byte; only then
@@ -85,7 +83,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     word = np.dtype(np.uint64 if bound.max(initial=1) > _MAX_NARROW else np.uint32)
     bound, per_word = bound.astype(word), 8 // word.itemsize
 
-    def words(n: int) -> NDArray[Any]:
+    def words(n: int) -> Array:
         return bits.integers(-(-n // per_word)).view(word)[:n]
 
     limit = word.type(2 ** (8 * word.itemsize) - 1) // bound * bound
@@ -119,7 +117,7 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.remainder(drawn, bound)
 
 
-def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
+def uniform_other(bits: Bits, values: Array, bound: Unsigned) -> Unsigned:
     """Return integers uniform on [0, bound) except `values`, as in k-ary randomized response.
 
     `bits`: the source of randomness; `values`, shape (n,): in [0, bound); `bound`, shape (n,): at
@@ -141,7 +139,7 @@ def unit_vectors(vectors: Floats) -> Floats:
     return np.clip(vectors, -1, 1, out=vectors)
 
 
-def normal_numbers(words: Words, chosen: NDArray[np.integer[Any]] | None = None) -> Floats:
+def normal_numbers(words: Words, chosen: AnyIntegers | None = None) -> Floats:
     """Return two normal numbers for each random word, by Box and Muller (1958).
 
     Of the 2 w uniform 32-bit numbers in w words, the first half give lengths, the others angles.

@@ -8,12 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
 from estimators.discovery.layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
-from estimators.estimate import Bools, Counts, Estimate, Floats, Indices, Integers, Limits
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers, Limits
 from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
@@ -132,7 +131,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     # -- Reports ------------------------------------------------------------------------------
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report for each value, a row of three words: a key, and 128 bits."""
         groups, rows = len(self.layout.depths), self.layout.rows
         index = level.astype(np.int64)
