@@ -162,8 +162,7 @@ class Estimate:
 
         Examples
         --------
-        >>> from estimators import define
-        >>> from estimators.exact.randomness import SeededBits
+        >>> from estimators import SeededBits, define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
         >>> level = np.zeros(1000, dtype=int)
         >>> reports = metric.randomize([3] * 600 + [1] * 400, level, SeededBits(1))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Array, Counts, Integers
-from estimators.exact.finite_fields import FiniteField, prime_power
+from estimators.exact.finite_fields import finite_field, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
 MAX_LOOPED_MEMBERS = 96
@@ -177,7 +177,7 @@ def _members(order: int, coordinates: int) -> Integers:
         if base_and_exponent is None:
             raise ValueError(f"order = {order}: expected a power of a prime")
         prime, exponent = base_and_exponent
-        field = FiniteField(prime, exponent * coordinates)
+        field = finite_field(prime, exponent * coordinates)
         points = geometric_sum(order, coordinates)
         side = math.isqrt(points - 1) + 1
         unit = np.array(field.unit)

@@ -7,6 +7,8 @@ estimators.exact.noise.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,14 +89,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
         return bits.integers(-(-n // per_word)).view(word)[:n]
 
     limit = word.type(2 ** (8 * word.itemsize) - 1) // bound * bound
-    drawn = words(bound.size)
-    pending = np.flatnonzero(drawn >= limit)
-    if pending.size:
-        drawn = drawn.copy()
-    while pending.size:
-        drawn[pending] = words(pending.size)
-        pending = pending[drawn[pending] >= limit[pending]]
-    return drawn % bound
+    return _drawn_up_to(limit - word.type(1), words) % bound
 
 
 def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -106,15 +101,20 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
     5
     """
-    largest = _LARGEST_BYTE[bound]
-    drawn = uniform_bytes(bits, bound.size)
+    drawn = _drawn_up_to(_LARGEST_BYTE[bound], functools.partial(uniform_bytes, bits))
+    return np.remainder(drawn, bound)
+
+
+def _drawn_up_to(largest: Array, draw: Callable[[int], Array]) -> Array:
+    """Return uniform integers of a source, each drawn again until it is at most `largest`."""
+    drawn = draw(largest.size)
     pending = np.flatnonzero(drawn > largest)
     if pending.size:
         drawn = drawn.copy()
     while pending.size:
-        drawn[pending] = uniform_bytes(bits, pending.size)
+        drawn[pending] = draw(pending.size)
         pending = pending[drawn[pending] > largest[pending]]
-    return np.remainder(drawn, bound)
+    return drawn
 
 
 def uniform_other(bits: Bits, values: Array, bound: Unsigned) -> Unsigned:

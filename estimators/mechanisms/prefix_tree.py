@@ -68,8 +68,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     Examples
     --------
-    >>> from estimators import define
-    >>> from estimators.exact.randomness import SeededBits
+    >>> from estimators import SeededBits, define
     >>> metric = define(name="m", kind="frequency", categories="open", discover=True,
     ...                 preset="upper", levels=[1, 4], options={"last": 32})
     >>> mechanism = metric.randomizer
