@@ -157,11 +157,11 @@ class Memoization:
     @functools.cached_property
     def _words(self) -> tuple[int, int]:
         """The probability of the second flip, as an integer numerator and denominator."""
-        signs = [getattr(m, "signs", None) for m in (self.metric.randomizer, self._permanent)]
-        if not all(isinstance(law, FlippedSigns) for law in signs):
+        laws = [getattr(m, "signs", None) for m in (self.metric.randomizer, self._permanent)]
+        flips = [law.flips for law in laws if isinstance(law, FlippedSigns)]
+        if len(flips) < 2:
             return 0, 1
-        flips, permanent_flips = signs[0].flips[self.level], signs[1].flips[0]
-        return flips - permanent_flips, WORD - 2 * permanent_flips
+        return flips[0][self.level] - flips[1][0], WORD - 2 * flips[1][0]
 
 
 def side_of(value: float, word: int) -> int:

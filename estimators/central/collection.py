@@ -24,7 +24,7 @@ from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -296,9 +296,7 @@ class TrueFrequency(TrueValues):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, those of each category)."""
-        cells = level.astype(np.intp) * self.columns + 1 + reports
-        table += np.bincount(cells, minlength=table.size).reshape(table.shape)
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        count_symbols(table, level, reports)
 
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""

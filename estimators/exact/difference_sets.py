@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Array, Counts, Integers
+from estimators.estimate import Array, Bools, Counts, Integers
 from estimators.exact.finite_fields import finite_field, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
@@ -77,6 +77,10 @@ class DifferenceSet:
         """Return the members with these ranks, from 0 to s - 1, in ascending order."""
         members: Integers = self.members[rank]
         return members
+
+    def contains(self, points: Array) -> Bools:
+        """Return which integers are, modulo K, members."""
+        return np.isin(points % self.points, self.members)
 
     def others_at(self, rank: Array) -> Integers:
         """Return the residues that are not members, by their ranks from 0 to K - s - 1."""

@@ -177,9 +177,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         if value.size == 3:
             group, point = np.divmod(number[~is_whole], tree.points)
             own_points = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
-            is_supported[~is_whole] = np.isin(
-                (point - own_points) % tree.points, tree.space.members
-            )
+            is_supported[~is_whole] = tree.space.contains(point - own_points)
         return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

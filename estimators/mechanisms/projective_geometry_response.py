@@ -97,9 +97,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie on the category's hyperplane."""
-        geometry = self.geometries[level]
-        point = (reports.astype(np.int64) - category) % geometry.points
-        return np.isin(point, geometry.members)
+        return self.geometries[level].contains(reports.astype(np.int64) - category)
 
 
 @functools.lru_cache(maxsize=1024)
