@@ -9,9 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
+"""An array of any type."""
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Integers = NDArray[np.int64]
+AnyIntegers = NDArray[np.integer[Any]]
 Indices = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 Limits = tuple[Floats, Floats]  # lower and upper
@@ -159,8 +162,7 @@ class Estimate:
 
         Examples
         --------
-        >>> from estimators import define
-        >>> from estimators.exact.randomness import SeededBits
+        >>> from estimators import SeededBits, define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
         >>> level = np.zeros(1000, dtype=int)
         >>> reports = metric.randomize([3] * 600 + [1] * 400, level, SeededBits(1))

@@ -12,11 +12,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from estimators.estimate import Array
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
@@ -158,15 +157,11 @@ class Memoization:
     @functools.cached_property
     def _words(self) -> tuple[int, int]:
         """The probability of the second flip, as an integer numerator and denominator."""
-        level_signs = getattr(self.metric.randomizer, "signs", None)
-        permanent_signs = getattr(self._permanent, "signs", None)
-        if not (
-            isinstance(level_signs, FlippedSigns) and isinstance(permanent_signs, FlippedSigns)
-        ):
+        laws = [getattr(m, "signs", None) for m in (self.metric.randomizer, self._permanent)]
+        flips = [law.flips for law in laws if isinstance(law, FlippedSigns)]
+        if len(flips) < 2:
             return 0, 1
-        return level_signs.flips[self.level] - permanent_signs.flips[
-            0
-        ], WORD - 2 * permanent_signs.flips[0]
+        return flips[0][self.level] - flips[1][0], WORD - 2 * flips[1][0]
 
 
 def side_of(value: float, word: int) -> int:
@@ -183,7 +178,7 @@ def side_of(value: float, word: int) -> int:
     return 1 if (word >> 11) < (1 + value) / 2 * 2.0**53 else -1
 
 
-def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
+def answer_values(metric: Metric, values: Array, word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
     `metric`: a memoized metric; `values`, shape (n,): in the mechanism's units, from

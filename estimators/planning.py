@@ -9,13 +9,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate
-from estimators.estimate import Estimate, Floats, Integers
+from estimators.estimate import Array, Estimate, Floats, Integers
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.limits import LEVEL_DIGITS
@@ -39,12 +37,12 @@ LARGEST_LOSS = 1.03
 """With the chosen small tickets, a plan needs at most this many times the least devices."""
 
 
-def synthetic_values(metric: Metric, count: int) -> NDArray[Any]:
+def synthetic_values(metric: Metric, count: int) -> Array:
     """Return `count` values: numbers uniform on the range, categories equally frequent."""
     domain, generator = metric.domain, np.random.default_rng(20_261_129)
     if domain.of_numbers:
         high, low = domain.opposite
-        values: NDArray[Any] = generator.uniform(low, high, count)
+        values: Array = generator.uniform(low, high, count)
     elif metric.categories == OPEN_VOCABULARY:
         values = np.array(strings_of(metric), dtype=object)[
             generator.integers(MAX_STRINGS, size=count)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
-
-from numpy.typing import NDArray
 
 from estimators.errors import meant
+from estimators.estimate import Array
 from estimators.weights import WEIGHTINGS
 
 BOUND_NAMES = ("auto", "fixed", "anytime", "normal")
@@ -58,7 +56,7 @@ class Question:
     bound: str = "fixed"
     target: str = "population"
     simultaneous: bool = True
-    asked: NDArray[Any] | None = None
+    asked: Array | None = None
     numbers: int = 0
     panes: int | None = 1
 

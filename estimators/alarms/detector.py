@@ -109,8 +109,7 @@ class Detector:
     Examples
     --------
     >>> import numpy as np
-    >>> from estimators import define
-    >>> from estimators.exact.randomness import SeededBits
+    >>> from estimators import SeededBits, define
     >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[2])
     >>> def pane(late, seed):

@@ -20,10 +20,8 @@ RELATIVE_SAFETY = 1e-6
 """A margin relative to p, far above the rounding errors of the sums."""
 VARIANCE_PIECES = 16  # pieces of the range of an unknown variance
 BISECTION_STEPS = 12  # which find a limit to 1/4000 of the possible gain
-FINE_BINS, COARSE_BINS = (
-    40,
-    16,
-)  # bins of the noise on either side: beyond its quantile at p, and within
+FINE_BINS, COARSE_BINS = 40, 16
+"""The bins of the noise on either side: beyond its quantile at p, and within."""
 NEWTON_STEPS = 4  # towards the best tilt; every tilt gives a valid bound
 SHARED_LIMIT_WIDTH = 0.02  # categories share a limit if they differ by this part of a half-width
 MAX_UNSHARED_LIMITS = 100  # with more categories, similar ones share a limit

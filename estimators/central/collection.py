@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, population_limits, sample_limits
@@ -21,11 +20,11 @@ from estimators.central.release_weights import (
     policy_named,
     report_weights,
 )
-from estimators.estimate import Bools, Counts, Estimate, Floats, Limits
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -238,9 +237,9 @@ class TrueMean(TrueValues):
         self.grid = grid
         self.slack = 0.5 / grid
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return each value in [-1, 1] on the grid, without randomness."""
-        scaled: NDArray[Any] = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
+        scaled: Array = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
         return np.floor(scaled + 0.5).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
@@ -287,7 +286,7 @@ class TrueFrequency(TrueValues):
         self.columns = 1 + categories
         self.dtype = index_dtype(categories)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return each category unchanged, without randomness."""
         return values.astype(self.dtype)
 
@@ -297,9 +296,7 @@ class TrueFrequency(TrueValues):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, those of each category)."""
-        cells = level.astype(np.intp) * self.columns + 1 + reports
-        table += np.bincount(cells, minlength=table.size).reshape(table.shape)
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        count_symbols(table, level, reports)
 
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""

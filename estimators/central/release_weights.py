@@ -10,6 +10,7 @@ Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -128,7 +129,16 @@ def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> Repor
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
-def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+def uncorrelated(
+    epsilons: Floats, counts: Floats, log_term: float, *, turbo: bool = False
+) -> ReportWeights:
+    """Return the weights of HPM-U and HPF-U, for values that do not depend on the level.
+
+    They are those of HPM-C, or of log_term |w|_2^2 in place of |w - 1/n|_1^2 if that is smaller. If
+    `turbo`, they are HPM-UT's and HPF-UT's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2.
+
+    `epsilons`, `counts`, shape (levels,): of the levels with reports; `log_term`: ln(k / beta).
+    """
     users = float(counts.sum())
     spread = _square(epsilons, counts, log_term)
     near_uniform = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
@@ -139,22 +149,8 @@ def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float
     away = np.abs(near_uniform.per_report - 1 / users)
     deviation = users * float(counts @ away**2) if turbo else float(counts @ away) ** 2
     variance = log_term * float(counts @ spread.per_report**2)
-    return (
-        near_uniform if objective(near_uniform, deviation) < objective(spread, variance) else spread
-    )
-
-
-def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return the weights of HPM-U and HPF-U, for values that do not depend on the level.
-
-    They are those of HPM-C, or of log_term |w|_2^2 in place of |w - 1/n|_1^2 if that is smaller.
-    """
-    return _uncorrelated(False, epsilons, counts, log_term)
-
-
-def uncorrelated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-UT's and HPF-UT's weights: HPM-U with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
-    return _uncorrelated(True, epsilons, counts, log_term)
+    is_nearer = objective(near_uniform, deviation) < objective(spread, variance)
+    return near_uniform if is_nearer else spread
 
 
 def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
@@ -189,7 +185,7 @@ _POLICY_FAMILY: dict[str, Policy] = {
     "c": correlated,
     "u": uncorrelated,
     "ct": correlated_turbo,
-    "ut": uncorrelated_turbo,
+    "ut": functools.partial(uncorrelated, turbo=True),
 }
 _SHARED_POLICIES: dict[str, Policy] = {
     "proportional": proportional,

@@ -3,9 +3,9 @@
 `comparison` has the function and its result, `requirements` what can be compared, and `arms` makes
 sums of reports with a law of statistics. `joint` chooses the test of their joint law: `fixed`, with
 the bounds of `cells`, for a fixed number of reports; `blocks` for the Hadamard
-mechanisms; `mixtures`, of two `streams`, for all times at once; `vectors` for directions. `union`
-serves arms that may depend on each other, and `p_values` finds p-values. Theorems 1, 7 and
-9 of docs/proofs/comparisons.md are the tests, the p-values and the bounds at all times.
+mechanisms; `mixtures`, of two `streams`, for all times at once; `vectors` for directions. Arms
+that may depend on each other have a limit each. `p_values` finds p-values. Theorems 1, 7 and 9 of
+docs/proofs/comparisons.md are the tests, the p-values and the bounds at all times.
 """
 
 from estimators.comparison.comparison import Comparison, compare

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from estimators.comparison import distributions
+from estimators.comparison import distributions, joint
 from estimators.comparison.arms import (
     STANDARD_WEIGHTS,
     Arm,
@@ -19,19 +19,13 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import (
-    ComparisonLimits,
-    anytime,
-    consistent,
-    fixed_difference,
-    fixed_ratio,
-)
+from estimators.comparison.joint import ComparisonLimits, consistent
+from estimators.comparison.p_values import chained_p_values
 from estimators.comparison.requirements import are_independent, require_comparable
-from estimators.comparison.union import ArmEstimator, union
 from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.distribution import share_names
 from estimators.errors import explain_missing_scipy
-from estimators.estimate import Bools, Counts, Estimate, Floats
+from estimators.estimate import Bools, Counts, Estimate, Floats, Limits
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.trusted import TrustedMetric
@@ -40,6 +34,8 @@ from estimators.shapes import Shape
 
 SUSPICIOUS_P_VALUE = 0.001
 """A p-value below which levels, or mixes of levels, count as different."""
+ArmEstimator = Callable[[float], Estimate]
+"""A function that returns the estimate of an arm for a failure probability."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,9 +191,9 @@ def compare(
     arms = (metric_a, statistic_a), (metric_b, statistic_b)
     counts = [arm_metric.counts(statistic) for arm_metric, statistic in arms]
     independent = are_independent(metric_a, metric_b, target, independent)
-    joint = independent and not among
-    joint &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
-    if weights == STANDARD_WEIGHTS and not joint:
+    has_joint_law = independent and not among
+    has_joint_law &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
+    if weights == STANDARD_WEIGHTS and not has_joint_law:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
@@ -218,7 +214,7 @@ def compare(
             limits = distributions.anytime_share_difference(first, second, beta, numbers, split)
         else:
             limits = distributions.share_difference(first, second, beta, numbers)
-    elif joint:
+    elif has_joint_law:
         shares = None
         if weights == STANDARD_WEIGHTS:
             shares = standard_shares(metric_a.randomizer.facts, counts)
@@ -233,7 +229,7 @@ def compare(
             limits = limits._replace(lower=limits.lower * scale, upper=limits.upper * scale)
     else:
         law = "union"
-        value, limits = _union(answers, beta, ratio=ratio)
+        value, limits = _union(answers[0], answers[1], beta, ratio=ratio)
     single = not metric_a.labels and value.size == 1
     return Comparison(
         **_numbers(value, limits, single),
@@ -267,8 +263,8 @@ def compare_releases(
         Failure probability of the bounds, for all numbers together.
     """
     arms = [functools.partial(metric.with_beta, release) for release in (a, b)]
-    limits = union(arms[0], arms[1], beta, ratio=False)
     value = np.atleast_1d(np.asarray(a.value) - np.asarray(b.value))
+    limits = _union(arms[0], arms[1], beta, ratio=False)[1]
     return Comparison(
         **_numbers(value, limits, not metric.labels),
         law="union",
@@ -324,11 +320,11 @@ def _joint(
         return value, ComparisonLimits(ends[0] * ones, ends[1] * ones, ones)
     numbers = value.size if question.simultaneous else 1
     if question.bound == "anytime":
-        limits = anytime(a, b, remaining_beta / numbers, split, origin)
+        limits = joint.anytime(a, b, remaining_beta / numbers, split, origin)
     elif origin is None:
-        limits = fixed_difference(a, b, remaining_beta / numbers)
+        limits = joint.fixed_difference(a, b, remaining_beta / numbers)
     else:
-        limits = fixed_ratio(a, b, remaining_beta / numbers, origin)
+        limits = joint.fixed_ratio(a, b, remaining_beta / numbers, origin)
     p_value = np.minimum(limits.p_value * numbers + a.failure + b.failure, 1.0)
     if slack := a.slack + b.slack:
         limits = consistent(limits.lower - slack, limits.upper + slack, p_value, question.beta, 0.0)
@@ -358,13 +354,46 @@ def _numbers(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str,
 
 
 def _union(
-    answers: Sequence[ArmEstimator], beta: float, *, ratio: bool
+    a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool
 ) -> tuple[Floats, ComparisonLimits]:
-    a, b = (np.atleast_1d(np.asarray(answer(beta / 2).value)) for answer in answers)
-    limits = union(answers[0], answers[1], beta, ratio=ratio)
-    if not ratio:
-        return a - b, limits
-    return quotient(a, b), limits
+    """Return a difference or a ratio with limits, in the metric's own unit.
+
+    With probability 1 - `beta` both arms' intervals are right, whatever the arms have in common.
+    `a`, `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
+    """
+    null = 1.0 if ratio else 0.0
+
+    def limits(share: float) -> Limits:
+        a_estimate, b_estimate = a(share / 2), b(share / 2)
+        ends = [
+            np.atleast_1d(np.asarray(x))
+            for x in (a_estimate.lower, a_estimate.upper, b_estimate.lower, b_estimate.upper)
+        ]
+        return _quotient_range(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
+
+    def excludes_null(share: float) -> Bools:
+        low, high = limits(share)
+        return (low > null) | (high < null)
+
+    first, second = (np.atleast_1d(np.asarray(arm(beta / 2).value)) for arm in (a, b))
+    value = quotient(first, second) if ratio else first - second
+    p_value = chained_p_values(excludes_null, beta)
+    return value, consistent(*limits(beta), p_value, beta, null)
+
+
+def _quotient_range(low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats) -> Limits:
+    """Return the range of a quotient of two numbers that are at least 0.
+
+    The upper end is infinite if the divisor may be 0.
+
+    >>> one = np.ones(1)
+    >>> [float(x[0]) for x in _quotient_range(2 * one, 3 * one, one, 4 * one)]
+    [0.5, 3.0]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lower = np.where(divisor_high > 0, low / divisor_high, 0.0)
+        upper = np.where(divisor_low > 0, high / divisor_low, np.inf)
+    return np.maximum(lower, 0), upper
 
 
 def quotient(a: Floats, b: Floats) -> Floats:

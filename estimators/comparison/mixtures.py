@@ -35,15 +35,10 @@ from estimators.interruption import checkpoint
 PLANNED_SHARE = 0.8
 """The weight of pairs near the planned ratio."""
 RATIO_SPREAD = 0.15  # standard deviation of the logarithm of the ratio
-TERMS_PER_STREAM, TERMS_BELOW_BEST = (
-    8,
-    4,
-)  # tilts of each stream that are summed, and how many of them below the best
-MAX_TANGENT_ROUNDS, MAX_TARGET_STEPS, MAX_MEAN_STEPS = (
-    4,
-    30,
-    20,
-)  # of tangents, of the target, of the unknown mean
+TERMS_PER_STREAM, TERMS_BELOW_BEST = 8, 4
+"""How many tilts of each stream are summed, and how many of them are below the best one."""
+MAX_TANGENT_ROUNDS, MAX_TARGET_STEPS, MAX_MEAN_STEPS = 4, 30, 20
+"""The most rounds of tangents, steps of the target, and steps of the unknown mean."""
 
 
 class TiltPlan(NamedTuple):

@@ -14,13 +14,12 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Integers
-from estimators.exact.finite_fields import FiniteField, prime_power
+from estimators.estimate import Array, Bools, Counts, Integers
+from estimators.exact.finite_fields import finite_field, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
 MAX_LOOPED_MEMBERS = 96
@@ -74,12 +73,16 @@ class DifferenceSet:
         """How many residues outside the set precede each member."""
         return self.members - np.arange(self.size)
 
-    def members_at(self, rank: NDArray[Any]) -> Integers:
+    def members_at(self, rank: Array) -> Integers:
         """Return the members with these ranks, from 0 to s - 1, in ascending order."""
         members: Integers = self.members[rank]
         return members
 
-    def others_at(self, rank: NDArray[Any]) -> Integers:
+    def contains(self, points: Array) -> Bools:
+        """Return which integers are, modulo K, members."""
+        return np.isin(points % self.points, self.members)
+
+    def others_at(self, rank: Array) -> Integers:
         """Return the residues that are not members, by their ranks from 0 to K - s - 1."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
@@ -178,7 +181,7 @@ def _members(order: int, coordinates: int) -> Integers:
         if base_and_exponent is None:
             raise ValueError(f"order = {order}: expected a power of a prime")
         prime, exponent = base_and_exponent
-        field = FiniteField(prime, exponent * coordinates)
+        field = finite_field(prime, exponent * coordinates)
         points = geometric_sum(order, coordinates)
         side = math.isqrt(points - 1) + 1
         unit = np.array(field.unit)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Integers
+from estimators.estimate import Array, Integers
 
 Element = tuple[int, ...]
 Matrix = Integers
@@ -21,17 +20,21 @@ class FiniteField:
     """The field of p^n elements: polynomials over GF(p) modulo one of degree n.
 
     An element is the tuple of its n coefficients, the constant one first. All elements but zero are
-    powers of the element x. `prime`: p; `degree`: n, at least 2.
+    powers of the element x: see :func:`finite_field`. `prime`: p; `power_of_x`: the element x^n, by
+    which every multiplication reduces.
 
-    >>> field = FiniteField(3, 2)
-    >>> field.power_of_x
-    (1, 1)
+    >>> field = finite_field(3, 2)
     >>> [field.power(field.x, exponent) for exponent in range(4)]
     [(1, 0), (0, 1), (1, 1), (1, 2)]
     """
 
     prime: int
-    degree: int
+    power_of_x: Element
+
+    @property
+    def degree(self) -> int:
+        """N."""
+        return len(self.power_of_x)
 
     @property
     def unit(self) -> Element:
@@ -43,18 +46,35 @@ class FiniteField:
         """The generator."""
         return (0, 1) + (0,) * (self.degree - 2)
 
-    @property
-    def power_of_x(self) -> Element:
-        """The element x^n, by which every multiplication reduces."""
-        return _power_of_x(self.prime, self.degree)
-
     def multiply(self, left: Element, right: Element) -> Element:
         """Return the product of two elements."""
-        return _multiply(left, right, self.power_of_x, self.prime)
+        degree, prime = self.degree, self.prime
+        product = [0] * (2 * degree - 1)
+        for i, a in enumerate(left):
+            if a:
+                for j, b in enumerate(right):
+                    product[i + j] += a * b
+        terms = [(j, c) for j, c in enumerate(self.power_of_x) if c]
+        for i in range(2 * degree - 2, degree - 1, -1):
+            a = product[i] % prime
+            if a:
+                for j, c in terms:
+                    product[i - degree + j] += a * c
+        return tuple(c % prime for c in product[:degree])
 
     def power(self, element: Element, exponent: int) -> Element:
         """Return an element to a power of at least 0."""
-        return _power(element, exponent, self.power_of_x, self.prime)
+        power = self.unit
+        for bit in f"{exponent:b}":
+            power = self.multiply(power, power)
+            if bit == "1":
+                power = self.multiply(power, element)
+        return power
+
+    def has_order(self, order: int, factors: Sequence[int]) -> bool:
+        """Return whether x has an order, whose prime factors are `factors`."""
+        smaller = (self.power(self.x, order // factor) for factor in factors)
+        return self.power(self.x, order) == self.unit and self.unit not in smaller
 
     def matrix(self, exponent: int) -> Matrix:
         """Return the matrix that multiplies row vectors of coefficients by x^exponent."""
@@ -63,13 +83,13 @@ class FiniteField:
             rows.append(self.multiply(rows[-1], self.x))
         return np.array(rows, dtype=np.int64)
 
-    def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
+    def orbit(self, start: Array, step: Matrix, count: int) -> Matrix:
         """Return the products of `start` with the powers 0, 1, ... of `step`, as `count` rows.
 
         `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree): the
         matrix of the element to multiply by; `count`: at least 1. Rows are doubled in each pass.
 
-        >>> field = FiniteField(3, 2)
+        >>> field = finite_field(3, 2)
         >>> field.orbit(np.array(field.unit), field.matrix(1), 4).tolist()
         [[1, 0], [0, 1], [1, 1], [1, 2]]
         """
@@ -112,27 +132,25 @@ def prime_power(n: int) -> tuple[int, int] | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _power_of_x(prime: int, degree: int) -> Element:
-    """Return an x^n for which x has the order p^n - 1, so that its powers form a field.
+def finite_field(prime: int, degree: int) -> FiniteField:
+    """Return the field of p^n elements whose x^n is the first for which x is a generator.
 
-    It is the first in the order of the coefficients, after the choice of the constant one: up to a
-    sign this is the norm of x, so it must generate GF(p); every generator is the norm of such an x.
+    x is one if it has the order p^n - 1. Candidates for x^n are in the order of their coefficients,
+    after the choice of the constant one: up to a sign this is the norm of x, so it must generate
+    GF(p); every generator is the norm of such an x. `prime`: p; `degree`: n, at least 2.
+
+    >>> finite_field(3, 2).power_of_x
+    (1, 1)
     """
-    order = prime**degree - 1
-    factors = prime_factors(order)
-    constant = _primitive_root(prime)
+    order, constant = prime**degree - 1, _primitive_root(prime)
     if degree % 2 == 0:
         constant = prime - constant
-    unit = (1,) + (0,) * (degree - 1)
-    x = (0, 1) + (0,) * (degree - 2)
-    for number in itertools.count(1):
-        higher = tuple(number // prime**i % prime for i in range(degree - 1))
-        reduced = (constant, *higher)
-        if _power(x, order, reduced, prime) == unit and all(
-            _power(x, order // factor, reduced, prime) != unit for factor in factors
-        ):
-            return reduced
-    raise AssertionError  # pragma: no cover
+    factors = prime_factors(order)
+    fields = (
+        FiniteField(prime, (constant, *(number // prime**i % prime for i in range(degree - 1))))
+        for number in itertools.count(1)
+    )
+    return next(field for field in fields if field.has_order(order, factors))
 
 
 def _primitive_root(prime: int) -> int:
@@ -140,28 +158,3 @@ def _primitive_root(prime: int) -> int:
     return next(
         g for g in itertools.count(1) if all(pow(g, (prime - 1) // r, prime) != 1 for r in factors)
     )
-
-
-def _multiply(left: Element, right: Element, power_of_x: Element, prime: int) -> Element:
-    degree = len(left)
-    product = [0] * (2 * degree - 1)
-    for i, a in enumerate(left):
-        if a:
-            for j, b in enumerate(right):
-                product[i + j] += a * b
-    terms = [(j, c) for j, c in enumerate(power_of_x) if c]
-    for i in range(2 * degree - 2, degree - 1, -1):
-        a = product[i] % prime
-        if a:
-            for j, c in terms:
-                product[i - degree + j] += a * c
-    return tuple(c % prime for c in product[:degree])
-
-
-def _power(element: Element, exponent: int, power_of_x: Element, prime: int) -> Element:
-    power = (1,) + (0,) * (len(element) - 1)
-    for bit in f"{exponent:b}":
-        power = _multiply(power, power, power_of_x, prime)
-        if bit == "1":
-            power = _multiply(power, element, power_of_x, prime)
-    return power

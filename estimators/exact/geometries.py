@@ -168,9 +168,7 @@ class HashedRows:
         of_this_level = np.flatnonzero(reports < self.symbols)
         row, point = np.divmod(reports[of_this_level], self.geometry.points)
         key_points = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
-        is_supported[of_this_level] = np.isin(
-            (point - key_points) % self.geometry.points, self.geometry.space.members
-        )
+        is_supported[of_this_level] = self.geometry.space.contains(point - key_points)
         return is_supported
 
     def support(self, counts: Counts, keys: Words) -> Counts:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Counts, Floats
+from estimators.estimate import Array, Bools, Counts, Floats
 
 TRANSFORM_RADIX = 32  # the size of small matrices: 4 times as fast as 2, for a million cells
 
@@ -46,7 +44,7 @@ def _matrix(size: int) -> Floats:
     return np.where(is_odd(index[:, None], index), -1.0, 1.0)
 
 
-def is_odd(row: NDArray[Any], column: NDArray[Any]) -> Bools:
+def is_odd(row: Array, column: Array) -> Bools:
     """Return whether H[row, column] is -1: whether the two share an odd number of ones."""
     odd: Bools = (np.bitwise_count(row & column) & 1).astype(np.bool_)
     return odd

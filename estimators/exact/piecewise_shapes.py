@@ -24,8 +24,6 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 
-LARGEST_NUMBER = 2**15
-"""Numbers of symbols are below this."""
 MOST_SYMBOLS = 255
 """M is at most this, so that a report takes one byte."""
 FEWEST_MOST_SYMBOLS = 64
@@ -50,9 +48,6 @@ class WindowShape:
     without bias. A report j is the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W):
     unbiased because the numbers sum to zero.
 
-    Raises ValueError if the numbers are not as described, or T is not a probability between 0 and
-    1.
-
     >>> shape = shape_at(Fraction(1, 10))
     >>> shape.z, shape.window, round(float(shape.worst_variance), 2)
     ((-1, 1), 1, 400.67)
@@ -64,11 +59,6 @@ class WindowShape:
     threshold: int
     window: int
     z: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        check_numbers(self.z, self.window)
-        if not 0 < self.threshold < WORD:
-            raise ValueError(f"threshold = {self.threshold}: expected 1 to 2^64 - 1")
 
     @property
     def symbols(self) -> int:
@@ -156,26 +146,6 @@ class WindowShape:
         for start, row in enumerate(chances):
             row[start : start + self.window] = float(self.inside)
         return chances
-
-
-def check_numbers(z: tuple[int, ...], window: int) -> None:
-    """Raise ValueError unless `z` can be the numbers of symbols for windows of `window` symbols."""
-    symbols = len(z)
-    if not 2 <= symbols <= MOST_SYMBOLS:
-        raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")
-    if not 1 <= window < symbols:
-        raise ValueError(f"window = {window}: expected 1 to {symbols - 1}, below the symbols")
-    if any(number != -partner for number, partner in zip(z, reversed(z), strict=True)):
-        raise ValueError(
-            f"z = {list(z)}: expected the last number to be minus the first, and so on"
-        )
-    if (
-        any(number > partner for number, partner in itertools.pairwise(z))
-        or z[-1] >= LARGEST_NUMBER
-    ):
-        raise ValueError(f"z = {list(z)}: expected ascending numbers below {LARGEST_NUMBER}")
-    if any(number >= partner for number, partner in zip(z, z[window:], strict=False)):
-        raise ValueError(f"z = {list(z)}: expected no more than {window} equal numbers in a row")
 
 
 @functools.lru_cache(maxsize=1024)

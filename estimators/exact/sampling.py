@@ -7,12 +7,14 @@ estimators.exact.noise.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Floats
+from estimators.estimate import AnyIntegers, Array, Bools, Floats
 from estimators.exact.randomness import Bits, Words
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
@@ -27,9 +29,7 @@ def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
     return bits.integers(-(-n // 8)).view(np.uint8)[:n]
 
 
-def bernoulli(
-    bits: Bits, thresholds: Words, level: NDArray[Any], columns: int | None = None
-) -> Bools:
+def bernoulli(bits: Bits, thresholds: Words, level: Array, columns: int | None = None) -> Bools:
     """Return coins that are true with exactly the probability of their level, thresholds / 2^64.
 
     The first byte of a uniform word decides unless it equals the threshold's first byte; only then
@@ -85,18 +85,11 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     word = np.dtype(np.uint64 if bound.max(initial=1) > _MAX_NARROW else np.uint32)
     bound, per_word = bound.astype(word), 8 // word.itemsize
 
-    def words(n: int) -> NDArray[Any]:
+    def words(n: int) -> Array:
         return bits.integers(-(-n // per_word)).view(word)[:n]
 
     limit = word.type(2 ** (8 * word.itemsize) - 1) // bound * bound
-    drawn = words(bound.size)
-    pending = np.flatnonzero(drawn >= limit)
-    if pending.size:
-        drawn = drawn.copy()
-    while pending.size:
-        drawn[pending] = words(pending.size)
-        pending = pending[drawn[pending] >= limit[pending]]
-    return drawn % bound
+    return _drawn_up_to(limit - word.type(1), words) % bound
 
 
 def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -108,18 +101,23 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
     5
     """
-    largest = _LARGEST_BYTE[bound]
-    drawn = uniform_bytes(bits, bound.size)
+    drawn = _drawn_up_to(_LARGEST_BYTE[bound], functools.partial(uniform_bytes, bits))
+    return np.remainder(drawn, bound)
+
+
+def _drawn_up_to(largest: Array, draw: Callable[[int], Array]) -> Array:
+    """Return uniform integers of a source, each drawn again until it is at most `largest`."""
+    drawn = draw(largest.size)
     pending = np.flatnonzero(drawn > largest)
     if pending.size:
         drawn = drawn.copy()
     while pending.size:
-        drawn[pending] = uniform_bytes(bits, pending.size)
+        drawn[pending] = draw(pending.size)
         pending = pending[drawn[pending] > largest[pending]]
-    return np.remainder(drawn, bound)
+    return drawn
 
 
-def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
+def uniform_other(bits: Bits, values: Array, bound: Unsigned) -> Unsigned:
     """Return integers uniform on [0, bound) except `values`, as in k-ary randomized response.
 
     `bits`: the source of randomness; `values`, shape (n,): in [0, bound); `bound`, shape (n,): at
@@ -141,7 +139,7 @@ def unit_vectors(vectors: Floats) -> Floats:
     return np.clip(vectors, -1, 1, out=vectors)
 
 
-def normal_numbers(words: Words, chosen: NDArray[np.integer[Any]] | None = None) -> Floats:
+def normal_numbers(words: Words, chosen: AnyIntegers | None = None) -> Floats:
     """Return two normal numbers for each random word, by Box and Muller (1958).
 
     Of the 2 w uniform 32-bit numbers in w words, the first half give lengths, the others angles.

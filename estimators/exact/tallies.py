@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.estimate import Counts, Integers
+from estimators.estimate import AnyIntegers, Counts, Integers
 from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
@@ -27,7 +25,7 @@ NUMBERS_COUNTED_AT_A_TIME = 65_536
 """np.bincount copies its input to eight bytes a number; those of a chunk fit into the cache."""
 
 
-def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
+def tally(numbers: AnyIntegers, cells: int) -> Counts:
     """Return how often each integer from 0 to cells - 1 occurs.
 
     `numbers`, shape (n,): all below `cells`. The result has shape (cells,).
@@ -43,9 +41,7 @@ def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
     return counts
 
 
-def tally_signs(
-    level: NDArray[np.integer[Any]], levels: int, signs: NDArray[np.integer[Any]]
-) -> Counts:
+def tally_signs(level: AnyIntegers, levels: int, signs: AnyIntegers) -> Counts:
     """Return how often each level occurs with a sign of 0 and of 1.
 
     The result has shape (levels, 2).
@@ -66,7 +62,7 @@ def tally_signs(
 
 
 def tally_signs_by_part(
-    level: NDArray[np.integer[Any]], levels: int, signs: NDArray[np.integer[Any]], sizes: Integers
+    level: AnyIntegers, levels: int, signs: AnyIntegers, sizes: Integers
 ) -> Counts | None:
     """Return :func:`tally_signs` of each part; None if counting them one by one is faster.
 
@@ -111,7 +107,7 @@ def _is_bitwise(bits: int, size: int) -> bool:
     return bits <= MAX_BITWISE_BITS and size >= MIN_BITWISE_NUMBERS
 
 
-def _planes(numbers: NDArray[np.integer[Any]], bits: int) -> list[Words]:
+def _planes(numbers: AnyIntegers, bits: int) -> list[Words]:
     """Return the lowest bits of all numbers as bit planes, the highest first, 64 bits in a word."""
     return [_words(np.packbits(numbers & (1 << bit))) for bit in reversed(range(bits))]
 

@@ -7,6 +7,7 @@ enough of them are "yes". Source: MIN, Algorithm 2.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -234,13 +235,11 @@ class Search:
         if not 1 <= number <= self.rounds:
             return False
         parts = 2 ** (number - 1)
-        first, stop = 0, parts  # of interval indices, which go inwards: up in a minimum's range
-        while first < stop:
-            index = (first + stop) // 2
-            middle = self._middle(index, parts)
-            is_before = middle < threshold if self.kind == "minimum" else middle > threshold
-            first, stop = (index + 1, stop) if is_before else (first, index)
-        return first < parts and self._middle(first, parts) == threshold
+        sign = 1 if self.kind == "minimum" else -1  # of the direction in which indices go inwards
+        index = bisect.bisect_left(
+            range(parts), sign * threshold, key=lambda i: sign * self._middle(i, parts)
+        )
+        return index < parts and self._middle(index, parts) == threshold
 
     def _middle(self, index: int, parts: int) -> float:
         """Return the middle of an interval, from its index and the number of intervals."""

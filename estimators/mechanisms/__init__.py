@@ -30,7 +30,8 @@ from estimators.mechanisms.projective_sketch import ProjectiveSketch
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
-from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean, Repetition
+from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean
+from estimators.mechanisms.repetition import Repetition as Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.plugin_registry import PluginRegistry
 
@@ -103,35 +104,3 @@ def mechanism_class(name: str, kind: str) -> type[Mechanism]:
     if kind not in MECHANISMS[name]:
         raise ValueError(f"a mechanism for kind {kind!r}: {', '.join(mechanisms_for(kind))}")
     return MECHANISMS[name][kind]
-
-
-__all__ = [
-    "MECHANISMS",
-    "MECHANISM_GROUP",
-    "AutoFrequency",
-    "AutoMean",
-    "Caps",
-    "CountSketch",
-    "DyadicHadamard",
-    "Grr",
-    "HadamardResponse",
-    "Hemisphere",
-    "Laplace",
-    "LiftedCaps",
-    "Mechanism",
-    "Oue",
-    "Piecewise",
-    "PrefixTree",
-    "Projection",
-    "ProjectiveGeometryResponse",
-    "ProjectiveSketch",
-    "RandomizedResponse",
-    "Rappor",
-    "RecursiveHadamard",
-    "RepeatedFrequency",
-    "RepeatedMean",
-    "Repetition",
-    "SubsetSelection",
-    "mechanism_class",
-    "mechanisms_for",
-]

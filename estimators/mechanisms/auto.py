@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
-from estimators.estimate import Bools, Counts, Floats, Indices
+from estimators.estimate import Array, Bools, Counts, Indices
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
@@ -29,7 +27,6 @@ from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.shuffling.set_laws import SetLaw
-from estimators.weights import LevelFacts
 
 FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Grr,
@@ -157,7 +154,9 @@ class AutoFrequency(SupportCounts):
         chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
         SupportCounts.__init__(self, epsilons, categories, signs)
-        self.facts = self._choose(chosen)
+        self.children = chosen
+        self.shape = (max(child.width for child in chosen),)
+        self.columns = max(child.columns for child in chosen)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
@@ -167,17 +166,6 @@ class AutoFrequency(SupportCounts):
         """The mechanism of each level."""
         return [child.name for child in self.children]
 
-    def _choose(self, children: Sequence[SupportCounts]) -> LevelFacts:
-        """Set `children`, one mechanism for each level, and return the levels' public constants."""
-        self.children = children
-        self.shape = (max(child.width for child in children),)
-        self.columns = max(child.columns for child in children)
-        facts = [child.facts for child in children]
-        variances, paper = np.array(
-            [(level_facts.variances[0], level_facts.paper[0]) for level_facts in facts]
-        ).T
-        return LevelFacts.of(self.epsilons, variances, paper)
-
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, Indices]]:
         """Yield for each level with reports its index, its mechanism and the reports' rows."""
         order = np.argsort(level, kind="stable")
@@ -186,7 +174,7 @@ class AutoFrequency(SupportCounts):
             if rows.size:
                 yield index, self.children[index], rows
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return for each value the bytes of a report, drawn by the mechanism of its level."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
         for _, child, rows in self._by_level(level):
@@ -217,16 +205,6 @@ class AutoFrequency(SupportCounts):
         child = self.children[level]
         return child.decode(reports[rows, : child.width].tobytes())
 
-    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the log likelihoods of the reports, by the level's mechanism."""
-        return self.children[level].log_likelihood(self._decoded(reports, level), 0, value)
-
-    def report_range(self) -> tuple[Floats, Floats]:
-        """Return the least and the largest value of a report of each level, by its mechanism."""
-        ranges = [child.report_range() for child in self.children]
-        lowest, highest = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
-        return lowest, highest
-
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the exact privacy ratio of the level's mechanism."""
         return self.children[level].privacy_ratio(0)
@@ -234,10 +212,6 @@ class AutoFrequency(SupportCounts):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the laws of reports of the level's mechanism, for crowds."""
         return self.children[level].set_laws(0)
-
-    def is_private(self, level: int) -> bool:
-        """Return whether the level's mechanism is private."""
-        return self.children[level].is_private(0)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports support the category, by the level's mechanism."""
@@ -249,21 +223,8 @@ class AutoFrequency(SupportCounts):
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
-        support = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
-        for mechanism, levels in self._mechanisms_and_levels:
-            support[levels] = mechanism.support(table[levels, : mechanism.columns])
-        return support
-
-    @functools.cached_property
-    def _mechanisms_and_levels(self) -> list[tuple[SupportCounts, list[int]]]:
-        """Each chosen mechanism with the levels that chose it."""
-        mechanisms = []
-        kinds: list[Any] = [type(child) for child in self.children]
-        for kind in dict.fromkeys(kinds):
-            levels = [i for i, child_kind in enumerate(kinds) if child_kind is kind]
-            epsilons = [self.epsilons[level] for level in levels]
-            mechanisms.append((kind(epsilons, categories=self.categories), levels))
-        return mechanisms
+        rows = zip(self.children, table[:, None], strict=True)
+        return np.concatenate([child.support(row[:, : child.columns]) for child, row in rows])
 
 
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:

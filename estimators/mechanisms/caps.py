@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from fractions import Fraction
@@ -201,14 +202,10 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
             dimension, candidates, best_count
         )
 
-    low, high = 1, candidates // 2
-    while low < high:
-        middle = (low + high) // 2
-        if size(middle + 1) < size(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return candidates, low
+    def grows(best_count: int) -> bool:
+        return size(best_count + 1) >= size(best_count)
+
+    return candidates, 1 + bisect.bisect_left(range(1, candidates // 2), True, key=grows)
 
 
 @functools.lru_cache(maxsize=4096)

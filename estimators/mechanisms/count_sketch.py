@@ -7,12 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Bools, Counts, Estimate, Floats
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import (
     buckets_and_signs,
@@ -139,7 +138,7 @@ class CountSketch(OutputSets, Differences):
     def _least_chance(self) -> Floats:
         return self.chance(np.zeros(len(self.epsilons)))
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each key."""
         size = self.buckets // self._blocks[level]
         drawn = uniform_below(bits, (self.rows * size).astype(np.uint64)).astype(np.int64)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.subsets import SubsetKinds
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
@@ -53,7 +52,7 @@ class Grr(OutputSets, SupportCounts):
         super().__init__(epsilons, categories, signs)
         self.dtype = index_dtype(categories)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return a randomized category index for each category index."""
         reports = values.astype(self.dtype)
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))

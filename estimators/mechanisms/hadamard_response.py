@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
@@ -66,7 +65,7 @@ class HadamardResponse(BlockDifferences):
         super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], p_else)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each category index."""
         size, symbols = self._sizes[level], self._symbols.astype(self._integer)[level]
         row, block = self._block_of(values, level)

@@ -6,12 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.signs.noise import Noise
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats, Integers
+from estimators.estimate import Array, Counts, Floats, Integers
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import discrete_laplace as noise_of
 from estimators.exact.randomness import Bits
@@ -86,7 +85,7 @@ class Laplace(ScalarMean):
         variances = 1 + discrete_laplace.variance(self.rate) / grid**2
         self.facts = LevelFacts(epsilon, variances, paper=1 / (1 + 1 / epsilon**2))
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report, an integer within its level's limit, for each value in [-1, 1]."""
         scaled = np.clip(values, -1, 1) * self.grid
         floor = np.floor(scaled)

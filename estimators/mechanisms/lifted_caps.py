@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Floats
+from estimators.estimate import Array, Floats
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
@@ -67,7 +66,7 @@ class LiftedCaps(Caps):
         variance: Floats = self.scale**2 * (1 - across - hidden) - length**2
         return variance
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one integer vector of d + 1 coordinates for each row of `values`, shape (n, d)."""
         return super().randomize(lift(values), level, bits)
 

@@ -16,11 +16,11 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
-from estimators.estimate import Counts, Estimate, Floats, Indices, Integers
+from estimators.estimate import AnyIntegers, Array, Counts, Estimate, Floats, Indices, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
@@ -28,8 +28,8 @@ from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 
 Epsilons = Sequence[Fraction]
-Levels = NDArray[np.integer[Any]]
-Reports = NDArray[np.integer[Any]]
+Levels = AnyIntegers
+Reports = AnyIntegers
 
 REPORTS_AT_A_TIME = 16_384
 """The most reports of several batches that are added together; a larger batch is added alone."""
@@ -114,7 +114,7 @@ class Mechanism(ABC):
         return {}
 
     @abstractmethod
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one private report for each value; `level` has shape (n,), `values` n rows.
 
         Parameters
@@ -376,7 +376,7 @@ class Mechanism(ABC):
         return np.ascontiguousarray(reports, dtype=self.dtype).tobytes()
 
 
-def _narrow(label: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str) -> NDArray[Any]:
+def _narrow(label: str, integers: Array, dtype: np.dtype[Any], reason: str) -> Array:
     """Return integers in a narrower type; raise ReportError if one of them does not fit."""
     if integers.dtype == dtype:
         return integers.copy()

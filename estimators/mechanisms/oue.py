@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools
+from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_bytes
-from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms.mechanism import Epsilons, Levels
-from estimators.mechanisms.shared.packed import PackedBits
-from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.shuffling.set_laws import SetLaw
+from estimators.mechanisms.shared.packed import IndependentBits
+from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 
 
-class Oue(PackedBits):
+class Oue(IndependentBits):
     """Optimized unary encoding: a report has one random bit for each category.
 
     The bit of the user's category is 1 with probability 1/2, others with 1 / (e^epsilon + 1).
@@ -46,25 +42,14 @@ class Oue(PackedBits):
     """
 
     name = "oue"
-    memoizable = True
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
-        self.flips = [flip_threshold(epsilon) for epsilon in epsilons]
-        """T, per level."""
-        q = [Fraction(flips, WORD) for flips in self.flips]
-        super().__init__(epsilons, categories, ReportedSigns([Fraction(1, 2)] * len(q), q))
-        self._thresholds = np.array(self.flips, dtype=np.uint64)
+        flipped = FlippedSigns(epsilons)
+        signs = ReportedSigns([Fraction(1, 2)] * len(epsilons), [q for _, q in flipped.exact])
+        super().__init__(epsilons, categories, signs)
+        self._thresholds = flipped.thresholds
 
-    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+    def _bits(self, values: Array, level: Levels, bits: Bits) -> Bools:
         ones = bernoulli(bits, self._thresholds, level, self.categories)
         ones[np.arange(len(ones)), values] = uniform_bytes(bits, len(ones)) < 128
         return ones
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: two categories differ in two bits."""
-        return Fraction(WORD - self.flips[level], self.flips[level])
-
-    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a category's bit, for the privacy of crowds; bits are independent."""
-        inside = Fraction(self.flips[level], WORD)
-        return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

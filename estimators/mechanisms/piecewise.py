@@ -8,13 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Law, PiecewiseLaw
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.bounds.piecewise.noise import PiecewiseNoise
-from estimators.estimate import Counts, Floats, Indices, Limits
+from estimators.estimate import Array, Counts, Floats, Indices, Limits
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
@@ -98,7 +97,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
             "z": [list(shape.z) for shape in self.shapes],
         }
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each value in [-1, 1]."""
         reports = np.empty(len(level), dtype=self.dtype)
         for start in range(0, len(level), VALUES_AT_A_TIME):
@@ -106,7 +105,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
             reports[part] = self._randomize(np.asarray(values)[part], level[part], bits)
         return reports
 
-    def _randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def _randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         row = level.astype(np.intp)
         start = self._rounding.starts(np.clip(values, -1, 1), row, bits)
         missed = bernoulli(bits, self._thresholds, row)
@@ -238,7 +237,7 @@ class _Rounding:
     def _cell(self, scaled: Floats, top: Any) -> Indices:
         return np.asarray((scaled + top) * (self.cells / (2 * top))).astype(np.intp)
 
-    def starts(self, values: NDArray[Any], level: Indices, bits: Bits) -> NDArray[Any]:
+    def starts(self, values: Array, level: Indices, bits: Bits) -> Array:
         """Return the first symbol of the window of each value, rounded at random; uint8."""
         top = self.top[level]
         scaled = values * top

@@ -8,12 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
 from estimators.discovery.layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
-from estimators.estimate import Bools, Counts, Estimate, Floats, Indices, Integers, Limits
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers, Limits
 from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
@@ -69,8 +68,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     Examples
     --------
-    >>> from estimators import define
-    >>> from estimators.exact.randomness import SeededBits
+    >>> from estimators import SeededBits, define
     >>> metric = define(name="m", kind="frequency", categories="open", discover=True,
     ...                 preset="upper", levels=[1, 4], options={"last": 32})
     >>> mechanism = metric.randomizer
@@ -132,7 +130,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     # -- Reports ------------------------------------------------------------------------------
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report for each value, a row of three words: a key, and 128 bits."""
         groups, rows = len(self.layout.depths), self.layout.rows
         index = level.astype(np.int64)
@@ -179,9 +177,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         if value.size == 3:
             group, point = np.divmod(number[~is_whole], tree.points)
             own_points = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
-            is_supported[~is_whole] = np.isin(
-                (point - own_points) % tree.points, tree.space.members
-            )
+            is_supported[~is_whole] = tree.space.contains(point - own_points)
         return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

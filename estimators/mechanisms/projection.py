@@ -7,11 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.sketches import projection_limits
-from estimators.estimate import Bools, Counts, Estimate, Floats
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Bits
@@ -114,14 +113,14 @@ class Projection(SupportCounts):
         self.columns = 1 + self.rows
         self.dtype = index_dtype(2 * self.rows)
 
-    def positive(self, row: NDArray[Any], value: NDArray[Any]) -> Bools:
+    def positive(self, row: Array, value: Array) -> Bools:
         """Return whether Phi[row, value] is +1, for indices and values of shapes that broadcast."""
         if self.random:
             words = mix(hash_constants(self.seed, row) ^ mix(value.astype(np.uint64)))
             return (words >> np.uint64(63)).astype(np.bool_)
         return ~hadamard.is_odd(row, value + 1)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one row and sign for each category index, or key."""
         bound = np.full(values.size, self.rows, dtype=np.uint64)
         row = uniform_below(bits, bound).astype(np.int64)
@@ -138,7 +137,7 @@ class Projection(SupportCounts):
         index = reports.astype(np.int64)
         np.add.at(table, (level.astype(np.intp), 1 + (index >> 1)), 2 * (index & 1) - 1)
 
-    def agreement(self, sums: Counts, values: NDArray[Any]) -> Counts:
+    def agreement(self, sums: Counts, values: Array) -> Counts:
         """Return the number of reports that agree with each value's column, minus that of others.
 
         `sums`, shape (levels, m): the signs' sum of each row; `values`, shape (k,). The result has
@@ -156,7 +155,7 @@ class Projection(SupportCounts):
                 agreement[:, start : start + step] += part @ np.where(positive, 1.0, -1.0)
         return agreement.astype(np.int64)
 
-    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: Array | None) -> Counts:
         """Return how many reports agree with each selected column (None: all), (levels, k)."""
         sums = table[:, 1:]
         if self.random or (selected is not None and selected.size < self.rows.bit_length()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 from collections.abc import Iterator
@@ -9,10 +10,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Bits
@@ -71,7 +71,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
         super().__init__(epsilons, categories, signs)
         self._count_symbols([g.points for g in self.geometries])
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return the number of one point for each category index."""
         points = self._respond(values, level.astype(np.int64), bits)
         return points.astype(self.dtype)
@@ -97,9 +97,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie on the category's hyperplane."""
-        geometry = self.geometries[level]
-        point = (reports.astype(np.int64) - category) % geometry.points
-        return np.isin(point, geometry.members)
+        return self.geometries[level].contains(reports.astype(np.int64) - category)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -144,11 +142,6 @@ def _candidates(epsilon: Fraction, categories: int) -> Iterator[DifferenceSet]:
 
 
 def _least_base(total: int, terms: int) -> int:
-    """Return the least base with 1 + base + ... + base^(terms - 1) >= total, by bisection."""
-    low, high = 0, 1
-    while geometric_sum(high, terms) < total:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if geometric_sum(middle, terms) >= total else (middle, high)
-    return high
+    """Return the least base from 1 on with 1 + base + ... + base^(terms - 1) >= total."""
+    bases = range(1, total)
+    return bases[bisect.bisect_left(bases, total, key=lambda base: geometric_sum(base, terms))]

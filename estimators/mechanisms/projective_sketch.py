@@ -6,9 +6,8 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact.geometries import LARGEST_EPSILON, HashedRows, best_geometry
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits
@@ -103,7 +102,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         self._count_symbols([table.symbols for table in self.hashed_rows])
         self._rows = np.array(counts, dtype=np.uint64)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return the number of one point of one row for each key."""
         index = level.astype(np.int64)
         row = uniform_below(bits, self._rows[index]).astype(np.int64)

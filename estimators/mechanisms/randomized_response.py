@@ -6,11 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Floats, Indices, Integers
+from estimators.estimate import Array, Counts, Floats, Indices, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up
 from estimators.exact.tallies import tally_signs, tally_signs_by_part
@@ -53,7 +52,7 @@ class RandomizedResponse(ScalarMean):
         square = self.signs.contrast**2
         self.facts = LevelFacts.of(self.epsilons, 1 / square, square)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""
         positive = round_up(bits, (1 + values) / 2)
         return (positive ^ bernoulli(bits, self._flipped.thresholds, level)).astype(np.uint8)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools
+from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli
-from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Epsilons, Levels
-from estimators.mechanisms.shared.packed import PackedBits
+from estimators.mechanisms.shared.packed import IndependentBits
 from estimators.mechanisms.shared.signs import FlippedSigns
-from estimators.shuffling.set_laws import SetLaw
 
 
-class Rappor(PackedBits):
+class Rappor(IndependentBits):
     """RAPPOR: the category as one bit of k, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
@@ -43,22 +37,12 @@ class Rappor(PackedBits):
     """
 
     name = "rappor"
-    memoizable = True
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self._flipped = FlippedSigns([epsilon / 2 for epsilon in epsilons])
         super().__init__(epsilons, categories, self._flipped)
 
-    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+    def _bits(self, values: Array, level: Levels, bits: Bits) -> Bools:
         flipped = bernoulli(bits, self._flipped.thresholds, level, self.categories)
         flipped[np.arange(len(flipped)), values] ^= True
         return flipped
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return ((2^64 - T) / T)^2, exactly: two categories differ in two bits."""
-        return self._flipped.ratio(level) ** 2
-
-    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of a category's bit, for the privacy of crowds; bits are independent."""
-        inside = Fraction(self._flipped.flips[level], WORD)
-        return (SetLaw(self.privacy_ratio(level), inside, inside**2),)

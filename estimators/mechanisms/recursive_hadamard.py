@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
@@ -63,7 +62,7 @@ class RecursiveHadamard(BlockDifferences):
         super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), p_holder, p_else)
         self._rows = np.array(self.rows, dtype=np.uint64)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return for each category index a report: the index of a row and a symbol."""
         blocks = self._block_counts[level]
         column, block = self._block_of(values, level)

@@ -9,10 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.errors import ReportError, meant
-from estimators.estimate import Bools, Counts, Floats
+from estimators.estimate import Array, Bools, Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.limits import LARGEST_REPORT
@@ -99,7 +98,7 @@ class Repetition(Mechanism):
         """Return which slots of a report are in use, shape (n, slots)."""
         return np.arange(self.shape[0]) < self._repeats[level][:, None]
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one row of independent reports for each value."""
         reports: Reports = np.zeros((len(level), *self.shape), dtype=self.dtype)
         for slot in range(self.shape[0]):  # in the order in which a device draws them

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
-from estimators.estimate import Bools
+from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
@@ -68,7 +66,7 @@ class SubsetSelection(OutputSets, PackedBits):
         super().__init__(epsilons, categories, ReportedSigns(p, q))
         self._sizes = np.array(self.sizes, dtype=np.int64)
 
-    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+    def _bits(self, values: Array, level: Levels, bits: Bits) -> Bools:
         has_own = ~bernoulli(bits, self._thresholds, level)
         wanted = self._sizes[level] - has_own
         subsets = np.zeros((values.size, self.categories), dtype=np.bool_)

@@ -10,11 +10,10 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate, number_text
 from estimators.errors import nearest
-from estimators.estimate import Estimate, Floats, Integers
+from estimators.estimate import Array, Estimate, Floats, Integers
 from estimators.limits import MOST_BINS
 from estimators.metrics.domains import Domain, Keys, as_numbers
 
@@ -42,6 +41,7 @@ class Bins(Domain):
     scale: str = "linear"
     edges: Sequence[float] | None = None
     quantiles: Sequence[float] = (0.5, 0.9, 0.99)
+    unit = ends = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         if self.edges is None:
@@ -110,16 +110,6 @@ class Bins(Domain):
         return {"bins": self.limits.size - 1}
 
     @property
-    def unit(self) -> tuple[float, float]:
-        """The identity, because a distribution function has no unit."""
-        return 0.0, 1.0
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the largest share of users below an edge: 0 and 1."""
-        return 0.0, 1.0
-
-    @property
     def meaning(self) -> dict[str, Any]:
         """The bins, because a report is the index of a bin."""
         if self.edges is not None:
@@ -133,14 +123,14 @@ class Bins(Domain):
         """The two ends, the higher one first."""
         return float(self.limits[-1]), float(self.limits[0])
 
-    def to_unit(self, values: NDArray[Any]) -> Integers:
+    def to_unit(self, values: Array) -> Integers:
         """Return the bin of each number."""
         numbers = as_numbers(values, self.metric)
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
 
-    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+    def clipped(self, values: Array) -> Array:
         """Return numbers within the range."""
-        clipped: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
+        clipped: Array = np.clip(values, self.limits[0], self.limits[-1])
         return clipped
 
     def from_unit(self, estimate: Estimate) -> Estimate:

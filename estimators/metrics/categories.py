@@ -12,13 +12,12 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.discovery.learning import learn_code
 from estimators.discovery.presets import preset
 from estimators.discovery.string_code import StringCode, as_words, normal_form
 from estimators.errors import meant, shortened
-from estimators.estimate import Estimate, Integers
+from estimators.estimate import Array, Estimate, Integers
 from estimators.exact.randomness import Words
 from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.axes import Axes
@@ -138,13 +137,13 @@ class Categories(Domain):
         """The number of categories."""
         return {"categories": len(self.labels)}
 
-    def as_array(self, values: Values) -> NDArray[Any]:
+    def as_array(self, values: Values) -> Array:
         """Return categories as an array; with axes, a mapping from axes to values is a category."""
         if self.axes is not None:
             values = self.axes.labelled(values, self.metric)
         return super().as_array(values)
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return indices, dtype int64."""
         if values.dtype.kind == "O" and {*map(type, values.tolist())} == {int}:
             values = np.asarray(values.tolist())  # many times as fast as one by one
@@ -172,14 +171,14 @@ class Categories(Domain):
         names = enumerate(self.labels)
         return any(NUMBER_NAME.fullmatch(name) and name != str(index) for index, name in names)
 
-    def _refuse_indices(self, values: Sequence[Any] | NDArray[Any]) -> None:
+    def _refuse_indices(self, values: Sequence[Any] | Array) -> None:
         if self.has_number_names and len(values):
             raise ValueError(
                 f"category {values[0]} of {self.metric!r}: an integer may be an index or one of "
                 "the names: expected a name, as str() makes"
             )
 
-    def from_indices(self, indices: Integers) -> NDArray[Any]:
+    def from_indices(self, indices: Integers) -> Array:
         """Return the values of indices for a device: names if integers are ambiguous."""
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
@@ -279,7 +278,7 @@ class Vocabulary(Categories):
         rule = self.deny_rule
         return {"categories": OPEN_VOCABULARY} | ({} if rule is None else {"deny": rule.meaning})
 
-    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
+    def reported(self, values: Array) -> Array:
         """Return strings as devices report them: with "other" in place of denied strings."""
         rule = self.deny_rule
         return values if rule is None else without_denied(values, [rule])[0]
@@ -295,7 +294,7 @@ class Vocabulary(Categories):
         """The mechanism's `categories`: None, for an open vocabulary."""
         return {"categories": None}
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return keys, dtype uint64."""
         keys = [string_key(text) for text in self._checked(values.tolist())]
         return np.array(keys, dtype=np.uint64)
@@ -365,7 +364,7 @@ class CodedVocabulary(Vocabulary):
         """The mechanism's `categories`: None, for an open vocabulary; and its `code`."""
         return {"categories": None, "code": self.string_code}
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return keys and bits, dtype uint64, shape (n, 3)."""
         texts = self._checked(values.tolist())
         normal = {text: normal_form(text) for text in dict.fromkeys(texts)}

@@ -8,11 +8,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-import msgspec
-
 from estimators.durations import milliseconds
-from estimators.errors import nearest, readable
-from estimators.metrics.validation import check_duration
+from estimators.metrics.validation import check_duration, read_table
 
 SEAL_BYTES = 48
 """Bytes that sealing adds to a report: a public key of X25519, and an authentication tag."""
@@ -71,14 +68,7 @@ class Crowd:
         ValueError
             With what was expected.
         """
-        keys = [field.name for field in dataclasses.fields(cls)]
-        for key in table:
-            if key not in keys:
-                raise ValueError(f"a known key: {nearest(key, keys)}")
-        try:
-            return dataclasses.replace(msgspec.convert(dict(table), cls))  # copies the defaults
-        except msgspec.ValidationError as error:
-            raise ValueError(readable(error)) from None
+        return dataclasses.replace(read_table(table, cls))  # copies the defaults
 
     @property
     def honest(self) -> int:

@@ -14,11 +14,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-from numpy.typing import NDArray
-
-from estimators.errors import nearest, readable
+from estimators.errors import nearest
+from estimators.estimate import Array
 from estimators.metrics.attributes import OTHER_VALUE
+from estimators.metrics.validation import read_table
 
 Deny = Callable[[str], bool]
 """A function of a string in Unicode's normal form C: whether devices must not report it."""
@@ -93,13 +92,7 @@ class DenyRule:
         ValueError
             With what was expected.
         """
-        for key in table:
-            if key not in _RULE_KEYS:
-                raise ValueError(f"a known key: {nearest(key, _RULE_KEYS)}")
-        try:
-            return msgspec.convert(dict(table), cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(readable(error)) from None
+        return read_table(table, cls)
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -177,12 +170,14 @@ DENY_PRESETS: Mapping[str, Deny] = {
 space between two; addresses of pages with a query, or values in their fragment."""
 
 
-def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
+def without_denied(values: Array, rules: Iterable[Deny]) -> tuple[Array, int]:
     """Return strings with "other" in place of denied ones, and the number of denied ones.
 
     `values`, shape (n,): values that are not strings stay as they are; `rules`: any may deny.
 
     >>> import numpy as np
+
+    from estimators.estimate import Array
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
     (array(['/home', 'other'], dtype=object), 1)
     """

@@ -18,16 +18,16 @@ from numbers import Real
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from estimators.errors import DefinitionError, meant, shortened
-from estimators.estimate import Estimate, Floats
+from estimators.estimate import Array, Estimate, Floats
 from estimators.limits import MOST_COORDINATES
 
 Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, str]]
 """Values of an application: numbers, categories, vectors; or the values of axes by their names."""
 
-Keys = NDArray[Any]
+Keys = Array
 MOST_DIMENSIONS = 64
 """The most dimensions of a numpy array; of sequences that are nested deeper it makes objects."""
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
@@ -36,7 +36,7 @@ TRUTH_TYPES = (bool, np.bool_)
 LEAVE_OUT = "; leave out what was not measured"
 
 
-def as_numbers(values: NDArray[Any], metric: str) -> Floats:
+def as_numbers(values: Array, metric: str) -> Floats:
     """Return values as a new array of float64.
 
     Raises ValueError, with the metric's name, if a value is not a number.
@@ -86,7 +86,7 @@ def listing(value: object) -> str:
     return " or a list of them, as list() makes" if is_many else ""
 
 
-def as_given(values: object, lossy: str = "US") -> NDArray[Any]:
+def as_given(values: object, lossy: str = "US") -> Array:
     """Return an application's values as an array, of objects if numpy would convert some values.
 
     >>> as_given([1, "x"]), as_given([1, True], lossy="iu")
@@ -209,10 +209,10 @@ class Domain(ABC):
         """Two values for which the ratio of a report's probabilities is the largest possible."""
 
     @abstractmethod
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
-    def as_array(self, values: Values) -> NDArray[Any]:
+    def as_array(self, values: Values) -> Array:
         """Return all of an application's values as an array.
 
         Raises
@@ -240,7 +240,7 @@ class Domain(ABC):
             expected = f"one vector of {dimension} numbers or rows of them"
         raise ValueError(f"{values} {self.metric!r}: expected {expected}") from None
 
-    def rows(self, value: Values) -> NDArray[Any]:
+    def rows(self, value: Values) -> Array:
         """Return an application's value, or values, as an array of values, or of vectors.
 
         Raises
@@ -264,11 +264,11 @@ class Domain(ABC):
             values = as_numbers(values, self.metric)
         return values.reshape(-1 if dimension is None else (-1, dimension))
 
-    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
+    def reported(self, values: Array) -> Array:
         """Return the values that a device randomizes; only vocabularies replace some."""
         return values
 
-    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+    def clipped(self, values: Array) -> Array:
         """Return values as a device reports them: within the domain, in the metric's unit."""
         offset, scale = self.unit
         return offset + scale * self.to_unit(values)
@@ -365,12 +365,12 @@ class ValueRange(Domain):
         low, high = self.range
         return high, low
 
-    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+    def clipped(self, values: Array) -> Array:
         """Return numbers within the interval."""
-        clipped: NDArray[Any] = np.clip(values, *self.ends)
+        clipped: Array = np.clip(values, *self.ends)
         return clipped
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return numbers in [-1, 1]."""
         numbers = as_numbers(values, self.metric)
         low, high = self.range
@@ -439,7 +439,7 @@ class Ball(Domain):
         vector = np.full(size, self.radius / np.sqrt(size))
         return vector, -vector
 
-    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: Array) -> Array:
         """Return rows in the unit ball."""
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
@@ -452,7 +452,7 @@ class Ball(Domain):
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         too_long = (scale > self.radius) | (length > 1)
-        shortened: NDArray[Any] = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
+        shortened: Array = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
         return shortened
 
 

@@ -76,8 +76,7 @@ class LocalMetric(ReportedMetric):
 
     Examples
     --------
-    >>> from estimators import define
-    >>> from estimators.exact.randomness import SeededBits
+    >>> from estimators import SeededBits, define
     >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[0.5, 1, 2])
     >>> level = metric.level_of([1.0] * 4000 + [3.0] * 4000)

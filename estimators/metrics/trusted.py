@@ -91,8 +91,7 @@ class TrustedMetric(ReportedMetric):
 
         Examples
         --------
-        >>> from estimators import define
-        >>> from estimators.exact.randomness import SeededBits
+        >>> from estimators import SeededBits, define
         >>> metric = define(name="late", kind="mean", trust="central", range=(0, 1),
         ...                 levels=[0.1, 1, 8])
         >>> level = metric.level_of([0.1] * 2000 + [1.0] * 1000 + [8.0] * 1000)

@@ -7,12 +7,12 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from estimators.durations import milliseconds
-from estimators.errors import meant, readable
+from estimators.errors import meant, nearest, readable
 from estimators.limits import LARGEST_LEVEL, LEVEL_DIGITS, MOST_LEVELS
 from estimators.mechanisms import Mechanism
 
@@ -21,6 +21,7 @@ LONGEST_DURATION = "2922000d"
 """The longest duration: today's time plus this duration still fits into Redis and int64."""
 _IMPLICIT_PARAMETERS = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
+Built = TypeVar("Built")
 
 
 def check_name(name: str) -> None:
@@ -85,6 +86,21 @@ def check_options(
             if isinstance(value, int | float) and why.startswith("str"):
                 why = f'text, as in {name} = "{value}"'  # numbers in text are exact decimals
             raise ValueError(f"{name} = {value!r}: expected {why}") from None
+
+
+def read_table(table: Mapping[str, Any], built: type[Built]) -> Built:
+    """Return an object of a dataclass, whose fields are the keys of a definition's table.
+
+    `table`: the values by key; `built`: the dataclass. Raises ValueError with what was expected.
+    """
+    keys = get_type_hints(built)
+    for key in table:
+        if key not in keys:
+            raise ValueError(f"a known key: {nearest(key, keys)}")
+    try:
+        return msgspec.convert(dict(table), built)
+    except msgspec.ValidationError as error:
+        raise ValueError(readable(error)) from None
 
 
 @functools.cache

@@ -7,11 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.distribution import DistributionEstimate
 from estimators.errors import ReportError
-from estimators.estimate import Bools, Counts, Floats, Indices, Integers
+from estimators.estimate import Array, Bools, Counts, Floats, Indices, Integers
 from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
@@ -105,7 +104,7 @@ class DyadicHadamard(Mechanism):
             "depths": [list(level.chances) for level in self.levels],
         }
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report for each index of a bin."""
         level = level.astype(np.intp)
         drawn = uniform_below(bits, np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)).astype(

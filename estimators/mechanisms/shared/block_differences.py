@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.estimate import Counts, Estimate, Floats, Indices
+from estimators.estimate import Array, Counts, Estimate, Floats, Indices
 from estimators.mechanisms.mechanism import Epsilons, Levels
 from estimators.mechanisms.shared.output_sets import OutputSets, SupportReports
 from estimators.mechanisms.shared.symbols import ReportedSymbols
@@ -126,7 +126,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         all_share = self.blocks[level] == 1
         return all_share * Fraction(set_size, 2 * (set_size + complement_size))
 
-    def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
+    def _block_of(self, values: Array, level: Levels) -> tuple[Signed, Signed]:
         """Return each category's index within its block, and the block; B is a power of two."""
         categories = values.astype(self._integer)
         return categories >> self._block_bits[level], categories & (self._block_counts - 1)[level]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, Law, limits
 from estimators.bounds.heterogeneity import are_surely_homogeneous, heterogeneity
@@ -13,7 +10,7 @@ from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBet
 from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Array, Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Epsilons
 from estimators.mechanisms.shared.output_sets import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
@@ -60,7 +57,7 @@ class SupportCounts(SupportReports):
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
 
-    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: Array | None) -> Counts:
         """Return how many reports support each selected category; None selects all."""
         support = self.support(table)
         return support if selected is None else support[:, selected]
@@ -114,7 +111,7 @@ class SupportCounts(SupportReports):
                 if kinds.size > 1 or of_values:
                     subsets.append(subset)
                     continue
-                number: NDArray[Any] = subset.counts
+                number: Array = subset.counts
             else:
                 number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             first, base = self._scores(level, kinds).T

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.errors import ReportError
-from estimators.estimate import Bools, Counts
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import sum_bits, tally
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.shuffling.set_laws import SetLaw
 
 COINS_AT_A_TIME = 2**22  # the most coins drawn at a time: they take a few megabytes
 
@@ -36,10 +37,10 @@ class PackedBits(SupportCounts):
         return -(-categories // 8)
 
     @abstractmethod
-    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+    def _bits(self, values: Array, level: Levels, bits: Bits) -> Bools:
         """Return one row of k private bits for each category index."""
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one row of packed bits for each category index."""
         reports = np.empty((values.size, *self.shape), dtype=np.uint8)
         rows = max(1, COINS_AT_A_TIME // self.categories)
@@ -73,3 +74,19 @@ class PackedBits(SupportCounts):
             rows = rows[np.argsort(level, kind="stable")]
         for index, last in zip(used, np.cumsum(counts[used]).tolist(), strict=True):
             table[index, 1:] += sum_bits(rows[last - counts[index] : last], self.categories)
+
+
+class IndependentBits(PackedBits):
+    """A report of independent bits: 1 with probability p for the user's category, q for others."""
+
+    memoizable = True
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return p (1 - q) / (q (1 - p)), exactly: two categories differ in two bits."""
+        p, q = self.signs.exact[level]
+        return p * (1 - q) / (q * (1 - p))
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a category's bit, for the privacy of crowds."""
+        q = self.signs.exact[level][1]
+        return (SetLaw(self.privacy_ratio(level), q, q**2),)

@@ -9,12 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity_of_vectors
 from estimators.bounds.spheres import VectorLaw, vector_deviations
 from estimators.errors import ReportError
-from estimators.estimate import Bools, Counts, Estimate, Floats, Integers
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import (
     bernoulli,
@@ -24,8 +23,8 @@ from estimators.exact.sampling import (
     unit_vectors,
 )
 from estimators.exact.tallies import tally
-from estimators.exact.thresholds import WORD, miss_threshold
-from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
@@ -35,7 +34,7 @@ ARITHMETIC_SLACK = 1e-8
 """By how much bounds are widened, in units of one report: far more than rounding can change u."""
 
 
-class RankedDirections(Mechanism):
+class RankedDirections(OutputSets):
     """A report is one of k random directions, preferably one of the W nearest to the value.
 
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
@@ -55,19 +54,16 @@ class RankedDirections(Mechanism):
             raise ValueError(f"grid = {grid}: expected 1 to {LARGEST_GRID}")
         self.dimension, self.grid, self.sets = dimension, grid, tuple(sets)
         self.shape = (dimension,)
-        self.misses = [
-            miss_threshold(e, w, k - w) for e, (k, w) in zip(self.epsilons, self.sets, strict=True)
-        ]
-        self.thresholds = np.array(self.misses, dtype=np.uint64)
-        misses_and_sets = list(zip(self.misses, self.sets, strict=True))
-        self.best_chances = [Fraction(WORD - t, WORD * w) for t, (_, w) in misses_and_sets]
-        self.other_chances = [Fraction(t, WORD * (k - w)) for t, (k, w) in misses_and_sets]
+        best, others = [w for _, w in self.sets], [k - w for k, w in self.sets]
+        missed = self._set_misses(epsilons, best, others)
+        self.best_chances = [(1 - x) / w for x, w in zip(missed, best, strict=True)]
+        self.other_chances = [x / n for x, n in zip(missed, others, strict=True)]
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
         self._smallest_square = math.floor(max(0.0, grid - slack) ** 2)
         self._largest_square = math.ceil((grid + slack) ** 2)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one integer vector for each row of `values`, shape (n, d), in the unit ball."""
         reports = np.empty(values.shape, dtype=self.dtype)
         for k, best_count in dict.fromkeys(self.sets):
@@ -104,7 +100,7 @@ class RankedDirections(Mechanism):
         length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
         opposite = ~round_up(bits, (1 + length) / 2)
         best = best_columns(np.concatenate([scores, -scores], axis=1), best_count)
-        missed = bernoulli(bits, self.thresholds, level)
+        missed = bernoulli(bits, self._thresholds, level)
         column = np.zeros(n, dtype=np.int64)
         if candidates > 2:  # of one inside and one outside there is nothing to choose
             bound = np.where(missed, candidates - best_count, best_count).astype(np.uint64)
@@ -226,10 +222,6 @@ class RankedDirections(Mechanism):
     def report_norm(self) -> Floats:
         """Return the l2 norm of the longest vector that a report of each level can represent."""
         return self.scale * math.sqrt(self._largest_square) / self.grid
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (k - W) / (T W), exactly: only the rank depends on the value."""
-        return self.best_chances[level] / self.other_chances[level]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of the choice among k candidates, of which at most half are preferred.

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.errors import ReportError
-from estimators.estimate import Counts
+from estimators.estimate import AnyIntegers, Array, Counts
 from estimators.exact.tallies import NUMBERS_COUNTED_AT_A_TIME
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 
@@ -31,7 +30,7 @@ class ReportedSymbols(Mechanism):
         """Set the type of reports and the columns of the statistic, given each level's K."""
         self.columns = 1 + max(symbols)
         self.dtype = index_dtype(max(symbols))
-        self._symbols: NDArray[Any] = np.array(symbols, dtype=np.int64)
+        self._symbols: Array = np.array(symbols, dtype=np.int64)
         self._largest = (self._symbols - 1).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
@@ -58,9 +57,7 @@ class ReportedSymbols(Mechanism):
         return None
 
 
-def count_symbols(
-    table: Counts, level: NDArray[np.integer[Any]], symbols: NDArray[np.integer[Any]]
-) -> None:
+def count_symbols(table: Counts, level: AnyIntegers, symbols: AnyIntegers) -> None:
     """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
 
     Parameters

@@ -114,7 +114,7 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
     W nearest to the value; the others are sent if it does.
     """
     mechanism = Caps([Fraction(1)], dimension=3)
-    (k, inside), first = mechanism.sets[0], int(mechanism.thresholds[0]) >> 56
+    (k, inside), first = mechanism.sets[0], mechanism.misses[0] >> 56
     size = k // 2 * 3 // 2
     directions = np.random.default_rng(3).integers(0, WORD, size, dtype=np.uint64).tolist()
     vectors = normal_numbers(np.array(directions, dtype=np.uint64)).reshape(-1, 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from estimators.exact.difference_sets import DifferenceSet
-from estimators.exact.finite_fields import FiniteField, prime_factors, prime_power
+from estimators.exact.finite_fields import FiniteField, finite_field, prime_factors, prime_power
 from tests.support.rows import row
 
 SETS = [(2, 3), (2, 7), (3, 3), (3, 5), (4, 3), (4, 4), (5, 3), (7, 4), (8, 3), (9, 3), (13, 3)]
@@ -88,7 +88,7 @@ def elements(field: FiniteField) -> list[tuple[int, ...]]:
 
 def test_the_powers_of_x_are_all_elements_but_zero() -> None:
     for prime, degree in SMALL:
-        field = FiniteField(prime, degree)
+        field = finite_field(prime, degree)
         powers, power = [], field.unit
         for _ in range(prime**degree - 1):
             powers.append(power)
@@ -97,7 +97,7 @@ def test_the_powers_of_x_are_all_elements_but_zero() -> None:
             assert power == field.unit
             assert sorted(powers) == elements(field)[1:]
     for prime, degree in LARGE:
-        field, order = FiniteField(prime, degree), prime**degree - 1
+        field, order = finite_field(prime, degree), prime**degree - 1
         with row(prime, degree):
             assert field.power(field.x, order) == field.unit
             for factor in prime_factors(order):

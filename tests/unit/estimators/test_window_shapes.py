@@ -13,8 +13,9 @@ from scipy import fft, special
 from estimators.bounds import PiecewiseLaw
 from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.estimate import Floats
-from estimators.exact.piecewise_shapes import WindowShape, check_numbers, shape_at
+from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, _table, shape_at
 from estimators.exact.thresholds import exp_bounds
+from tests.support.rows import row
 from tests.support.windows import knots_of
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
@@ -55,22 +56,15 @@ def test_shapes_are_private_and_unbiased_exactly(epsilon: Fraction) -> None:
     assert list(shape.exact_knots) == sorted(set(shape.exact_knots))
 
 
-def test_numbers_that_are_no_shape_are_rejected() -> None:
-    cases: list[tuple[tuple[int, ...], int, str]] = [
-        ((-1, 0, 2), 1, "minus the first"),
-        ((1, 0, -1), 1, "ascending"),
-        ((-(2**15), 2**15), 1, "below 32768"),
-        ((-1, 0, 0, 1), 1, "no more than 1 equal numbers"),
-        ((-1, 1), 2, "window = 2: expected 1 to 1"),
-        ((0,), 1, "1 symbols: expected 2 to 255"),
-    ]
-    for z, window, message in cases:
-        with pytest.raises(ValueError, match=message):
-            check_numbers(z, window)
-        with pytest.raises(ValueError, match=message):
-            WindowShape(2**60, window, z)
-    with pytest.raises(ValueError, match="expected 1 to 2\\^64 - 1"):
-        WindowShape(2**64, 1, (-1, 1))
+def test_the_numbers_of_symbols_ascend_around_zero_and_fill_a_byte_and_two() -> None:
+    for epsilon in {*EPSILONS, *(least or Fraction(1, 100) for least, *_ in _table())}:
+        z, window = shape_at(epsilon).z, shape_at(epsilon).window
+        with row(f"epsilon = {epsilon}"):
+            assert 2 <= len(z) <= MOST_SYMBOLS
+            assert 1 <= window < len(z)
+            assert [*z] == sorted(z) == [-number for number in reversed(z)]
+            assert z[-1] < 2**15
+            assert all(first < later for first, later in zip(z, z[window:], strict=False))
 
 
 MIXED = [shape_at(Fraction(x)) for x in ("0.5", "2", "4", "8")]
