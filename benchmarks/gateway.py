@@ -32,7 +32,8 @@ from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from aggregator.web import application, reports
+from aggregator.web import reports
+from aggregator.web.application import application
 from aggregator.web.http.small_posts import PostProtocol
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application

@@ -14,11 +14,9 @@ import click
 
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError, UnknownMetric
-from aggregator.terminal.format import table
 from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import Metric
 from estimators.errors import meant
-from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
     from aggregator.config.definitions import MetricDefinitions
@@ -77,6 +75,8 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             flags[key] = value
         settings = load_settings(config, flags)
         if show_settings:
+            from aggregator.terminal.format import table
+
             rows = [(key, json.dumps(value), source) for key, value, source in in_force(settings)]
             return click.echo(table(("setting", "value", "source"), rows))
         return command(settings=settings, **arguments)
@@ -119,7 +119,7 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--time-zone",
-            default=UTC,
+            default="UTC",
             show_default=True,
             help="Time zone of times without one, such as Europe/Berlin.",
         ),

@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.estimate import Bools, Floats
 from estimators.interruption import checkpoint
+from estimators.roots import crossing
 
 SMALLEST_P_VALUE = 1e-12
 P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 0: p is exact to a factor of 1 + 2e-6
@@ -51,15 +52,13 @@ def crossing_p_value(margin: Callable[[float], float], distance: float) -> float
     >>> round(found, 4), round(math.exp(-4), 4)
     (0.0183, 0.0183)
     """
-    from scipy.optimize import brentq
-
     if margin(SMALLEST_P_VALUE) < distance:
         return SMALLEST_P_VALUE
     if not margin(1 - SMALLEST_P_VALUE) < distance:
         return 1.0
     ends = math.log(SMALLEST_P_VALUE), math.log(1 - SMALLEST_P_VALUE)
-    root = brentq(lambda log: margin(math.exp(log)) ** 2 - distance**2, *ends, xtol=LOG_P_TOLERANCE)
-    p_value = math.exp(min(float(root) + 2 * LOG_P_TOLERANCE, ends[1]))
+    root = crossing(lambda log: margin(math.exp(log)) ** 2 - distance**2, *ends, LOG_P_TOLERANCE)
+    p_value = math.exp(min(root + 2 * LOG_P_TOLERANCE, ends[1]))
     return p_value if margin(p_value) < distance else smallest_p_value(margin, distance)
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 
-from estimators.errors import explain_missing_scipy
 from estimators.metrics.crowd import LARGEST_CROWD, Crowd
 from estimators.metrics.metric import Metric
 from estimators.rounding import loss
@@ -16,7 +15,6 @@ from estimators.shuffling.set_laws import SetLaw
 EPSILON_DIGITS = 3
 
 
-@explain_missing_scipy("the epsilon of a crowd")
 def crowd_epsilon(metric: Metric) -> float | None:
     """Return the epsilon of a report among the honest reports of a metric's smallest crowd.
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from estimators.exact.thresholds import exp_bounds
+from estimators.roots import crossing
 from estimators.shuffling.lattice_sums import Summands, tilted_sum
 from estimators.shuffling.set_laws import SetLaw
 
@@ -16,6 +17,7 @@ LATTICE_STEPS, MIN_LATTICE_STEPS = 64, 4
 """The number of steps of the lattice up to the largest excess, and the least such number."""
 MAX_DEVIATION = 2048
 """The standard deviation of a tilted sum, in steps, above which the lattice is made coarser."""
+TILT_TOLERANCE = 2e-12
 MAX_LOSS = 128
 """An excess below -128 times the largest one is raised to that."""
 
@@ -101,7 +103,6 @@ def _on_lattice(
 
 def _centring_tilt(summands: Summands) -> float:
     """Return the tilt under which the mean is zero; zero if it is not negative without one."""
-    from scipy.optimize import brentq
 
     def mean(tilt: float) -> float:
         return float((summands.masses * np.exp(tilt * summands.values) * summands.values).sum())
@@ -109,4 +110,4 @@ def _centring_tilt(summands: Summands) -> float:
     high = 1 / float(summands.values.max())
     while mean(high) < 0:
         high *= 2
-    return float(brentq(mean, 0.0, high)) if mean(0.0) < 0 else 0.0
+    return crossing(mean, 0.0, high, TILT_TOLERANCE) if mean(0.0) < 0 else 0.0

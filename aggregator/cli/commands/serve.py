@@ -97,7 +97,8 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import MetricReader
-    from aggregator.web import application, reports
+    from aggregator.web import reports
+    from aggregator.web.application import application
     from aggregator.web.http import tls
     from aggregator.web.http.listening import run_server, shared_sockets
     from estimators.metrics.crowd_epsilon import crowd_warnings

@@ -21,7 +21,7 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log

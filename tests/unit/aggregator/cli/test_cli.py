@@ -100,15 +100,22 @@ from aggregator.cli.main import BLAS_THREADS, main
 try:
     main(sys.argv[1:])
 except SystemExit:
-    slow = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec", "google"}
+    slow = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec", "google",
+            "opentelemetry", "structlog", "aggregator.reading", "producers.populations"}
     print(*sorted(slow & sys.modules.keys()), os.environ[BLAS_THREADS], file=sys.stderr)
 """
-READS = "confluent_kafka msgspec numpy redis"
+READS = "aggregator.reading confluent_kafka msgspec numpy redis"
+COUNTS = "confluent_kafka google msgspec numpy redis structlog"
 
 
 @pytest.mark.parametrize(
     ("command", "own", "loaded"),
-    [("", None, "1"), ("", "3", "3"), *((c, "3", f"{READS} 3") for c in ("estimate", "alarms"))],
+    [
+        ("", None, "1"),
+        ("", "3", "3"),
+        *((command, "3", f"{READS} 3") for command in ("estimate", "alarms")),
+        ("aggregate", "3", f"{COUNTS} 3"),
+    ],
 )
 def test_help_loads_nothing_slow_readers_what_they_need_and_matrices_have_one_thread_or_those_named(
     command: str, own: str | None, loaded: str

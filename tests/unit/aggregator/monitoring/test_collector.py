@@ -40,7 +40,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from estimators import Metric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.categories import Vocabulary

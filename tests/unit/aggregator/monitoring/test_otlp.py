@@ -24,7 +24,7 @@ from aggregator.monitoring.collector import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
 from aggregator.monitoring.tracing_setup import configured_tracing
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from aggregator.web.service_context import Service
 from producers.gateway import Gateway
 from tests.support.rows import row

@@ -18,7 +18,7 @@ from aggregator.config.settings import Access, Serve, Settings, load_settings
 from aggregator.errors import SettingsError
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client

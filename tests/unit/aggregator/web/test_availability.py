@@ -17,7 +17,7 @@ from aggregator.config.settings import Settings
 from aggregator.features.reader import Reader
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from aggregator.web.events import Abortable
 from aggregator.web.http import middleware, pools
 from aggregator.web.http.middleware import UnreadLimit

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from aggregator.config.settings import Access, Serve, Settings
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from aggregator.web.http import middleware
 from aggregator.web.http.access import hash_token, new_token
 from estimators import Metric

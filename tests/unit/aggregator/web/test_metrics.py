@@ -24,7 +24,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.store import Store
-from aggregator.web import application
+from aggregator.web.application import application
 from estimators import Metric
 from tests.support.reports.counted import DEFINITIONS, MINUTE, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH

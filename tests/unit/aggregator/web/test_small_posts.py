@@ -26,7 +26,8 @@ from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
 from aggregator.local.deployment import free_port
 from aggregator.storage.store import Store
-from aggregator.web import application, reports
+from aggregator.web import reports
+from aggregator.web.application import application
 from aggregator.web.http import connection_limits
 from aggregator.web.http.access import hash_token
 from aggregator.web.http.small_posts import PostProtocol
