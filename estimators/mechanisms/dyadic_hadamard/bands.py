@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from estimators.estimate import Bools, Counts, Floats, Indices, Integers
+from estimators.estimate import Bools, Counts, Floats, Indices
 from estimators.interruption import checkpoint
-from estimators.mechanisms.dyadic_hadamard.haar import cumulated
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
 from estimators.question import Question
@@ -41,17 +40,16 @@ class Band:
 
 
 @functools.lru_cache(maxsize=16)
-def _shells(height: int) -> tuple[Integers, Integers]:
-    """Return the first and the last edge of each shell of each inner edge, shape (B - 1, h + 1).
+def _shells(height: int) -> Indices:
+    """Return the node of each shell of each inner edge, shape (B - 1, h + 1).
 
-    Shells are defined in :mod:`estimators.mechanisms.dyadic_hadamard.scores`.
+    Shells are defined in :mod:`estimators.mechanisms.dyadic_hadamard.scores`. The node k at depth i
+    has the number 2^i + k.
     """
-    edges = np.arange(1, 1 << height)[:, None]
-    width = 1 << np.maximum(height - np.arange(height + 1) - 1, 0)
-    node = edges // width
-    node[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
-    first = node * width
-    return first, first + width
+    depth = np.minimum(np.arange(height + 1) + 1, height)
+    nodes = (np.arange(1, 1 << height)[:, None] >> (height - depth)) + (1 << depth)
+    nodes[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
+    return nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,31 +129,32 @@ class Scores:
         """Return the largest possible variance of the sum, for distributions within a band."""
         if self.free:
             return self.second[..., 0]
-        first, last, largest, steps = self._falling
-        limit = np.maximum(_at(band.upper, last) - _at(band.lower, first), 0.0)
+        nodes, largest, steps = self._falling
+        widths = [1 << (self.height - depth) for depth in range(self.height + 1)]
+        rises = (band.upper[..., width::width] - band.lower[..., :-width:width] for width in widths)
+        limits = np.concatenate([np.zeros_like(band.lower[..., :1]), *rises], axis=-1)
+        limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
         filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
         left = 1 - filled[..., -1]  # above 0 only if limits crossed
         variance: Floats = np.vecdot(steps, filled) + largest * left
         return variance
 
     @functools.cached_property
-    def _falling(self) -> tuple[Integers, Integers, Floats, Floats]:
-        """Each inner edge's shells by falling variance: first and last edges, maximum, steps."""
-        order = np.argsort(-self.second, axis=-1, kind="stable")
-        first, last = (
-            np.take_along_axis(np.broadcast_to(x, order.shape), order, axis=-1)
-            for x in _shells(self.height)
-        )
+    def _falling(self) -> tuple[Indices, Floats, Floats]:
+        """Each inner edge's shells by falling variance: nodes of all windows, maximum, steps."""
+        order = np.argsort(-self.second, axis=-1)
+        nodes = np.take_along_axis(np.broadcast_to(_shells(self.height), order.shape), order, -1)
+        windows = nodes.reshape(-1, self.second[..., 0].shape[-1], self.height + 1)
+        windows += (2 << self.height) * np.arange(len(windows))[:, None, None]
         falling = np.take_along_axis(self.second, order, axis=-1)
-        return first, last, falling[..., 0], -np.diff(falling, axis=-1, append=0.0)
+        return nodes, falling[..., 0], -np.diff(falling, axis=-1, append=0.0)
 
     def at(self, masses: list[Floats]) -> Floats:
         """Return the variance of F at the inner edges if the nodes have these masses."""
         if self.free:
             return self.worst
-        edges = cumulated(masses[-1])
-        first, last = _shells(self.height)
-        mass = np.maximum(edges[..., last] - edges[..., first], 0.0)
+        every = np.concatenate([masses[0], *masses], axis=-1)
+        mass = every[..., _shells(self.height)]
         variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
         return variance
 
@@ -188,27 +187,26 @@ class Scores:
         return Band(lower, np.where(crossed, trivial.upper, band.upper), band.crossed)
 
 
-def _at(edges: Floats, indices: Integers) -> Floats:
-    """Return numbers of each window's edges, shape of `indices`: (..., B - 1, h + 1)."""
-    windows = indices.reshape(-1, indices.shape[-2] * indices.shape[-1])
-    rows = edges.reshape(len(windows), -1)
-    return np.take_along_axis(rows, windows, axis=1).reshape(indices.shape)
-
-
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
     The variance of the sum at an inner edge, shape (..., B - 1), is below its bound if the band
-    holds.
-    `scores`: those of the reports; `question`: its `bound` says whether the band holds for a fixed
-    number of reports or for all times; `beta`: the largest probability that the band is wrong.
+    holds; :meth:`Scores.variance` of the band may be below it. `scores`: those of the reports;
+    `question`: its `bound` says whether the band holds for a fixed number of reports or for all
+    times; `beta`: the largest probability that the band is wrong.
     """
     tails = _tails(scores, beta)
-    band, variance = scores.trivial(), scores.variance(scores.trivial())
+    band, variance = scores.trivial(), np.full_like(scores.estimate[..., 1:-1], np.inf)
     for _ in range(1 if scores.free else BAND_ROUNDS):
-        band = scores.around(deviations(scores, question, variance, tails), band)
         variance = np.minimum(variance, scores.variance(band))
+        band = scores.around(deviations(scores, question, variance, tails), band)
     return band, variance
+
+
+def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
+    """Return the same as :func:`simultaneous_band`, with the least bounds on the variances."""
+    band, variance = simultaneous_band(scores, question, beta)
+    return band, np.minimum(variance, scores.variance(band))
 
 
 def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
@@ -265,7 +263,7 @@ class SingleNumberBounds:
 
     def __init__(self, scores: Scores, question: Question, beta: float) -> None:
         self.scores = scores
-        self.outer, variance = simultaneous_band(scores, question, ONE_SHARE * beta)
+        self.outer, variance = variance_bounds(scores, question, ONE_SHARE * beta)
         tails = {(1 - ONE_SHARE) * beta / 2: np.arange(scores.bins - 1)}
         width = np.full(scores.estimate.shape, np.inf)
         width[..., 1:-1] = deviations(scores, question, variance, tails)
