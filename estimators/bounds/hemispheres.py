@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.deviation import BEST_TILT_FACTOR, RELATIVE_TILTS, likely_deviations
 from estimators.bounds.fourier.remainder import (
     PAIRED_NODE_STEP,
     Pieces,
@@ -25,12 +25,18 @@ from estimators.bounds.spheres import (
     mean_cosh,
     sum_series,
 )
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
+from estimators.interruption import checkpoint
 
 MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
 LINEAR_SHARES = (1.0, 0.5)
 SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too small to matter
 SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands
+RELATIVE_DIGITS = 12  # of coefficients: the error is far below what bounds are widened by
+LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # of the grids of tilts, and of numbers of reports
+MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept
+TRIED_STEPS, TRIED_CUTOFFS = (-1, 2), 32
+"""Of tilts, from that of the least likely bound on; and how many candidates for D there are."""
 MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
@@ -55,72 +61,29 @@ class Directions(VectorNoise):
 
     # Theorem 1 of docs/proofs/spheres.md
     def cumulant(self, tilt: Floats) -> Floats:
-        """Return upper bounds on ln E exp(tilt <N, e>) for every unit vector e, shape (tilts,).
+        """Return upper bounds on ln E exp(tilt <N, e>) for every unit vector e, shape of `tilt`.
 
-        Tilts are above 0; times the largest coefficient, at most `max_report_tilt` sqrt(d).
+        Tilts, shape (..., tilts), are above 0; times the largest coefficient, at most
+        `max_report_tilt` sqrt(d).
         """
-        z = tilt[:, None] * self.coefficient
-        return (self._grown(z) + (z * self.unit) ** 2 / 8) @ self.counts
+        z = tilt[..., None] * self.coefficient[..., None, :]
+        grown = _grown(self.dimension, self.contrast, z) + (z * self.unit) ** 2 / 8
+        return np.vecdot(grown, self.counts[..., None, :])
 
-    def coordinate_deviation(self, log_p: float) -> float:
-        """Return a bound that |N_j| exceeds with probability 2 p: Theorem 3 of spheres.md."""
-        scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
-        return sharpened_deviation(
-            self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
+    # Theorem 3 of docs/proofs/spheres.md
+    def coordinate_deviation(self, log_p: float) -> Floats:
+        """Return a bound that |N_j| exceeds with probability 2 p."""
+        size = self.coefficient.max(axis=-1)
+        relative = (self.coefficient / size[..., None]).reshape(-1, self.contrast.size)[0]
+        tables = _tilt_tables(
+            *(self.dimension, self.unit, tuple(self.contrast.tolist())),
+            tuple(relative.round(RELATIVE_DIGITS).tolist()),
         )
+        counts = self.counts.reshape(-1, self.contrast.size)
+        deviations = tables.deviations(counts, log_p) * size.reshape(-1)
+        return deviations.reshape(size.shape)
 
-    @functools.cached_property
-    def _means(self) -> Floats:
-        """Knots for the mean of a report's coordinate, shape (levels, knots)."""
-        max_mean: Floats = self.contrast / inverse_mean_size(self.dimension)
-        return max_mean[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
-
-    def _grown(self, z: Floats) -> Floats:
-        """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
-        return _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-
-    def _psi(self, z: Floats) -> Floats:
-        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
-        grown = self._grown(z)
-        return np.stack(
-            [
-                largest_cumulants(step, means, excess[:, None] + step[:, None] * means)
-                for step, means, excess in zip(z.T, self._means, grown.T, strict=True)
-            ]
-        )
-
-    def _coordinate_cumulant(self, tilt: Floats) -> Floats:
-        """Return upper bounds on ln E exp(tilt N_j), shape (tilts,)."""
-        psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
-        rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
-        cumulant: Floats = self.counts @ psi + rounding * tilt**2
-        return cumulant
-
-    def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
-
-    def _log_remainder_at(self, tilt: float) -> float:
-        d, a, s = self.dimension, self.contrast, self.coefficient
-        frequencies = frequency_nodes(self.counts, s**2 / d, PAIRED_NODE_STEP)
-        frequencies = frequencies[frequencies * s.max() <= MAX_FREQUENCY * math.sqrt(d)]
-        t, tau = tilt * s, s[:, None] * frequencies
-        radius = np.hypot(t[:, None], tau)
-        odd = _odd_part(d, radius)
-        mass = (1 + self._grown(t))[:, None] + t[:, None] * self._means
-        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
-        modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
-        rounding = np.exp(t * self.unit)
-        modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
-        # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
-        second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
-        root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
-        variance = rounding[:, None] * (root * s[:, None]) ** 2
-        psi, log_modulus = self._psi(t[None])[:, 0], np.log(modulus)
-        levels = [Pieces(*level) for level in zip(psi, log_modulus, variance, strict=True)]
-        squares = self.counts * s**2
-        return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
-
-    def radius(self, log_beta: float) -> float:
+    def radius(self, log_beta: float) -> Floats:
         """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md."""
         return self.largest_length(self.cumulant, log_beta)
 
@@ -137,6 +100,118 @@ class Directions(VectorNoise):
         tilt = tilt[allowed]
         goal = self.cumulant(tilt) - log_beta - LOG_MIXTURE_WEIGHTS[allowed]
         return float(length_bounds(self.dimension, tilt, goal).min())
+
+
+class _TiltTables:
+    """Bounds on the coordinates of many windows, whose coefficients are multiples of each other.
+
+    All is in units of the largest coefficient. The tilts are those of a geometric grid, and so are
+    the standard deviations for which nodes are chosen: windows with about as many reports share
+    what does not depend on the numbers of reports. Every tilt and all nodes give valid bounds.
+
+    `contrast`, `relative`, shape (levels,): a_l, and s_l over the largest of them.
+    """
+
+    def __init__(self, dimension: int, unit: float, contrast: Floats, relative: Floats) -> None:
+        self.dimension, self.unit, self.contrast = dimension, unit, contrast
+        self.relative = relative
+        max_mean = contrast / inverse_mean_size(dimension)
+        self._means: Floats = max_mean[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
+        largest = Directions.max_report_tilt * math.sqrt(dimension)
+        steps = math.ceil(math.log(largest / LEAST_TILT) / -math.log(BEST_TILT_FACTOR))
+        self.tilts = largest * BEST_TILT_FACTOR ** np.arange(steps, -1, -1.0)
+        z = self.tilts[:, None] * relative
+        psi = self._psi(z).max(axis=2)
+        self.cumulants = psi + (z.T * unit) ** 2 / 8
+        self.remainder = functools.lru_cache(maxsize=MAX_TABLE_LEVELS // contrast.size)(self._parts)
+
+    def deviations(self, counts: Floats, log_p: float) -> Floats:
+        """Return bounds that coordinates exceed with probability 2 p, shape (windows,)."""
+        value, squares = counts @ self.cumulants, counts @ self.relative**2
+        scale = np.sqrt(-2 * log_p * self.dimension / squares)
+        likely = likely_deviations(self.tilts, value, log_p)
+        is_near = (self.tilts >= scale[:, None] * RELATIVE_TILTS[0]) | (
+            self.tilts >= self.tilts[-3]
+        )
+        near = np.where(is_near, likely, np.inf).argmin(axis=1)
+        spread = np.rint(np.log(squares) / LOG_SQUARES_STEP).astype(np.intp)
+        deviations = [
+            self._deviations_at(near + step, spread, counts, value, squares, log_p)
+            for step in TRIED_STEPS
+        ]
+        least: Floats = np.minimum.reduce(deviations)
+        return least
+
+    def _deviations_at(
+        self,
+        index: Indices,
+        spread: Indices,
+        counts: Floats,
+        value: Floats,
+        squares: Floats,
+        log_p: float,
+    ) -> Floats:
+        """Return bounds for the tilts with these indices, and nodes for a `spread` of squares."""
+        index = np.clip(index, 0, self.tilts.size - 1)
+        keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)
+        log_remainders = np.empty(len(counts))
+        for number, key in enumerate(keys.T.tolist()):
+            rows = np.flatnonzero(group == number)
+            shares = counts[rows] * self.relative**2 / squares[rows, None]
+            frequencies, levels = self.remainder(*key)
+            log_remainders[rows] = log_paired_remainder(
+                *(float(self.tilts[key[0]]), frequencies, counts[rows], shares, levels),
+                number=TRIED_CUTOFFS,
+            )
+        chernoff = value[np.arange(len(counts)), index]
+        deviations: Floats = (chernoff + log_remainders - log_p) / self.tilts[index]
+        return deviations
+
+    def _psi(self, z: Floats) -> Floats:
+        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
+        grown = _grown(self.dimension, self.contrast, z)
+        return np.stack(
+            [
+                largest_cumulants(step, means, excess[:, None] + step[:, None] * means)
+                for step, means, excess in zip(z.T, self._means, grown.T, strict=True)
+            ]
+        )
+
+    def _parts(self, tilt_index: int, spread: int) -> tuple[Floats, list[Pieces]]:
+        """Return nodes, and the parts of the remainder, at a tilt and a number of reports."""
+        checkpoint()
+        d, a, s = self.dimension, self.contrast, self.relative
+        reports = np.array([math.exp(LOG_SQUARES_STEP * spread)])
+        frequencies = frequency_nodes(reports, np.array([1 / d]), PAIRED_NODE_STEP)
+        last = MAX_FREQUENCY * math.sqrt(d)
+        if frequencies[-1] > last:
+            frequencies = np.append(frequencies[frequencies < last], last)
+        t, tau = float(self.tilts[tilt_index]) * s, s[:, None] * frequencies
+        radius = np.hypot(t[:, None], tau)
+        odd = _odd_part(d, radius)
+        mass = (1 + _grown(d, a, t))[:, None] + t[:, None] * self._means
+        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
+        modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
+        rounding = np.exp(t * self.unit)
+        modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
+        # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
+        second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
+        root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
+        variance = rounding[:, None] * (root * s[:, None]) ** 2
+        psi = self._psi(t[None])[:, 0]
+        return frequencies, [Pieces(*level) for level in zip(psi, modulus, variance, strict=True)]
+
+
+@functools.lru_cache(maxsize=16)
+def _tilt_tables(
+    dimension: int, unit: float, contrast: tuple[float, ...], relative: tuple[float, ...]
+) -> _TiltTables:
+    return _TiltTables(dimension, unit, np.array(contrast), np.array(relative))
+
+
+def _grown(dimension: int, contrast: Floats, z: Floats) -> Floats:
+    """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
+    return _even_part(dimension, z) + contrast * _odd_part(dimension, z)
 
 
 def _even_part(dimension: int, z: Floats) -> Floats:

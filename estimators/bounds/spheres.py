@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import ClassVar, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class VectorLaw(Protocol):
         """The number of coordinates."""
 
     @property
-    def variance(self) -> float:
+    def variance(self) -> float | Floats:
         """The largest E |N|^2 over all data."""
 
     @property
@@ -39,7 +39,7 @@ class VectorLaw(Protocol):
     def coordinate_deviation(self, log_p: float) -> float | Floats:
         """Return bounds, one for all coordinates or one each, that |N_j| exceeds with 2 p."""
 
-    def radius(self, log_beta: float) -> float:
+    def radius(self, log_beta: float) -> float | Floats:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float | Floats:
@@ -47,6 +47,9 @@ class VectorLaw(Protocol):
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Return bounds on |N|, which all hold at all times with probability 1 - beta."""
+
+    def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
+        """Return the law of windows in rows, for a fixed number of reports; None if none is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +60,9 @@ class VectorNoise:
     ----------
     dimension : int
         d, at least 1.
-    counts, coefficient : ndarray of float64, shape (levels,)
-        Reports per level, and s_l, the factor of one report; all above zero.
+    counts, coefficient : ndarray of float64, shape (..., levels)
+        Reports per level, and s_l, the factor of one report; all above zero. The factors of several
+        windows, in rows, are multiples of each other. Bounds have the leading axes.
     unit : float
         The step of the grid that coordinates are rounded to at random.
     """
@@ -71,35 +75,48 @@ class VectorNoise:
     coefficient: Floats
     unit: float
 
+    def in_rows(self, laws: Sequence[Any]) -> Self | None:
+        """Return the law of windows in rows, for a fixed number of reports; None if none is."""
+        counts, coefficient = (
+            np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
+        )
+        return dataclasses.replace(self, counts=counts, coefficient=coefficient)
+
     @functools.cached_property
-    def variance(self) -> float:
+    def squares(self) -> float | Floats:
+        """The sum of n_l s_l^2."""
+        squares = np.vecdot(self.counts, self.coefficient**2)
+        return squares if squares.ndim else float(squares)
+
+    @functools.cached_property
+    def variance(self) -> float | Floats:
         """The largest E |N|^2 over all data."""
-        rounding = self.dimension * self.unit**2 / 4
-        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+        return self.squares * (1 + self.dimension * self.unit**2 / 4)
 
     @functools.cached_property
-    def max_tilt(self) -> float:
+    def max_tilt(self) -> Floats:
         """The largest tilt for a cumulant."""
-        return self.max_report_tilt * math.sqrt(self.dimension) / float(self.coefficient.max())
+        max_tilt: Floats = (
+            self.max_report_tilt * math.sqrt(self.dimension) / self.coefficient.max(axis=-1)
+        )
+        return max_tilt
 
-    def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> float:
+    def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> Floats:
         """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md.
 
         It is the smaller of Markov's, from `log_mean`: ln E M(t |N|), and McDiarmid's.
         """
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         d = self.dimension
-        scale, relative_length = math.sqrt(d * d / self.variance), math.sqrt(-2 * log_beta / d + 1)
-        tilt = np.minimum(MARKOV_TILTS * scale * relative_length, self.max_tilt)
+        scale = d / np.sqrt(self.variance) * math.sqrt(-2 * log_beta / d + 1)
+        tilt = np.minimum(np.multiply.outer(scale, MARKOV_TILTS), self.max_tilt[..., None])
         markov = length_bound(d, tilt, lambda t: log_mean(t) - log_beta)
-        spread = math.sqrt(float(self.counts @ self.coefficient**2)) * (
-            1 + math.sqrt(d) * self.unit
-        )
-        return min(markov, math.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
+        spread = np.sqrt(self.squares) * (1 + math.sqrt(d) * self.unit)
+        return np.minimum(markov, np.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
 
 
-def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
-    """Return the least R with ln M(t R) >= goal(t) for one of the tilts t.
+def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> Floats:
+    """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
     Every COARSE_STRIDE-th tilt is tried, and then those around the best one.
 
@@ -107,27 +124,31 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
     ----------
     dimension : int
         d, the dimension of the sphere in the definition of M.
-    tilt : ndarray of float64, shape (tilts,)
+    tilt : ndarray of float64, shape (..., tilts)
         Ascending.
     goal : callable
         A function of an array of tilts, with values above 0.
     """
-    coarse = length_bounds(dimension, tilt[::COARSE_STRIDE], goal(tilt[::COARSE_STRIDE]))
-    best_index = COARSE_STRIDE * int(coarse.argmin())
-    fine_tilts = tilt[max(best_index - COARSE_STRIDE + 1, 0) : best_index + COARSE_STRIDE]
-    return float(min(coarse.min(), length_bounds(dimension, fine_tilts, goal(fine_tilts)).min()))
+    coarse_tilts = tilt[..., ::COARSE_STRIDE]
+    coarse = length_bounds(dimension, coarse_tilts, goal(coarse_tilts))
+    best_index = COARSE_STRIDE * coarse.argmin(axis=-1)[..., None]
+    near = np.clip(best_index + np.arange(1 - COARSE_STRIDE, COARSE_STRIDE), 0, tilt.shape[-1] - 1)
+    fine_tilts = np.take_along_axis(tilt, near, axis=-1)
+    fine = length_bounds(dimension, fine_tilts, goal(fine_tilts))
+    least: Floats = np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
+    return least
 
 
 # Theorem 5 of docs/proofs/spheres.md
 def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
-    """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf if goal is infinite.
+    """Return R with ln M(t R) >= goal for each tilt t, shape of `tilt`; inf if goal is infinite.
 
     M is that of the sphere of this dimension; tilts and goals are above 0.
 
     Parameters
     ----------
     dimension : int
-    tilt, goal : ndarray of float64, shape (tilts,)
+    tilt, goal : ndarray of float64
     """
     finite = np.isfinite(goal)
     log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
@@ -144,12 +165,13 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
 
 def vector_deviations(
     law: VectorLaw, question: Question, total: float
-) -> tuple[float | Floats, float]:
+) -> tuple[float | Floats, float | Floats]:
     """Return bounds on all coordinates of N at once, and on its length, for a question.
 
     Parameters
     ----------
     law : VectorLaw
+        Of many windows only for a fixed number of reports.
     question : Question
         The bounds of the coordinates, and that of the length, are each wrong with probability beta.
     total : float
@@ -166,6 +188,18 @@ def vector_deviations(
         side = law.anytime_coordinate_deviation(log_p, total)
         return side, law.anytime_radius(log_beta, total)
     return law.coordinate_deviation(log_p), law.radius(log_beta)
+
+
+def deviations_of_windows(
+    laws: Sequence[VectorLaw], question: Question, totals: Sequence[float]
+) -> Iterable[tuple[float | Floats, float | Floats]]:
+    """Return :func:`vector_deviations` of each window; its law has the same levels in all."""
+    together = laws[0].in_rows(laws) if question.bound == "fixed" else None
+    if together is not None:
+        return zip(*vector_deviations(together, question, 1.0), strict=True)
+    return [
+        vector_deviations(law, question, total) for law, total in zip(laws, totals, strict=True)
+    ]
 
 
 def inverse_mean_size(dimension: int) -> float:

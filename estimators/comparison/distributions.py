@@ -18,7 +18,7 @@ from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats, Indices
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
-from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
+from estimators.mechanisms.dyadic_hadamard.bands import Scores, variance_bounds
 from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
 from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
@@ -164,7 +164,7 @@ class ShareArm:
         """
         scores = self.scores
         assert scores is not None  # noqa: S101
-        variance = simultaneous_band(scores, self.question, beta)[1]
+        variance = variance_bounds(scores, self.question, beta)[1]
         total = scores.total
         return variance[self.inner] / total**2, scores.largest[self.inner] / total
 

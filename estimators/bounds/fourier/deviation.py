@@ -45,8 +45,22 @@ def choose_tilt(
     """
     tilt = RELATIVE_TILTS * scale
     tilt = tilt[tilt < max_tilt] if tilt[2] < max_tilt else max_tilt * np.linspace(0.8, 1, 3)
-    value = cumulant(tilt)
-    curvature = np.gradient(np.gradient(value, tilt), tilt)
-    normal = -np.log(2 * np.pi * tilt**2 * np.maximum(curvature, 1e-300)) / 2
-    likely = float(tilt[np.argmin((value + np.minimum(normal, 0) - log_p) / tilt)])
+    likely = float(tilt[np.argmin(likely_deviations(tilt, cumulant(tilt), log_p))])
     return likely * BEST_TILT_FACTOR
+
+
+def likely_deviations(tilt: Floats, cumulant: Floats, log_p: float) -> Floats:
+    """Return the bounds that each tilt would give if the tilted laws were normal.
+
+    Parameters
+    ----------
+    tilt : ndarray of float64, shape (tilts,)
+        Ascending.
+    cumulant : ndarray of float64, shape (..., tilts)
+    log_p : float
+        ln p, where p is the failure probability of each side.
+    """
+    curvature = np.gradient(np.gradient(cumulant, tilt, axis=-1), tilt, axis=-1)
+    normal = -np.log(2 * np.pi * tilt**2 * np.maximum(curvature, 1e-300)) / 2
+    deviations: Floats = (cumulant + np.minimum(normal, 0) - log_p) / tilt
+    return deviations

@@ -162,7 +162,10 @@ class Cutoffs:
         )
         chord = np.logaddexp(log_left, log_right) - math.log(2) + excess
         cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
-        integrals = (weight @ cell_integrals[..., None])[..., 0]
+        if weight.ndim == 2:
+            integrals = cell_integrals @ weight.T
+        else:
+            integrals = (weight @ cell_integrals[..., None])[..., 0]
         log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
         return log_factors
 
@@ -185,14 +188,14 @@ class Pieces(NamedTuple):
     ----------
     psi : ndarray of float64, shape (knots - 1,)
         From :func:`largest_cumulants`, for the tilt of one report.
-    log_modulus : ndarray of float64, shape (knots - 1, nodes)
-        For all x between two knots, a bound on ln |E[e^((t + i tau) Y) | x]| less the line's ln.
+    modulus : ndarray of float64, shape (knots - 1, nodes)
+        For all x between two knots, a bound on |E[e^((t + i tau) Y) | x]| over the line.
     variance : ndarray of float64, shape (knots,)
         At least the variance of Y under the tilted law, in the unit of S squared.
     """
 
     psi: Floats
-    log_modulus: Floats
+    modulus: Floats
     variance: Floats
 
 
@@ -217,8 +220,13 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
 
 # Theorem 5 of docs/proofs/fourier.md
 def log_paired_remainder(
-    tilt: float, frequencies: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
-) -> float:
+    tilt: float,
+    frequencies: Floats,
+    counts: Floats,
+    shares: Floats,
+    levels: Sequence[Pieces],
+    number: int = CUTOFF_CANDIDATES,
+) -> Floats:
     """Return an upper bound on ln R, at most 0, less the sum of n_l times the largest psi_l.
 
     Parameters
@@ -226,17 +234,20 @@ def log_paired_remainder(
     tilt : float
     frequencies : ndarray of float64, shape (nodes,)
         tau, from :func:`.remainder.frequency_nodes`.
-    counts, shares : ndarray of float64, shape (levels,)
+    counts, shares : ndarray of float64, shape (..., levels)
         n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
     levels : sequence of Pieces
+    number : int
+        Of candidates for D.
     """
-    cutoffs = Cutoffs(frequencies)
+    cutoffs = Cutoffs(frequencies, number)
     weight = cutoffs.weights(tilt)
-    log_total = np.zeros(len(weight))
-    for n, share, (psi, log_modulus, variance) in zip(counts, shares, levels, strict=True):
+    log_total = np.zeros((*counts.shape[:-1], len(weight)))
+    for level, (psi, modulus, variance) in enumerate(levels):
+        n, share = (x[..., level, None, None] for x in (counts, shares))
         spread = np.maximum(variance[:-1], variance[1:])[:, None]
-        modulus = np.exp(log_modulus)[:, None]
-        factors = cutoffs.log_factors(weight, modulus, np.array([n / share]), spread)
+        factors = cutoffs.log_factors(weight, modulus[:, None], n / share, spread)
         pieces = n * psi[:, None] + share * factors
-        log_total += pieces.max(axis=0) - n * psi.max()
-    return min(float(log_total.min()), 0.0)
+        log_total += pieces.max(axis=-2) - n[..., 0] * psi.max()
+    least: Floats = np.minimum(log_total.min(axis=-1), 0.0)
+    return least

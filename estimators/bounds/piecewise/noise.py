@@ -85,11 +85,11 @@ class PiecewiseNoise:
             self.shapes, steps, self.coefficient, moments, strict=True
         ):
             log_modulus = _log_moduli(shape, step, phases.scaled(s)) - np.log(mass)[:, None]
-            paired = np.maximum(log_modulus[:-1], log_modulus[1:])
+            paired = np.exp(np.maximum(log_modulus[:-1], log_modulus[1:]))
             levels.append(
                 Pieces(_largest_cumulants(shape, np.array([step]))[0], paired, variance * s**2)
             )
-        return log_paired_remainder(tilt, frequencies, self.counts, shares, levels)
+        return float(log_paired_remainder(tilt, frequencies, self.counts, shares, levels))
 
 
 def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -101,6 +102,9 @@ class RankedNoise(VectorNoise):
     laws: tuple[ReportLaw, ...]
     one_law: bool = False
     mean: Floats | None = None
+
+    def in_rows(self, laws: Sequence[Any]) -> None:
+        """Return None: each window has its own tilts."""
 
     # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """Confidence bands of a cumulative distribution, valid for every number of reports.
 
-A band holds at all edges at once: theorem 3 of docs/proofs/distributions.md.
+A band holds at all edges at once: theorem 3 of docs/proofs/distributions.md. Arrays of a window may
+have further axes in front, for many windows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from estimators.estimate import Counts, Floats, Indices, Integers
+from estimators.estimate import Bools, Counts, Floats, Indices
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
@@ -28,27 +29,27 @@ ONE_SHARE = 0.1
 class Band:
     """Limits of a distribution function F at the B + 1 edges of B bins.
 
-    `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether a lower limit was above an upper
-    one, so no distribution gives such reports; the limits are then those without any report.
+    `lower`, `upper`, shape (..., B + 1): ascending; `crossed`, shape (...): whether a lower limit
+    was above an upper one, so no distribution gives such reports; the limits are then those without
+    any report.
     """
 
     lower: Floats
     upper: Floats
-    crossed: bool = False
+    crossed: Bools
 
 
 @functools.lru_cache(maxsize=16)
-def _shells(height: int) -> tuple[Integers, Integers]:
-    """Return the first and the last edge of each shell of each inner edge, shape (B - 1, h + 1).
+def _shells(height: int) -> Indices:
+    """Return the node of each shell of each inner edge, shape (B - 1, h + 1).
 
-    Shells are defined in :mod:`estimators.mechanisms.dyadic_hadamard.scores`.
+    Shells are defined in :mod:`estimators.mechanisms.dyadic_hadamard.scores`. The node k at depth i
+    has the number 2^i + k.
     """
-    edges = np.arange(1, 1 << height)[:, None]
-    width = 1 << np.maximum(height - np.arange(height + 1) - 1, 0)
-    node = edges // width
-    node[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
-    first = node * width
-    return first, first + width
+    depth = np.minimum(np.arange(height + 1) + 1, height)
+    nodes = (np.arange(1, 1 << height)[:, None] >> (height - depth)) + (1 << depth)
+    nodes[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
+    return nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +57,11 @@ class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
     `height`: h, of a tree with B = 2^h bins; `bins`: how many of these a value can be in;
-    `estimate`, shape (B + 1,): F, unbiased; `second`, shape (B - 1, h + 1): Q, an upper bound on
-    the variance if all users are in one shell; `free`: whether the levels may have different
-    distributions; then Q has the worst shell only; `largest`, shape (B - 1,): b, a bound on the
-    absolute value of one centred and weighted score; `total`: the sum of the weights.
+    `estimate`, shape (..., B + 1): F, unbiased; `second`, shape (..., B - 1, h + 1): Q, an upper
+    bound on the variance if all users are in one shell; `free`: whether the levels may have
+    different distributions; then Q has the worst shell only; `largest`, shape (B - 1,): b, a bound
+    on the absolute value of one centred and weighted score; `total`, shape (..., 1): the sum of the
+    weights.
     """
 
     height: int
@@ -68,7 +70,7 @@ class Scores:
     second: Floats
     free: bool
     largest: Floats
-    total: float
+    total: Floats
 
     @classmethod
     def of(
@@ -82,106 +84,129 @@ class Scores:
     ) -> Scores:
         """Return the scores of a statistic's reports.
 
-        `tables`: the moments of all levels of the metric; `counts`, shape (levels,): the numbers of
-        reports; `weights`, shape (levels,): the weight of one report; `estimate`, shape (B + 1,):
-        F; `bins`: the number of bins; `question`: it says when and for which users bounds hold.
+        `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
+        numbers of reports, of the same levels in all windows; `weights`, shape (levels,): the
+        weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
+        `question`: it says when and for which users bounds hold.
         """
-        used = int((counts > 0).sum())
+        is_used = counts.reshape(-1, len(tables))[0] > 0
+        used = int(is_used.sum())
         free = used > 1 and not question.one_mean(used)
-        size = estimate.size - 1
-        centre = np.clip(estimate, 0, 1)[1:-1] - np.arange(1, size) / size
-        second, mean = np.zeros_like(tables[0].second), np.zeros_like(tables[0].second)
-        largest, part = np.zeros(size - 1), counts * weights**2
-        for table, count, weight, square in zip(tables, counts, weights, part, strict=True):
+        size = estimate.shape[-1] - 1
+        inner = np.clip(estimate, 0, 1)[..., 1:-1] - np.arange(1, size) / size
+        centre, shape = inner[..., None], tables[0].second.shape
+        second = np.zeros((*counts.shape[:-1], *shape))
+        mean, largest = np.zeros_like(second), np.zeros(size - 1)
+        part = (counts * weights**2)[..., None, None]
+        for level, (table, weight) in enumerate(zip(tables, weights, strict=True)):
             checkpoint()
             # bounds for all times need a b that also covers levels without reports so far
-            if count or question.bound == "anytime":
+            if is_used[level] or question.bound == "anytime":
                 largest = np.maximum(largest, weight * table.centred)
-            if not count:
+            if not is_used[level]:
                 continue
+            square = part[..., level, :, :]
             if free:
-                moment = table.second - 2 * centre[:, None] * table.mean + centre[:, None] ** 2
-                second += square * moment.max(axis=1, keepdims=True)
+                moment = table.second - 2 * centre * table.mean + centre**2
+                second += square * moment.max(axis=-1, keepdims=True)
             else:
                 second += square * table.second
                 mean += square * table.mean
         if free:
-            second = second[:, :1]
+            second = second[..., :1]
         else:
-            second += centre[:, None] * (part.sum() * centre[:, None] - 2 * mean)
-        total = float(counts @ weights)
+            second += centre * (part.sum(axis=-3) * centre - 2 * mean)
+        total = (counts @ weights)[..., None]
         return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
 
     @property
     def worst(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
-        worst: Floats = self.second.max(axis=1) / self.total**2
+        worst: Floats = self.second.max(axis=-1) / self.total**2
         return worst
 
     def variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
         if self.free:
-            return self.second[:, 0].copy()
-        first, last, largest, steps = self._falling
-        limit = np.maximum(band.upper[last] - band.lower[first], 0.0)
-        filled = np.minimum(np.cumsum(limit, axis=1), 1.0)
-        left = 1 - filled[:, -1]  # above 0 only if limits crossed
+            return self.second[..., 0]
+        nodes, largest, steps = self._falling
+        widths = [1 << (self.height - depth) for depth in range(self.height + 1)]
+        rises = (band.upper[..., width::width] - band.lower[..., :-width:width] for width in widths)
+        limits = np.concatenate([np.zeros_like(band.lower[..., :1]), *rises], axis=-1)
+        limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
+        filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
+        left = 1 - filled[..., -1]  # above 0 only if limits crossed
         variance: Floats = np.vecdot(steps, filled) + largest * left
         return variance
 
     @functools.cached_property
-    def _falling(self) -> tuple[Integers, Integers, Floats, Floats]:
-        """Each inner edge's shells by falling variance: first and last edges, maximum, steps."""
-        order = np.argsort(-self.second, axis=1, kind="stable")
-        first, last = (np.take_along_axis(x, order, axis=1) for x in _shells(self.height))
-        falling = np.take_along_axis(self.second, order, axis=1)
-        return first, last, falling[:, 0], -np.diff(falling, axis=1, append=0.0)
+    def _falling(self) -> tuple[Indices, Floats, Floats]:
+        """Each inner edge's shells by falling variance: nodes of all windows, maximum, steps."""
+        order = np.argsort(-self.second, axis=-1)
+        nodes = np.take_along_axis(np.broadcast_to(_shells(self.height), order.shape), order, -1)
+        windows = nodes.reshape(-1, self.second[..., 0].shape[-1], self.height + 1)
+        windows += (2 << self.height) * np.arange(len(windows))[:, None, None]
+        falling = np.take_along_axis(self.second, order, axis=-1)
+        return nodes, falling[..., 0], -np.diff(falling, axis=-1, append=0.0)
 
     def at(self, masses: list[Floats]) -> Floats:
         """Return the variance of F at the inner edges if the nodes have these masses."""
         if self.free:
             return self.worst
-        edges = np.concatenate([[0.0], np.cumsum(masses[-1])])
-        first, last = _shells(self.height)
-        mass = np.maximum(edges[last] - edges[first], 0.0)
-        variance: Floats = (self.second * mass).sum(axis=1) / self.total**2
+        every = np.concatenate([masses[0], *masses], axis=-1)
+        mass = every[..., _shells(self.height)]
+        variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
         return variance
 
     def trivial(self) -> Band:
         """Return the band without reports: F is 0 at the first edge and 1 at the last."""
-        edges = np.arange(self.estimate.size)
-        return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
+        edges, shape = np.arange(self.estimate.shape[-1]), self.estimate.shape
+        lower, upper = (
+            np.broadcast_to(x.astype(np.float64), shape) for x in (edges >= self.bins, edges > 0)
+        )
+        return Band(lower, upper, np.zeros(shape[:-1], dtype=np.bool_))
 
     def around(self, width: Floats, outer: Band) -> Band:
         """Return the band F +- `width` at the inner edges, made ascending and cut to `outer`."""
         lower, upper = outer.lower.copy(), outer.upper.copy()
-        inner = self.estimate[1:-1]
-        lower[1:-1] = np.maximum(lower[1:-1], inner - width)
-        upper[1:-1] = np.minimum(upper[1:-1], inner + width)
-        lower = np.maximum.accumulate(lower)
-        upper = np.minimum.accumulate(upper[::-1])[::-1]
-        return self.contradiction() if (lower > upper).any() else Band(lower, upper)
+        inner = self.estimate[..., 1:-1]
+        lower[..., 1:-1] = np.maximum(lower[..., 1:-1], inner - width)
+        upper[..., 1:-1] = np.minimum(upper[..., 1:-1], inner + width)
+        lower = np.maximum.accumulate(lower, axis=-1)
+        upper = np.minimum.accumulate(upper[..., ::-1], axis=-1)[..., ::-1]
+        return self.without_contradictions(
+            Band(lower, upper, outer.crossed | (lower > upper).any(axis=-1))
+        )
 
-    def contradiction(self) -> Band:
-        """Return the trivial band, marked as crossed: no distribution gives such reports."""
-        return dataclasses.replace(self.trivial(), crossed=True)
+    def without_contradictions(self, band: Band) -> Band:
+        """Return a band that is the trivial one where it crossed: no distribution fits there."""
+        if not band.crossed.any():
+            return band
+        trivial, crossed = self.trivial(), band.crossed[..., None]
+        lower = np.where(crossed, trivial.lower, band.lower)
+        return Band(lower, np.where(crossed, trivial.upper, band.upper), band.crossed)
 
 
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
-    The variance of the sum at an inner edge, shape (B - 1,), is below its bound if the band holds.
-    `scores`: those of the reports; `question`: its `bound` says whether the band holds for a fixed
-    number of reports or for all times; `beta`: the largest probability that the band is wrong.
+    The variance of the sum at an inner edge, shape (..., B - 1), is below its bound if the band
+    holds; :meth:`Scores.variance` of the band may be below it. `scores`: those of the reports;
+    `question`: its `bound` says whether the band holds for a fixed number of reports or for all
+    times; `beta`: the largest probability that the band is wrong.
     """
     tails = _tails(scores, beta)
-    band, variance = scores.trivial(), scores.variance(scores.trivial())
+    band, variance = scores.trivial(), np.full_like(scores.estimate[..., 1:-1], np.inf)
     for _ in range(1 if scores.free else BAND_ROUNDS):
-        band = scores.around(deviations(scores, question, variance, tails), band)
-        if band.crossed:
-            break
         variance = np.minimum(variance, scores.variance(band))
+        band = scores.around(deviations(scores, question, variance, tails), band)
     return band, variance
+
+
+def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
+    """Return the same as :func:`simultaneous_band`, with the least bounds on the variances."""
+    band, variance = simultaneous_band(scores, question, beta)
+    return band, np.minimum(variance, scores.variance(band))
 
 
 def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
@@ -203,16 +228,16 @@ def deviations(
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
     `scores`: those of the reports; `question`: its `bound` is for a fixed number of reports or for
-    all times; `variance`, shape (B - 1,): upper bounds on the variances of the sums; `tails`: the
-    failure probabilities of one side, each with the edges that have it.
+    all times; `variance`, shape (..., B - 1): upper bounds on the variances of the sums; `tails`:
+    the failure probabilities of one side, each with the edges that have it.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
     )
-    half_widths = np.full(variance.size, np.inf)
+    half_widths = np.full(variance.shape, np.inf)
     for tail, edges in tails.items():
         b = scores.largest[edges]
-        half_widths[edges] = b * deviation(variance[edges] / b**2, tail) / scores.total
+        half_widths[..., edges] = b * deviation(variance[..., edges] / b**2, tail) / scores.total
     return half_widths
 
 
@@ -226,7 +251,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
     z = -float(ndtri_exp(log_p))
     width = z * np.sqrt(scores.at(masses))
-    width[scores.bins - 1 :] = np.inf  # F is 1 there
+    width[..., scores.bins - 1 :] = np.inf  # F is 1 there
     return scores.around(width, scores.trivial())
 
 
@@ -238,37 +263,46 @@ class SingleNumberBounds:
 
     def __init__(self, scores: Scores, question: Question, beta: float) -> None:
         self.scores = scores
-        self.outer, variance = simultaneous_band(scores, question, ONE_SHARE * beta)
+        self.outer, variance = variance_bounds(scores, question, ONE_SHARE * beta)
         tails = {(1 - ONE_SHARE) * beta / 2: np.arange(scores.bins - 1)}
-        width = np.concatenate([[np.inf], deviations(scores, question, variance, tails), [np.inf]])
+        width = np.full(scores.estimate.shape, np.inf)
+        width[..., 1:-1] = deviations(scores, question, variance, tails)
         self.low, self.high = scores.estimate - width, scores.estimate + width
 
     def pointwise(self) -> Band:
         """Return limits each of which holds at its edge alone."""
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
-        if self.outer.crossed or (np.maximum.accumulate(lower) > upper).any():
-            return self.scores.contradiction()  # no ascending function is within these limits
-        return Band(lower, upper)
+        # no ascending function is within limits that cross
+        crossed = (np.maximum.accumulate(lower, axis=-1) > upper).any(axis=-1)
+        return self.scores.without_contradictions(Band(lower, upper, self.outer.crossed | crossed))
 
     def quantiles(self, q: Floats) -> Indices:
-        """Return two edges around each of k quantiles; each pair holds by itself, shape (2, k)."""
-        edges = quantile_edges(self.outer, q)
-        if self.outer.crossed:
-            return edges
-        for column, (first, last) in enumerate(edges.T.tolist()):
-            reaching = np.flatnonzero(self.high[first + 1 : last + 1] >= q[column])
-            below = np.flatnonzero(self.low[first:last] < q[column])
-            left = first + int(reaching[0]) if reaching.size else last - 1
-            edges[:, column] = left, first + int(below[-1] if below.size else 0) + 1
-        return edges
+        """Return two edges around each of k quantiles; each pair holds by itself, (..., 2, k)."""
+        limits = quantile_edges(self.outer, q)
+        edge, goal = np.arange(self.low.shape[-1]), q[:, None]
+        before = np.concatenate([np.full_like(self.low[..., :1], np.inf), self.low[..., :-1]], -1)
+        for window in zip(*np.nonzero(~self.outer.crossed), strict=True):
+            first, last = limits[window][..., None]
+            is_inside = (first < edge) & (edge <= last)
+            reaching, below = (
+                is_inside & (self.high[window] >= goal),
+                is_inside & (before[window] < goal),
+            )
+            left = np.where(reaching.any(axis=1), reaching.argmax(axis=1), last[:, 0])
+            right = edge[-1] - below[:, ::-1].argmax(axis=1)
+            limits[window] = left - 1, np.where(below.any(axis=1), right, first[:, 0] + 1)
+        return limits
 
 
 def quantile_edges(band: Band, q: Floats) -> Indices:
-    """Return two edges around each of k quantiles, which hold for all at once, shape (2, k).
+    """Return two edges around each of k quantiles, which hold for all at once, shape (..., 2, k).
 
     For the quantile q, the first is the largest edge whose upper limit is below q, and the second
     is the smallest edge whose lower limit is at least q.
     """
-    first, last = np.searchsorted(band.upper, q) - 1, np.searchsorted(band.lower, q)
-    return np.stack([np.maximum(first, 0), np.minimum(last, band.lower.size - 1)])
+    edges = np.empty((*band.lower.shape[:-1], 2, q.size), dtype=np.intp)
+    for window in np.ndindex(band.lower.shape[:-1]):
+        first = np.searchsorted(band.upper[window], q) - 1
+        edges[window] = first, np.searchsorted(band.lower[window], q)
+    return np.clip(edges, 0, band.lower.shape[-1] - 1)

@@ -29,7 +29,7 @@ COMPARED_DEPTHS = 3
 """The test whether the levels agree uses the 7 Haar sums of the depths 0 to 2."""
 
 QuantileLimits = Callable[[Floats], Indices]
-"""A function of k numbers q: the two edges between which each q-quantile is, shape (2, k)."""
+"""A function of k numbers q: the two edges between which each q-quantile is, (..., 2, k)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,52 +46,68 @@ class BinDistribution:
     """A distribution over bins; arrays have one number for each of the bins + 1 edges.
 
     `estimate`: F, unbiased; `monotone`: the displayed F, ascending and in [0, 1]; `smooth`: a
-    smoother F, which is biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
+    smoother F, which is biased; `lower`, `upper`, `crossed`: its band; `quantiles`, shape (k, 4):
+    rows of q, value, lower, upper, in bins.
     """
 
     estimate: Floats
     monotone: Floats
     smooth: Floats
-    band: Band
+    lower: Floats
+    upper: Floats
+    crossed: bool
     quantiles: Floats
     effective_reports: float
     heterogeneity: float | None
 
 
-def read_distribution(
-    tree: TreeConstants, table: Counts, weights: Floats, question: Question
-) -> BinDistribution:
-    """Return the distribution that a statistic's table shows.
+def read_distributions(
+    tree: TreeConstants, tables: Counts, weights: Floats, question: Question
+) -> list[BinDistribution]:
+    """Return the distributions that the tables of windows show.
 
-    `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; `question`: its `asked` lists the quantiles, if any.
+    `tree`: the constants of the mechanism; `tables`, shape (windows, levels, columns): all with
+    reports of the same levels; `weights`, shape (levels,): the weight of one report; `question`:
+    its `asked` lists the quantiles, if any.
     """
-    counts, bins = table[:, 0], tree.bins
+    counts, bins = tables[..., 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
     inner = slice(bins + 1)
-    if not counts.any():
+    used = np.flatnonzero(counts[0])
+    if not used.size:
         edges = np.arange(bins + 1)
-        band = Band((edges == bins).astype(np.float64), (edges > 0).astype(np.float64))
+        band = (edges == bins).astype(np.float64), (edges > 0).astype(np.float64)
         unknown = np.full(bins + 1, np.nan)
         ends = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
-        return BinDistribution(unknown, unknown, unknown, band, ends, 0.0, None)
-    sums, pooled = _pooled(tree, table, weights)
+        nothing = BinDistribution(unknown, unknown, unknown, *band, False, ends, 0.0, None)
+        return [nothing] * len(tables)
+    sums, pooled = _pooled(tree, tables, weights)
     clipped = haar.clipped_masses(pooled, bins)
     scores = _scores(tree, counts, weights, pooled, question)
     band, limits = _band(scores, clipped, question, quantile_levels.size == 1)
-    inner_band = Band(band.lower[inner], band.upper[inner], band.crossed)
-    shown = _clipped_into(haar.cumulated(clipped[-1])[inner], inner_band)
-    used = np.flatnonzero(counts)
+    ends = band.lower[:, inner], band.upper[:, inner]
     levels = tuple(tree.levels[row] for row in used.tolist())
-    noise = _noise(levels, counts[used], weights[used], clipped)
+    noise = _noise(levels, counts[:, used], weights[used], clipped)
     shrunk = haar.clipped_masses(haar.smoothed(pooled, noise), bins)
-    smooth = _clipped_into(haar.cumulated(shrunk[-1])[inner], inner_band)
-    quantiles = _quantiles(quantile_levels, shown, limits(quantile_levels))
-    effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
-    p_value = heterogeneity(levels, counts[used], sums)
-    return BinDistribution(
-        scores.estimate[inner], shown, smooth, inner_band, quantiles, effective, p_value
+    shown, smooth = (
+        _clipped_into(haar.cumulated(masses[-1])[:, inner], *ends) for masses in (clipped, shrunk)
     )
+    quantile_limits = limits(quantile_levels)
+    effective = 1 / (4 * scores.worst[:, : bins - 1].max(axis=1))
+    return [
+        BinDistribution(
+            scores.estimate[row, inner],
+            shown[row],
+            smooth[row],
+            ends[0][row],
+            ends[1][row],
+            bool(band.crossed[row]),
+            _quantiles(quantile_levels, shown[row], quantile_limits[row]),
+            float(effective[row]),
+            heterogeneity(levels, counts[row, used], sums[row]),
+        )
+        for row in range(len(tables))
+    ]
 
 
 def scores_of(
@@ -147,16 +163,20 @@ def _scores(
     tree: TreeConstants, counts: Counts, weights: Floats, pooled: haar.Tree, question: Question
 ) -> Scores:
     estimate = haar.cumulated(haar.masses(pooled)[-1])
-    estimate[tree.bins :] = 1.0
+    estimate[..., tree.bins :] = 1.0
     return Scores.of(tree.tables, counts, weights, estimate, tree.bins, question)
 
 
 def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
-    """Return each level's Haar sums times its number of reports, and the levels' weighted mean."""
-    counts = table[:, 0]
-    used = np.flatnonzero(counts)
-    sums = haar.haar_sums(tuple(tree.levels[row] for row in used.tolist()), table[used])
-    return sums, haar.split_tree(weights[used] @ sums / float(counts @ weights))
+    """Return each level's Haar sums times its number of reports, and the levels' weighted mean.
+
+    `table`, shape (..., levels, columns): of windows with reports of the same levels.
+    """
+    counts = table[..., 0]
+    used = np.flatnonzero(counts.reshape(-1, len(tree.levels))[0])
+    levels = tuple(tree.levels[row] for row in used.tolist())
+    sums = haar.haar_sums(levels, table[..., used, :])
+    return sums, haar.split_tree(weights[used] @ sums / (counts @ weights)[..., None])
 
 
 def _band(
@@ -183,10 +203,10 @@ def _band(
     return number.pointwise(), number.quantiles
 
 
-def _clipped_into(values: Floats, band: Band) -> Floats:
+def _clipped_into(values: Floats, lower: Floats, upper: Floats) -> Floats:
     """Return the distribution function `values`, made ascending and clipped into a band."""
-    clipped: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
-    return np.maximum.accumulate(clipped)
+    clipped: Floats = np.clip(np.clip(values, 0, 1), lower, upper)
+    return np.maximum.accumulate(clipped, axis=-1)
 
 
 def _quantiles(q: Floats, shown: Floats, limits: Indices) -> Floats:
@@ -202,9 +222,10 @@ def _noise(
     levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: haar.Tree
 ) -> haar.Tree:
     """Return the variances of the pooled Haar sums, estimated from the `clipped` Haar sums."""
-    halves = np.concatenate([node[0::2] - node[1::2] for node in clipped[1:]])
-    part = counts * (weights / float(counts @ weights)) ** 2
-    return haar.split_tree(part @ np.maximum(haar_moments(levels, clipped[:-1]) - halves**2, 0.0))
+    halves = np.concatenate([node[..., 0::2] - node[..., 1::2] for node in clipped[1:]], axis=-1)
+    part = counts * (weights / (counts @ weights)[..., None]) ** 2
+    excess = np.maximum(haar_moments(levels, clipped[:-1]) - halves[..., None, :] ** 2, 0.0)
+    return haar.split_tree(np.matmul(part[..., None, :], excess)[..., 0, :])
 
 
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:

@@ -17,7 +17,7 @@ from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 
 Tree = list[Floats]
-"""An array for each depth: 2^i numbers at depth i."""
+"""An array for each depth: 2^i numbers at depth i, in the last axis; windows come before it."""
 
 
 def split_tree(row: Floats) -> Tree:
@@ -29,18 +29,21 @@ def split_tree(row: Floats) -> Tree:
 def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
     """Return the unbiased Haar sums of levels, each times the level's number of reports.
 
-    `sums`, shape (levels, 2 B): the statistic; the columns 2^j to 2^(j+1) - 1 belong to the depth
-    j. The result has shape (levels, B - 1), depth by depth. A row of Hadamard's matrix counts in a
-    single split, that of its lowest bit, so rows of all depths are added before each transform.
+    `sums`, shape (..., levels, 2 B): the statistics of windows; the columns 2^j to 2^(j+1) - 1
+    belong to the depth j. The result has shape (..., levels, B - 1), depth by depth. A row of
+    Hadamard's matrix counts in a single split, that of its lowest bit, so rows of all depths are
+    added before each transform.
     """
     checkpoint()
-    bins, tables = sums.shape[1] // 2, [_haar_places(level) for level in levels]
+    bins, tables = sums.shape[-1] // 2, [_haar_places(level) for level in levels]
+    row_count = sums.size // (2 * bins)
     cell_index = np.stack([table[0] for table in tables])
-    cell_index += 2 * bins * np.arange(len(levels))[:, None]
+    cell_index = np.tile(cell_index, (row_count // len(levels), 1))
+    cell_index += 2 * bins * np.arange(row_count)[:, None]
     terms = sums * np.stack([table[1] for table in tables])
-    added = np.bincount(cell_index.ravel(), terms.ravel(), sums.size).reshape(sums.shape)
-    haar = np.empty((len(levels), bins - 1))
-    block_bits = np.array([level.block_bits for level in levels])
+    added = np.bincount(cell_index.ravel(), terms.ravel(), sums.size).reshape(row_count, 2 * bins)
+    haar = np.empty((row_count, bins - 1))
+    block_bits = np.tile([level.block_bits for level in levels], row_count // len(levels))
     for bits in set(block_bits.tolist()):
         rows = np.flatnonzero(block_bits == bits)
         for split, places in enumerate(split_tree(np.arange(bins - 1))):
@@ -53,7 +56,7 @@ def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
         for split in range(bits - 1, -1, -1):
             haar[rows, (1 << split) - 1 : (2 << split) - 1] = mass[:, 0::2] - mass[:, 1::2]
             mass = mass[:, 0::2] + mass[:, 1::2]
-    return haar
+    return haar.reshape(*sums.shape[:-1], bins - 1)
 
 
 @functools.lru_cache(maxsize=256)
@@ -80,16 +83,23 @@ def _haar_places(level: LevelConstants) -> tuple[Indices, Floats]:
 
 def masses(haar: Tree) -> Tree:
     """Return the mass of each node at each depth, 0 to h, from Haar sums."""
-    masses = [np.ones(1)]
+    masses = [np.ones((*haar[0].shape[:-1], 1))]
     for split in haar:
-        halves = np.stack([masses[-1] + split, masses[-1] - split], axis=1) / 2
-        masses.append(halves.reshape(-1))
+        masses.append(_halves(masses[-1], split))
     return masses
+
+
+def _halves(mass: Floats, difference: Floats) -> Floats:
+    """Return the masses of the children of nodes, left and right in turn."""
+    pairs: Floats = np.stack([mass + difference, mass - difference], axis=-1) / 2
+    return pairs.reshape(*mass.shape[:-1], -1)
 
 
 def cumulated(mass: Floats) -> Floats:
     """Return F at the B + 1 edges from the masses of B bins."""
-    return np.concatenate([[0.0], np.cumsum(mass)])
+    edges = np.zeros((*mass.shape[:-1], mass.shape[-1] + 1))
+    np.cumsum(mass, axis=-1, out=edges[..., 1:])
+    return edges
 
 
 def clipped_masses(haar: Tree, bins: int) -> Tree:
@@ -97,13 +107,12 @@ def clipped_masses(haar: Tree, bins: int) -> Tree:
 
     `bins`: the number of bins that a value can be in; later bins have no mass.
     """
-    masses, width = [np.ones(1)], 1 << len(haar)
+    masses, width = [np.ones((*haar[0].shape[:-1], 1))], 1 << len(haar)
     for split in haar:
         width //= 2
         mass = masses[-1]
-        right = width * (2 * np.arange(mass.size) + 1)
-        half = np.where(right >= bins, mass, np.clip(split, -mass, mass))
-        masses.append(np.stack([mass + half, mass - half], axis=1).reshape(-1) / 2)
+        right = width * (2 * np.arange(mass.shape[-1]) + 1)
+        masses.append(_halves(mass, np.where(right >= bins, mass, np.clip(split, -mass, mass))))
     return masses
 
 
@@ -115,13 +124,13 @@ def smoothed(haar: Tree, variances: Tree) -> Tree:
     Haar sums; `variances`: the variances of their errors.
     """
     shrunken: Tree = []
-    mass = np.ones(1)
+    mass = np.ones((*haar[0].shape[:-1], 1))
     for split, variance in zip(haar, variances, strict=True):
-        total = max(float((mass**2).sum()), 1e-300)
-        spread = min(1.0, max(0.0, float((split**2 - variance).sum()) / total))
-        signal = mass**2 * spread
+        square = mass**2
+        total = np.maximum(square.sum(axis=-1, keepdims=True), 1e-300)
+        spread = (split**2 - variance).sum(axis=-1, keepdims=True) / total
+        signal = square * np.clip(spread, 0.0, 1.0)
         shrunk = split * signal / np.maximum(signal + variance, 1e-300)
-        half = np.clip(shrunk, -mass, mass)
-        shrunken.append(half)
-        mass = np.stack([mass + half, mass - half], axis=1).reshape(-1) / 2
+        shrunken.append(np.clip(shrunk, -mass, mass))
+        mass = _halves(mass, shrunken[-1])
     return shrunken

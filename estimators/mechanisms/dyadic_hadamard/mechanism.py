@@ -20,7 +20,11 @@ from estimators.mechanisms.dyadic_hadamard.constants import (
     LevelConstants,
     level_constants,
 )
-from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distribution
+from estimators.mechanisms.dyadic_hadamard.estimation import (
+    BinDistribution,
+    TreeConstants,
+    read_distributions,
+)
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
 from estimators.question import Question
@@ -28,6 +32,7 @@ from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
 
 LARGEST_HEIGHT = 12
+NUMBERS_AT_A_TIME = 2**16  # in an array of windows that are estimated together: a cache holds them
 REPORT_BYTES = 5
 """Bytes of a report: the depth in 4 bits, two rows in 12 bits each, the symbol in at most 9."""
 ROW_SHIFT, SECOND_ROW_SHIFT, SYMBOL_SHIFT = np.int64(4), np.int64(16), np.int64(28)
@@ -211,15 +216,30 @@ class DyadicHadamard(Mechanism):
         `question.asked` lists the quantiles. The band holds at all edges at once, and so do the
         bounds of several quantiles. If only one quantile is asked for, its bounds are narrower.
         """
+        return self.estimate_alike(table[None], question)[0]
+
+    def estimate_alike(self, tables: Counts, question: Question) -> list[DistributionEstimate]:
+        """Return the estimates of windows whose reports have the same levels."""
+        weights, height = self.report_weights(question.weights), self.height
+        step = max(1, NUMBERS_AT_A_TIME // ((height + 1) << height))
+        parts = (tables[begin : begin + step] for begin in range(0, len(tables), step))
+        asked = weights / weights.max(), question
+        distributions = [x for part in parts for x in read_distributions(self.tree, part, *asked)]
+        return [
+            self._built(table, distribution, question)
+            for table, distribution in zip(tables, distributions, strict=True)
+        ]
+
+    def _built(
+        self, table: Counts, distribution: BinDistribution, question: Question
+    ) -> DistributionEstimate:
         counts, shares, _ = self._weigh(table, question)
-        weights = self.report_weights(question.weights)
-        distribution = read_distribution(self.tree, table, weights / weights.max(), question)
         answer = self._build_estimate(
             question,
             counts,
             shares,
             distribution.estimate,
-            (distribution.band.lower, distribution.band.upper),
+            (distribution.lower, distribution.upper),
             distribution.effective_reports,
             distribution.heterogeneity,
         )
@@ -229,7 +249,7 @@ class DyadicHadamard(Mechanism):
             monotone=distribution.monotone,
             smooth=distribution.smooth,
             quantiles=distribution.quantiles,
-            crossed=distribution.band.crossed,
+            crossed=distribution.crossed,
         )
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

@@ -127,7 +127,7 @@ def _fine_range(
 def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
     """Return E[d^2] for each Haar sum, where d is the term that one report adds to it.
 
-    The result has shape (levels, nodes), depth by depth.
+    The result has shape (..., levels, nodes), depth by depth.
 
     Parameters
     ----------
@@ -141,9 +141,9 @@ def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Fl
     constant, slope, of_block = np.repeat(
         np.stack([_moment_lines(level)[:, :splits] for level in levels], axis=1), sizes, axis=2
     )
-    row = np.concatenate(masses[:splits])
+    row = np.concatenate(masses[:splits], axis=-1)[..., None, :]
     by_bits = {bits: _block_masses(masses, bits, splits) for bits in {x.block_bits for x in levels}}
-    blocks = np.stack([by_bits[level.block_bits] for level in levels])
+    blocks = np.stack([by_bits[level.block_bits] for level in levels], axis=-2)
     moments: Floats = constant + slope * row + of_block * blocks
     return moments
 
@@ -151,8 +151,9 @@ def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Fl
 def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:
     """Return the mass of the block of each node, depth by depth; zero above the blocks."""
     sizes = [1 << (split - block_bits) for split in range(block_bits, splits)]
-    above = np.zeros((1 << min(block_bits, splits)) - 1)
-    return np.concatenate([above, *(masses[block_bits].repeat(size) for size in sizes)])
+    above = np.zeros((*masses[0].shape[:-1], (1 << min(block_bits, splits)) - 1))
+    below = (masses[block_bits].repeat(size, axis=-1) for size in sizes)
+    return np.concatenate([above, *below], axis=-1)
 
 
 @functools.lru_cache(maxsize=256)

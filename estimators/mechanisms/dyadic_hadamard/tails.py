@@ -15,15 +15,16 @@ import math
 
 import numpy as np
 
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Indices
 
 LOWEST_LOG_RATIO = math.log(0.5)
 LOG_RATIO_STEP, RATIO_CELLS = 0.25, 60
 """The grid of ln r for a fixed number of reports; the last cell holds for all larger r."""
 LOG_OMITTED = 60.0
 """Atoms of a Poisson law are left out if they are below e^-60 of the tail's probability."""
-TIME_STEP = 0.01
-"""The grid of ln r for all times."""
+TIME_STEP, LOWEST_RATIO, TIME_CELLS = 0.01, 1e-6, 6_000
+"""The grid of ln r for all times; it is long enough because r is at most the number of reports."""
+LOWEST_CELL = math.floor(math.log(LOWEST_RATIO) / TIME_STEP)
 MIXTURE_RATES = 2 * 1.5 ** -np.arange(30.0)
 MAX_NEWTON_STEPS = 200
 
@@ -75,9 +76,24 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     1). Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so
     the grid's entry above r is valid.
     """
-    cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
-    cells, back = np.unique(cell, return_inverse=True)
-    r = np.exp(TIME_STEP * cells)[:, None]
+    cell = np.ceil(np.log(np.maximum(ratio, LOWEST_RATIO)) / TIME_STEP).astype(np.intp)
+    index = cell - LOWEST_CELL
+    table = _mixture_table(tail)
+    missing = np.unique(index[np.isnan(table[index])])
+    if missing.size:
+        table[missing] = _mixture_deviation(missing, tail)
+    return table[index]
+
+
+@functools.lru_cache(maxsize=16)
+def _mixture_table(tail: float) -> Floats:
+    """Return the entries computed so far, from the cell LOWEST_CELL on; NaN for the others."""
+    return np.full(TIME_CELLS, np.nan)
+
+
+def _mixture_deviation(index: Indices, tail: float) -> Floats:
+    """Return x for r at the upper ends of cells of the grid."""
+    r = np.exp(TIME_STEP * (index + LOWEST_CELL))[:, None]
     goal = -math.log(tail) + math.log(MIXTURE_RATES.size)
     psi = np.expm1(MIXTURE_RATES) - MIXTURE_RATES
     # the best rate alone gives an x that is large enough; from there Newton's method descends to
@@ -92,5 +108,5 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
         x = x - np.maximum(step, 0.0)
         if (step < 1e-10 * x).all():
             break
-    deviation: Floats = (x * (1 + 1e-9))[back].reshape(np.shape(ratio))
+    deviation: Floats = x * (1 + 1e-9)
     return deviation

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from estimators.bounds.heterogeneity import heterogeneity_of_vectors
-from estimators.bounds.spheres import VectorLaw, vector_deviations
+from estimators.bounds.spheres import VectorLaw, deviations_of_windows
 from estimators.errors import ReportError
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact.randomness import Bits
@@ -157,24 +157,43 @@ class RankedDirections(OutputSets):
         The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
         bounds were requested. So does the radius.
         """
-        counts, shares, total = self._weigh(table, question)
-        if not counts.any():
+        return self.estimate_alike(table[None], question)[0]
+
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Return the estimates of windows whose reports have the same levels."""
+        weighed = [self._weigh(table, question) for table in tables]
+        used = int(np.count_nonzero(tables[0, :, 0]))
+        if not used:
             ones = np.ones(self.numbers)
-            none = ones * np.nan
-            return self._build_estimate(
-                question, counts, shares, none, (-ones, ones), 0, radius=np.nan
-            )
-        one_law = question.one_mean(int(np.count_nonzero(counts)))
-        mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
-        side, radius = (x + slack for x in vector_deviations(law, question, total))
-        side = np.broadcast_to(side, self.dimension)[: self.numbers]
-        farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
-        bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-        p_value = self._heterogeneity(table)
-        nearest = min(float(radius), farthest)
-        return self._build_estimate(
-            question, counts, shares, mean, bounds, 1 / law.variance, p_value, nearest
+            nothing = ones * np.nan, (-ones, ones), 0.0
+            return [
+                self._build_estimate(question, counts, shares, *nothing, radius=np.nan)
+                for counts, shares, _ in weighed
+            ]
+        one_law = question.one_mean(used)
+        parts = [
+            self.mean_and_law(table, shares, one_law=one_law)
+            for table, (_, shares, _) in zip(tables, weighed, strict=True)
+        ]
+        deviations = deviations_of_windows(
+            [law for _, law, _ in parts], question, [total for _, _, total in weighed]
         )
+        estimates = []
+        for table, (counts, shares, _), (mean, law, slack), deviation in zip(
+            tables, weighed, parts, deviations, strict=True
+        ):
+            side, radius = (x + slack for x in deviation)
+            side = np.broadcast_to(side, self.dimension)[: self.numbers]
+            farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
+            bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
+            p_value, nearest = self._heterogeneity(table), min(float(radius), farthest)
+            effective = 1 / float(law.variance)
+            estimates.append(
+                self._build_estimate(
+                    question, counts, shares, mean, bounds, effective, p_value, nearest
+                )
+            )
+        return estimates
 
     def mean_and_law(
         self, table: Counts, shares: Floats, *, one_law: bool = False
