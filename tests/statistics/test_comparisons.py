@@ -6,20 +6,16 @@ kind are drawn, with fixed seeds, and asked several questions each. What else co
 distributions say and refuse is at the end.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from estimators import LocalMetric, compare, define
+from estimators.estimate import Counts, Floats
 from tests.support.reports.cases import summed
 from tests.support.reports.populations import Population, few_misses
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Counts, Floats
 
 EVEN, PRIVATE, FEW = (200,) * 5, (3000, 500, 100, 20, 5), (0, 0, 30, 0, 0)
 POINT, NEARLY, MIX = (1.0, 0.0, 0.0, 0.0), (0.97, 0.03, 0.0, 0.0), (0.3, 0.5, 0.2)

@@ -6,24 +6,18 @@ would fail falsely where misses exceed what a coverage of 1 - beta shows in all 
 seeds, and where runs are few, in all but one of 200.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators.mechanisms import mechanisms_for
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.mechanisms import Mechanism, mechanisms_for
 from estimators.question import Question
 from tests.support.reports.populations import Population, covers, few_misses
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from estimators.estimate import Counts, Estimate, Floats
-    from estimators.mechanisms import Mechanism
 
 BETA = 0.05
 COUNTS, PAIR = (60, 40), (1.0, 4.0)

@@ -6,24 +6,20 @@ such a test fails falsely where misses exceed what a share of beta shows in all 
 seeds.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, define
+from estimators.estimate import Estimate, Floats
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Oue, Rappor, mechanism_class
 from estimators.question import Question
 from tests.support.reports.cases import CASES, exact
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Estimate, Floats
 
 BETAS = (0.05, 0.2)
 

@@ -4,23 +4,19 @@ Seeds are fixed. A test of misses fails falsely where they exceed what a coverag
 in all but one of 10^4 seeds.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, compare, define
+from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from tests.support.reports.directions import vector_reports, vector_statistics
 from tests.support.reports.populations import few_misses
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
