@@ -3,7 +3,7 @@
 Where sums are counts, all outcomes are enumerated: the chance of a miss is exact, and so is the
 mean width. Elsewhere sums are drawn from their law, with fixed seeds: were the draws others, a test
 would fail falsely where misses exceed what a coverage of 1 - beta shows in all but one of 10^4
-seeds, and where runs are few, in all but one of 200.
+seeds.
 """
 
 from collections.abc import Callable
@@ -212,21 +212,15 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
 
 
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
-    """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found."""
+    """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found.
+
+    So is one that is moved: at the ends of the domain it misses, or its width is cut off.
+    """
     for population in HARDEST:
         misses, widths = drawn(population, 3)
         with row(name_of(population), misses):
             assert few_misses(misses, 3, ASKED)
             assert widths == pytest.approx(DRAWN_WIDTHS[name_of(population)], rel=0.01)
-
-
-@pytest.mark.more
-def test_bounds_cover_at_the_hardest_data() -> None:
-    """20 runs: at beta = 0.05 a bound that misses in 40% is found in 19 of 20 cases."""
-    for population in HARDEST:
-        misses, _ = drawn(population, 20)
-        with row(name_of(population), misses):
-            assert few_misses(misses, 20, ASKED, by_chance=0.005)
 
 
 @pytest.mark.slow
@@ -240,11 +234,11 @@ def test_two_thousand_runs_are_covered_whatever_is_asked(counts: tuple[int, ...]
             assert few_misses(misses, 2000, ASKED)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> None:
     """Each level has a mean of its own; the truth is the mean of all users' distributions.
 
-    A bound that misses in 40% is found in 19 of 20 cases.
+    A bound that misses in 20% is found nearly always.
     """
     for population in HARDEST:
         thetas: list[Any] = [*BY_LEVEL]
@@ -255,11 +249,10 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> 
         if population.metric.kind == "mean":
             truth = truth[1] - truth[0]
         rng, misses = np.random.default_rng(5), 0
-        runs = 100 if population.mechanism == "laplace" else 24
-        for run in range(runs):
+        for run in range(100):
             one = parts[0].reseeded(run)
             held = np.stack([part.held(rng)[level] for level, part in enumerate(parts)])
             found = one.metric.estimate(one.statistic(held, rng), weights="uniform")
             misses += not covers(found, truth)
         with row(name_of(population), misses):
-            assert misses <= binom.isf(0.005, runs, 0.05)
+            assert misses <= binom.isf(0.005, 100, 0.05)

@@ -32,9 +32,12 @@ def ever_missed(mechanism: Any, f: float, last: int, **question: Any) -> float:
     for n in looks.tolist():
         more = binom.pmf(np.arange(n - before + 1), n - before, chance)
         covered, before = np.convolve(covered, more), n
-        table = np.concatenate([[n], np.arange(n + 1)])[None]
-        found = mechanism.estimate(table, Question(simultaneous=False, **question))
-        covered[(found.lower > f) | (f > found.upper)] = 0.0
+        likely = np.flatnonzero(covered > 1e-18)  # what is left out counts as missed
+        found = mechanism.estimate(
+            np.append(n, likely)[None], Question(simultaneous=False, **question)
+        )
+        kept = likely[(found.lower <= f) & (f <= found.upper)]
+        covered[np.setdiff1d(np.arange(n + 1), kept)] = 0.0
     return 1 - float(covered.sum())
 
 
