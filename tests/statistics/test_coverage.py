@@ -175,22 +175,22 @@ HARDEST = [
         if name not in ENUMERATED
     ),
 ]
-DRAWN_WIDTHS = {
-    "windows_mean": (0.126, 0.242, 0.3368, 0.0788),
-    "laplace_mean": (0.1284, 0.3061, 0.4588, 0.1067),
-    "auto_mean": (0.126, 0.242, 0.3368, 0.0788),
-    "repetition_mean": (0.1937, 0.2598, 0.4217, 0.1022),
-    "hadamard_response_frequency": (0.1191, 0.4016, 0.4591, 0.1245),
-    "projective_geometry_response_frequency": (0.0677, 0.3962, 0.3779, 0.092),
-    "recursive_hadamard_frequency": (0.09, 0.3802, 0.4322, 0.1127),
-    "projection_frequency": (0.1611, 0.4102, 0.3972, 0.1455),
-    "count_sketch_frequency": (0.3696, 0.6067, 0.6583, 0.3609),
-    "projective_sketch_frequency": (0.134, 0.4258, 0.4817, 0.1497),
-    "prefix_tree_frequency": (0.2051, 0.7511, 0.8231, 0.2268),
-    "auto_frequency": (0.0634, 0.3817, 0.3701, 0.0767),
-    "repetition_frequency": (0.1684, 0.4241, 0.4098, 0.1333),
+DRAWN = {
+    "windows_mean": (0.126, 0.242, 0.3368, 0.0788, 0.8023),
+    "laplace_mean": (0.1284, 0.3061, 0.4588, 0.1067, 0.7402),
+    "auto_mean": (0.126, 0.242, 0.3368, 0.0788, 0.8023),
+    "repetition_mean": (0.1937, 0.2598, 0.4217, 0.1022, 0.7557),
+    "hadamard_response_frequency": (0.1191, 0.4016, 0.4591, 0.1245, 0.0429),
+    "projective_geometry_response_frequency": (0.0677, 0.3962, 0.3779, 0.092, 0.0475),
+    "recursive_hadamard_frequency": (0.09, 0.3802, 0.4322, 0.1127, 0.0503),
+    "projection_frequency": (0.1611, 0.4102, 0.3972, 0.1455, 0.0449),
+    "count_sketch_frequency": (0.3696, 0.6067, 0.6583, 0.3609, 0.0253),
+    "projective_sketch_frequency": (0.134, 0.4258, 0.4817, 0.1497, 0.0313),
+    "prefix_tree_frequency": (0.2051, 0.7511, 0.8231, 0.2268, 0.0245),
+    "auto_frequency": (0.0634, 0.3817, 0.3701, 0.0767, 0.0436),
+    "repetition_frequency": (0.1684, 0.4241, 0.4098, 0.1333, 0.0478),
 }
-"""By mechanism and kind, for each question: the mean width of 3 runs."""
+"""By mechanism and kind: the mean width of 3 runs for each question, and the mean lower bound."""
 
 
 def name_of(population: Population) -> str:
@@ -198,8 +198,8 @@ def name_of(population: Population) -> str:
 
 
 def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
-    """Return the misses of so many runs, and the mean width, for each question that is asked."""
-    rng, misses, widths = np.random.default_rng(2026), [0] * len(ASKED), np.zeros(len(ASKED))
+    """Return the misses and the mean width for each question, and last the mean lower bound."""
+    rng, misses, means = np.random.default_rng(2026), [0] * len(ASKED), np.zeros(len(ASKED) + 1)
     for run in range(runs):
         one = population.reseeded(run)
         held = one.held(rng)
@@ -207,20 +207,21 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
         for index, question in enumerate(ASKED):
             found = one.metric.estimate(statistic, **question)
             misses[index] += not covers(found, one.truth(held, found))
-            widths[index] += np.mean(np.subtract(found.upper, found.lower)) / runs
-    return misses, widths
+            means[index] += np.mean(np.subtract(found.upper, found.lower)) / runs
+            means[-1] += np.mean(found.lower) / runs / len(ASKED)
+    return misses, means
 
 
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
     """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found.
 
-    So is one that is moved: at the ends of the domain it misses, or its width is cut off.
+    So is one that is moved by a sixth of its width.
     """
     for population in HARDEST:
-        misses, widths = drawn(population, 3)
+        misses, means = drawn(population, 3)
         with row(name_of(population), misses):
             assert few_misses(misses, 3, ASKED)
-            assert widths == pytest.approx(DRAWN_WIDTHS[name_of(population)], rel=0.01)
+            assert means == pytest.approx(DRAWN[name_of(population)], rel=0.01)
 
 
 @pytest.mark.slow
