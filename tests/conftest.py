@@ -1,10 +1,10 @@
 """Fixtures that all tests share: Kafka and Redis, started when the first test asks for them."""
 
-from __future__ import annotations
-
 import gc
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -18,10 +18,6 @@ from tests.support.running.shared_kafka import (
     ask_for_kafka,
     can_be_shared,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-    from pathlib import Path
 
 #: Folders whose files share servers that no others use, and of `make test` the one with a browser:
 #: in other tiers its files take longer than all others of a process.

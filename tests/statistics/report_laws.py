@@ -1,16 +1,12 @@
 """The law of a report of each mechanism with few possible reports, from its definition."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from estimators import LocalMetric
+from estimators.estimate import Floats
 from tests.support.reports.populations import LEVELS, Population, sketch_chances, symbol_chances
-
-if TYPE_CHECKING:
-    from estimators import LocalMetric
-    from estimators.estimate import Floats
 
 CATEGORIES = 5
 MEANS = ("randomized_response", "windows")

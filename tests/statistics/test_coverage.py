@@ -3,27 +3,21 @@
 Where sums are counts, all outcomes are enumerated: the chance of a miss is exact, and so is the
 mean width. Elsewhere sums are drawn from their law, with fixed seeds: were the draws others, a test
 would fail falsely where misses exceed what a coverage of 1 - beta shows in all but one of 10^4
-seeds, and where runs are few, in all but one of 200.
+seeds.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators.mechanisms import mechanisms_for
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.mechanisms import Mechanism, mechanisms_for
 from estimators.question import Question
 from tests.support.reports.populations import Population, covers, few_misses
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from estimators.estimate import Counts, Estimate, Floats
-    from estimators.mechanisms import Mechanism
 
 BETA = 0.05
 COUNTS, PAIR = (60, 40), (1.0, 4.0)
@@ -181,22 +175,22 @@ HARDEST = [
         if name not in ENUMERATED
     ),
 ]
-DRAWN_WIDTHS = {
-    "windows_mean": (0.126, 0.242, 0.3368, 0.0788),
-    "laplace_mean": (0.1284, 0.3061, 0.4588, 0.1067),
-    "auto_mean": (0.126, 0.242, 0.3368, 0.0788),
-    "repetition_mean": (0.1937, 0.2598, 0.4217, 0.1022),
-    "hadamard_response_frequency": (0.1191, 0.4016, 0.4591, 0.1245),
-    "projective_geometry_response_frequency": (0.0677, 0.3962, 0.3779, 0.092),
-    "recursive_hadamard_frequency": (0.09, 0.3802, 0.4322, 0.1127),
-    "projection_frequency": (0.1611, 0.4102, 0.3972, 0.1455),
-    "count_sketch_frequency": (0.3696, 0.6067, 0.6583, 0.3609),
-    "projective_sketch_frequency": (0.134, 0.4258, 0.4817, 0.1497),
-    "prefix_tree_frequency": (0.2051, 0.7511, 0.8231, 0.2268),
-    "auto_frequency": (0.0634, 0.3817, 0.3701, 0.0767),
-    "repetition_frequency": (0.1684, 0.4241, 0.4098, 0.1333),
+DRAWN = {
+    "windows_mean": (0.126, 0.242, 0.3368, 0.0788, 0.8023),
+    "laplace_mean": (0.1284, 0.3061, 0.4588, 0.1067, 0.7402),
+    "auto_mean": (0.126, 0.242, 0.3368, 0.0788, 0.8023),
+    "repetition_mean": (0.1937, 0.2598, 0.4217, 0.1022, 0.7557),
+    "hadamard_response_frequency": (0.1191, 0.4016, 0.4591, 0.1245, 0.0429),
+    "projective_geometry_response_frequency": (0.0677, 0.3962, 0.3779, 0.092, 0.0475),
+    "recursive_hadamard_frequency": (0.09, 0.3802, 0.4322, 0.1127, 0.0503),
+    "projection_frequency": (0.1611, 0.4102, 0.3972, 0.1455, 0.0449),
+    "count_sketch_frequency": (0.3696, 0.6067, 0.6583, 0.3609, 0.0253),
+    "projective_sketch_frequency": (0.134, 0.4258, 0.4817, 0.1497, 0.0313),
+    "prefix_tree_frequency": (0.2051, 0.7511, 0.8231, 0.2268, 0.0245),
+    "auto_frequency": (0.0634, 0.3817, 0.3701, 0.0767, 0.0436),
+    "repetition_frequency": (0.1684, 0.4241, 0.4098, 0.1333, 0.0478),
 }
-"""By mechanism and kind, for each question: the mean width of 3 runs."""
+"""By mechanism and kind: the mean width of 3 runs for each question, and the mean lower bound."""
 
 
 def name_of(population: Population) -> str:
@@ -204,8 +198,8 @@ def name_of(population: Population) -> str:
 
 
 def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
-    """Return the misses of so many runs, and the mean width, for each question that is asked."""
-    rng, misses, widths = np.random.default_rng(2026), [0] * len(ASKED), np.zeros(len(ASKED))
+    """Return the misses and the mean width for each question, and last the mean lower bound."""
+    rng, misses, means = np.random.default_rng(2026), [0] * len(ASKED), np.zeros(len(ASKED) + 1)
     for run in range(runs):
         one = population.reseeded(run)
         held = one.held(rng)
@@ -213,26 +207,21 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
         for index, question in enumerate(ASKED):
             found = one.metric.estimate(statistic, **question)
             misses[index] += not covers(found, one.truth(held, found))
-            widths[index] += np.mean(np.subtract(found.upper, found.lower)) / runs
-    return misses, widths
+            means[index] += np.mean(np.subtract(found.upper, found.lower)) / runs
+            means[-1] += np.mean(found.lower) / runs / len(ASKED)
+    return misses, means
 
 
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
-    """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found."""
+    """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found.
+
+    So is one that is moved by a sixth of its width.
+    """
     for population in HARDEST:
-        misses, widths = drawn(population, 3)
+        misses, means = drawn(population, 3)
         with row(name_of(population), misses):
             assert few_misses(misses, 3, ASKED)
-            assert widths == pytest.approx(DRAWN_WIDTHS[name_of(population)], rel=0.01)
-
-
-@pytest.mark.more
-def test_bounds_cover_at_the_hardest_data() -> None:
-    """20 runs: at beta = 0.05 a bound that misses in 40% is found in 19 of 20 cases."""
-    for population in HARDEST:
-        misses, _ = drawn(population, 20)
-        with row(name_of(population), misses):
-            assert few_misses(misses, 20, ASKED, by_chance=0.005)
+            assert means == pytest.approx(DRAWN[name_of(population)], rel=0.01)
 
 
 @pytest.mark.slow
@@ -246,11 +235,11 @@ def test_two_thousand_runs_are_covered_whatever_is_asked(counts: tuple[int, ...]
             assert few_misses(misses, 2000, ASKED)
 
 
-@pytest.mark.more
+@pytest.mark.slow
 def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> None:
     """Each level has a mean of its own; the truth is the mean of all users' distributions.
 
-    A bound that misses in 40% is found in 19 of 20 cases.
+    A bound that misses in 20% is found nearly always.
     """
     for population in HARDEST:
         thetas: list[Any] = [*BY_LEVEL]
@@ -261,11 +250,10 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level() -> 
         if population.metric.kind == "mean":
             truth = truth[1] - truth[0]
         rng, misses = np.random.default_rng(5), 0
-        runs = 100 if population.mechanism == "laplace" else 24
-        for run in range(runs):
+        for run in range(100):
             one = parts[0].reseeded(run)
             held = np.stack([part.held(rng)[level] for level, part in enumerate(parts)])
             found = one.metric.estimate(one.statistic(held, rng), weights="uniform")
             misses += not covers(found, truth)
         with row(name_of(population), misses):
-            assert misses <= binom.isf(0.005, runs, 0.05)
+            assert misses <= binom.isf(0.005, 100, 0.05)

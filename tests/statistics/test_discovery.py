@@ -3,8 +3,6 @@
 Words have the frequencies of Zipf's law; reports are real ones of the mechanism, in its exact law.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

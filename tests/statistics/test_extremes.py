@@ -3,8 +3,6 @@
 As MIN's section 6.1, see :mod:`reproduction.experiments.minimum`. Seeds are fixed.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

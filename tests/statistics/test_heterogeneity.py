@@ -4,21 +4,17 @@ For two levels of counts by enumeration, exactly. Elsewhere p-values are drawn: 
 them below q exactly, a count is above its limit for one seed in 10^4.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2, kstest
 
 from estimators import define
+from estimators.estimate import Floats
 from tests.support.reports.cases import summed
 from tests.support.reports.populations import LEVELS, Population
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 EVEN, UNEVEN = (500, 500, 500, 500, 500), (3000, 600, 200, 100, 60)
 FALL = (0.6, 0.3, 0.1, 0.0)

@@ -5,10 +5,8 @@ of 0.4 that is off by 2% is found half of the time; that thresholds are exact is
 certificates.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from scipy.special import betainc, betaincc
 from scipy.stats import chi2_contingency, chisquare
 
 from estimators import LocalMetric, define
+from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.mechanisms import Piecewise
 from estimators.mechanisms.lifted_caps import lift
@@ -25,9 +24,6 @@ from tests.support.reports.directions import vector_reports
 from tests.support.reports.populations import LEVELS, Population, symbol_chances
 from tests.support.rows import row
 from tests.support.windows import knots_of
-
-if TYPE_CHECKING:
-    from estimators.estimate import Counts, Floats
 
 FALSE_ALARM = 1e-6
 N = 100_000

@@ -4,8 +4,6 @@ How beta is shared by several windows, and by weights that are chosen after look
 `tests/unit/aggregator/reading/test_coverage.py`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.signal import fftconvolve
 from scipy.stats import binom

@@ -4,8 +4,6 @@ Each test fails falsely for one seed in 1,000 at most, where bounds are exact, a
 are as wide as collisions make these.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

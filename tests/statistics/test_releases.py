@@ -1,7 +1,5 @@
 """The bounds of releases of trusted collections cover the truth. Fixed seeds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -3,8 +3,6 @@
 At most beta and three standard errors may miss: 6.5% at beta = 0.05.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

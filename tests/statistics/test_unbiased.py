@@ -5,23 +5,18 @@ draw: a factor that is off by 10^-8 is found. Where hashes or repeated reports s
 are drawn: a bias of 4 standard errors, which one seed in 8,000 has by chance.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from estimators.estimate import Floats
 from estimators.mechanisms import mechanisms_for
 from estimators.question import Question
 from tests.statistics.report_laws import FINITE, MEANS, chances_of, metric_of, reports_of
 from tests.support.reports.populations import LEVELS, Population
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 NORMAL = Question(bound="normal")
 

@@ -1,7 +1,5 @@
 """A metric of two axes, and what its devices refuse, in the same words in every language."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from estimators import define

@@ -1,7 +1,5 @@
 """Python as on a device: with the base requirements of the package, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the browser's module gives for prepared random words, beside what Python gives for them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Clocks for devices and for the service, and waiting for what threads do."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

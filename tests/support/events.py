@@ -1,7 +1,5 @@
 """Reading the estimates topic, as a backend would, and publishing to it in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """Requests made up from the OpenAPI document."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random words that are prepared, so that two implementations can use the same ones."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commands that the project prints: in its documents, and in the strings of its code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

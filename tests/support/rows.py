@@ -1,7 +1,5 @@
 """Tables of cases in one test: a row that fails names itself."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

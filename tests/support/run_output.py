@@ -1,7 +1,5 @@
 """What a run of the tests prints: its progress, the first failure, and one line at the end."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

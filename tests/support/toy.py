@@ -4,8 +4,6 @@ The question is what share of the devices would say yes. One file beside the pac
 takes: docs/extending.md shows it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction

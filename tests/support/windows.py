@@ -1,7 +1,5 @@
 """Samples of reports of windows, drawn as counts of symbols."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

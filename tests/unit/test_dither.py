@@ -1,7 +1,5 @@
 """`import dither` offers every public name, and loads nothing before its first use."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

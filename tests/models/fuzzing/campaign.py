@@ -1,7 +1,5 @@
 """Write hostile messages among honest ones, and see that every honest report is counted."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Count fuzzed messages twice, as columns and one by one: each report is accounted for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Record batches that somebody might write to the reports topic to do harm, by kind."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping

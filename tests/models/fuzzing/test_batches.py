@@ -1,7 +1,5 @@
 """Damaged batches crash nothing, and each is counted or refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.models.fuzzing.counting import fuzz

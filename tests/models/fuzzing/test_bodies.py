@@ -1,7 +1,5 @@
 """Whatever is posted to the gateway, it becomes a batch that counts, or a problem that says why."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

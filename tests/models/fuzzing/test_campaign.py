@@ -1,7 +1,5 @@
 """Whatever is written to Kafka beside them, honest reports are counted, by processes that go on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever stands in metrics.toml or dither.toml, it works or gets an error that names the key."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whatever is done to what Redis has: it is read, or refused naming a key; nothing else happens."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,10 +1,8 @@
 """Whoever reads Redis at any moment: what was final never changes, and is what the log says."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import redis
@@ -15,12 +13,10 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from tests.models.simulation.cluster import TOPIC, Cluster
+from tests.models.simulation.database import Database
 from tests.models.simulation.ledger import Violation
 from tests.models.simulation.redis_model import RedisClient
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH, Sent, heartbeat
-
-if TYPE_CHECKING:
-    from tests.models.simulation.database import Database
 
 KEY = metric_key(ONE_EACH.name, ONE_EACH.revision)
 LOOKS, HEARTBEATS = 0.15, 0.02

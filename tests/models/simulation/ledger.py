@@ -1,7 +1,5 @@
 """What the store must hold: replays of the log, compared after every commit and at the end."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One schedule: workers, what disturbs them, and what must hold while and after."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import traceback

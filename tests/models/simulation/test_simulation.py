@@ -1,7 +1,5 @@
 """Whatever fails, and whenever: every report is counted once, or a partition says what it lacks."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What devices send: batches whose reports have a cell of their own each, and what is none."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Iterator

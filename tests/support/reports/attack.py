@@ -1,7 +1,5 @@
 """The attack of docs/privacy.md: tells two values apart in a real reporter's Kafka messages."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator

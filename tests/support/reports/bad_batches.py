@@ -1,7 +1,5 @@
 """Kinds of bad batch, and the reason for which each has to be refused."""
 
-from __future__ import annotations
-
 import os
 
 from estimators import Metric

@@ -1,7 +1,5 @@
 """A Dither that breaks its promise: an attack that does not notice is none."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,22 +1,16 @@
 """What the tests of the estimators share: scripted randomness and one small metric a mechanism."""
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from estimators import LocalMetric, Metric, define
-from estimators.exact.randomness import SeededBits
+from estimators.estimate import Counts
+from estimators.exact.randomness import SeededBits, Words
 from estimators.mechanisms import MECHANISMS, mechanism_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from estimators.estimate import Counts
-    from estimators.exact.randomness import Words
 
 #: From next to nothing to next to no privacy; 64 is the largest that a metric may offer.
 MANY_LEVELS = (0.0001, 0.0099, 0.25, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 45.0, 64.0)

@@ -1,7 +1,5 @@
 """Crowds as a relay posts them: reports are really sealed, only the relay is left out."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

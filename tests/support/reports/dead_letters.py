@@ -1,7 +1,5 @@
 """Dead letters, made and looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result

@@ -5,22 +5,16 @@ along the unit vector v it is uniform around v. So no other candidate need be dr
 rank is an order statistic. `test_laws.py` shows that the real randomizers have this law.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import betainccinv
 
+from estimators import LocalMetric
+from estimators.estimate import Counts, Floats
 from estimators.mechanisms import LiftedCaps
 from estimators.mechanisms.lifted_caps import lift
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from estimators import LocalMetric
-    from estimators.estimate import Counts, Floats
 
 CHUNK = 2**22  # coordinates of reports drawn at a time
 

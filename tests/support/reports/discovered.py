@@ -1,16 +1,12 @@
 """Metrics whose strings are discovered, words, and how many people hold each."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from estimators import LocalMetric, define
+from estimators.estimate import Counts
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from estimators.estimate import Counts
 
 WORDS = (ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split()
 

@@ -1,7 +1,5 @@
 """Consumers of a log that tests have made."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches and messages as tests make them: reports are real, only Kafka is left out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Metrics that the services' tests count."""
 
-from __future__ import annotations
-
 METRICS = """
 [attributes]
 country = ["DE", "FR"]

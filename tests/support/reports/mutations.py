@@ -1,7 +1,5 @@
 """Batches of every mechanism, and what seeded damage makes of their bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping

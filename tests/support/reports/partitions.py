@@ -1,7 +1,5 @@
 """Metrics and times that the state's tests share, and all that a partition's state says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aggregator.state.partition import Partition

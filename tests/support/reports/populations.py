@@ -256,17 +256,13 @@ def covers(estimate: Estimate, truth: float | Floats) -> bool:
 
 
 def few_misses(
-    misses: list[int],
-    runs: int,
-    questions: Sequence[dict[str, Any]],
-    statements: int = 1,
-    by_chance: float = 1e-4,
+    misses: list[int], runs: int, questions: Sequence[dict[str, Any]], statements: int = 1
 ) -> bool:
-    """Return whether questions miss no more often than their betas let all but a share of seeds.
+    """Return whether misses are no more than betas let all but one of 10^4 seeds have.
 
     An answer of several statements may be wrong in each with beta.
     """
     return all(
-        count <= binom.isf(by_chance, runs, min(1, statements * question["beta"]))
+        count <= binom.isf(1e-4, runs, min(1, statements * question["beta"]))
         for count, question in zip(misses, questions, strict=True)
     )

@@ -1,7 +1,5 @@
 """A small search for a maximum whose outcome is certain, its devices, and what the topic says."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Reports of all kinds, for the services' tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from producers.wire.reports_pb2 import Attribute

@@ -1,7 +1,5 @@
 """Two metrics that are collected in trust, for tests: wages and votes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 MINUTE = 60_000

@@ -1,7 +1,5 @@
 """Record batches as bytes, and their way into Kafka without a client that would refuse them."""
 
-from __future__ import annotations
-
 import dataclasses
 import socket
 import struct

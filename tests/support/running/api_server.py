@@ -1,7 +1,5 @@
 """A real API server of Kubernetes with its etcd, and kubectl: built from Go modules."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """librdkafka's in-process broker, and what tests read back from it."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import time

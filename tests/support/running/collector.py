@@ -1,7 +1,5 @@
 """A real OpenTelemetry Collector, built from its Go modules once for each version of them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures that the services' tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

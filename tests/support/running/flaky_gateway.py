@@ -4,8 +4,6 @@ It cuts requests and answers, delays them, posts requests twice, sends answers t
 429 and 503 itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import email.utils

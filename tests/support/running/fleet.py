@@ -5,8 +5,6 @@ imported them, and forks for each command: it still is a process of its own, wit
 environment, folder, output and exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

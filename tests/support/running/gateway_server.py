@@ -1,7 +1,5 @@
 """A gateway behind a real HTTP server, in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Programs that the tests build from Go modules, once for each version of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

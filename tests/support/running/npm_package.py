@@ -1,7 +1,5 @@
 """The npm package of producers/browser: packed, and installed in an empty folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """An OTLP receiver over HTTP: what it takes is decoded by OpenTelemetry's own generated code."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 from collections.abc import Iterator

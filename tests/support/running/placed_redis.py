@@ -1,7 +1,5 @@
 """A Redis that a test can place, kill and start again: the installed one, or the embedded one."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

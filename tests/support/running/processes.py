@@ -1,7 +1,5 @@
 """Programs that are run until they answer, and processes of this machine by their ids."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Debian's Prometheus with the deployment's rules."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

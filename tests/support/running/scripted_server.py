@@ -1,7 +1,5 @@
 """A relay, or a gateway, that records what reaches it and answers as a test tells it to."""
 
-from __future__ import annotations
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

@@ -1,7 +1,5 @@
 """What a browser gets of a definition, and the module that it asks."""
 
-from __future__ import annotations
-
 from importlib import resources
 from typing import Any
 

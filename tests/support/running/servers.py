@@ -1,7 +1,5 @@
 """The real Kafka and Redis that tests run against, and what to do when one is missing."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
@@ -11,9 +9,10 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import pytest
 
@@ -21,9 +20,6 @@ from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 from deploy.kafka import distribution
 from deploy.kafka.cluster import KafkaCluster
 from tests.support.running.placed_redis import PlacedRedis
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
 
 #: The image that Testcontainers runs where a Docker engine answers.
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"

@@ -4,25 +4,21 @@ The process that starts the others (pytest-xdist) starts Kafka when the first of
 and stops it when all have ended. Topics have names of their own, so tests do not meet there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import socketserver
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pytest
 
 from deploy.kafka.distribution import missing
 from tests.support.running import servers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Key of the `workerinput` under which a process finds the socket to ask at.
 KAFKA_SOCKET = "kafka_socket"

@@ -4,8 +4,6 @@
 kills it then, or lets it go on: the whole process is frozen, the renewal of its lease, too.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,7 +1,5 @@
 """A gateway that takes nothing: what an application asks of one, and routes of its own."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from starlette.routing import Route

@@ -1,7 +1,5 @@
 """A store, the metrics of these tests, and what counts them into it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

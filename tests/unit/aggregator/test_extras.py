@@ -1,7 +1,5 @@
 """The package without its extras: what a device needs works, the rest says what to install."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The core shows whatever a feature offers, and knows none by its name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 

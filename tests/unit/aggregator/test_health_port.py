@@ -1,7 +1,5 @@
 """A port says whether a worker or a coordinator works, also when its watchdog cannot."""
 
-from __future__ import annotations
-
 import socket
 import time
 

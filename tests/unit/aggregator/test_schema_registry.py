@@ -1,7 +1,5 @@
 """What `dither schemas` says where the registry refuses, and what it sends for access."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

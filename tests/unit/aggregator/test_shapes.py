@@ -1,7 +1,5 @@
 """Whoever shows answers has an entry for every shape that there is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`dither bench`: every benchmark runs, and says what it is expected to say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

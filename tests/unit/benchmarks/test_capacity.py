@@ -1,7 +1,5 @@
 """Capacity: what the arithmetic says grows with what it should."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.capacity_model import Fleet, Rates, need

@@ -1,7 +1,5 @@
 """Slices: their definition, their codes, and sums that every mechanism adds to its slices."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

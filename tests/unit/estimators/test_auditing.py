@@ -1,7 +1,5 @@
 """An empirical bound on epsilon holds as often as it says, and is near what is true."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """`auto`: what it chooses, and how it reports."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Categories as the product of axes: one more way to write a list, for devices and questions."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

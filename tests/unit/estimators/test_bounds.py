@@ -1,7 +1,5 @@
 """Bounds against exact tail probabilities, and against the normal law's width."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

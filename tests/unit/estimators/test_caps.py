@@ -1,7 +1,5 @@
 """Ranked directions: their certificate, their constants, and their variance against PrivUnit's."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

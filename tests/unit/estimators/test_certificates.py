@@ -1,7 +1,5 @@
 """The certificates speak of the randomizers as they run: thresholds are read off their output."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

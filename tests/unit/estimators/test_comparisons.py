@@ -1,9 +1,7 @@
 """Comparisons against exact probabilities, their symmetry, their width, and what they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +11,10 @@ from estimators import Comparison, compare, define
 from estimators.bounds import Law
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime, fixed_difference, fixed_ratio
+from estimators.estimate import Floats
 from tests.support.reports.cases import summed
 from tests.support.reports.populations import Population
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
 
 MEAN: dict[str, Any] = {"mechanism": "randomized_response", "range": (0, 1), "levels": [1]}
 EVEN, UNEVEN = (400,) * 5, (900, 500, 300, 200, 100)

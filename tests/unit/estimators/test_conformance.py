@@ -1,7 +1,5 @@
 """What every mechanism has to pass, by being listed in MECHANISMS."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -1,7 +1,5 @@
 """Count sketch: its hashes, what collisions can do, its bounds, and how fast strings are found."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

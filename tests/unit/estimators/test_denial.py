@@ -1,7 +1,5 @@
 """What a definition denies is not reported, and no report tells whether something was denied."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

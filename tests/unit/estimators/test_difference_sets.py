@@ -1,7 +1,5 @@
 """Difference sets: any two translates share as many points; sums over them; and their fields."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

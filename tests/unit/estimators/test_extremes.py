@@ -1,7 +1,5 @@
 """A search for a minimum or maximum: what is asked, answered, decided and promised."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Each way of collecting has a class of its own, with what it can do and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Hadamard response, plain and recursive: transform, decoding, bounds and scale."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The p-value of Cochran's Q against the least Q, found without hurry."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lies never move an estimate by more than is said, and the best liar moves it by as much."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Repeated answers: exact certificates over sequences, and bounds that hold over several panes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

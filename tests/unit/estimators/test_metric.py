@@ -1,7 +1,5 @@
 """What a definition may say, and what a metric of it does with values, reports and questions."""
 
-from __future__ import annotations
-
 import functools
 from array import array
 from decimal import Decimal

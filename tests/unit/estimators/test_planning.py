@@ -1,7 +1,5 @@
 """How wide bounds will be, and the best use of a budget: from the code of each kind of metric."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Projection onto signs: both matrices, their decoders, open vocabularies and scale."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

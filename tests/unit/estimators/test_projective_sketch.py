@@ -1,7 +1,5 @@
 """Projective geometry response, and projective sketches of strings."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Mechanisms and kinds of metric that other distributions bring, and what importing brings."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Releases of trusted collections: what leaves, what it costs, its weights, and its bounds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The remainder of Graham and Vaaler: above every exact tail, and by how little."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Several signs of one user: their law and their limits, against exact probabilities."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

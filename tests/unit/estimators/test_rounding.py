@@ -1,7 +1,5 @@
 """What is printed claims no more than is known; Python and the dashboard print the same."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

@@ -3,8 +3,6 @@
 The chi-square tests have fixed seeds and would each fail once in 10^6 seeds.
 """
 
-from __future__ import annotations
-
 import decimal
 from decimal import Decimal, localcontext
 from fractions import Fraction

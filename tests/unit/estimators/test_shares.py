@@ -1,7 +1,5 @@
 """Shares among: the share of users in some categories among those in others, by name."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

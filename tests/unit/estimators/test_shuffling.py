@@ -1,7 +1,5 @@
 """A crowd's epsilon is proved: never below an exact attack, and close to it."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The projection onto the simplex is the nearest distribution, by its optimality conditions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The constants of the bounds for vectors, and bounds on a coordinate of hemispheres."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

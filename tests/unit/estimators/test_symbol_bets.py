@@ -1,7 +1,5 @@
 """Bets on counts of symbols: the remainders against tilted samples, widths, and differences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

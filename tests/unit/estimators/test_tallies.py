@@ -1,7 +1,5 @@
 """Counting small integers agrees with numpy, whichever way is taken for their number."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows of symbols: their shapes, and their law and noise, against exact sums."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

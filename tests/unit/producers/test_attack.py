@@ -1,7 +1,5 @@
 """Reports keep their epsilon on the wire, and each fault of a device is noticed."""
 
-from __future__ import annotations
-
 import contextlib
 import tomllib
 

@@ -1,7 +1,5 @@
 """What devices say of themselves, and in which batches."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from pathlib import Path

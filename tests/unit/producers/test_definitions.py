@@ -1,7 +1,5 @@
 """Definitions suggested from a CSV file can be loaded and fit its values."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Nothing is lost in silence: what Kafka does not acknowledge is kept, counted and said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

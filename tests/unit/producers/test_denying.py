@@ -1,7 +1,5 @@
 """A device's rules against strings: what leaves it, what it counts, what a server cannot change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

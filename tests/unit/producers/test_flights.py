@@ -1,7 +1,5 @@
 """The flights of 2013 out of New York."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Each test forks in a fresh interpreter: the test's own has threads of Kafka's client.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

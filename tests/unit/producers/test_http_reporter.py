@@ -1,7 +1,5 @@
 """What a device that reports over HTTP may rely on."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import dataclasses

@@ -1,7 +1,5 @@
 """What a person may rely on when their device keeps an account of epsilon."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sqlite3

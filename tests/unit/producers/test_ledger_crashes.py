@@ -1,7 +1,5 @@
 """A device that is killed at any moment may lose a report, never its account."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A server that makes up definitions gets no more of a person than budget and demand allow."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import tracemalloc

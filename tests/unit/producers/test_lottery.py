@@ -1,7 +1,5 @@
 """Each turn a device draws the one metric that it answers: nothing else decides, and it is paid."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import json

@@ -1,7 +1,5 @@
 """What a person may rely on when their device repeats its answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from fractions import Fraction

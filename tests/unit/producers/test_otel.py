@@ -1,7 +1,5 @@
 """What an application with the OpenTelemetry SDK may rely on when it adds Dither's exporter."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

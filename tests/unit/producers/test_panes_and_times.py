@@ -1,7 +1,5 @@
 """Reports waiting for their batch, and event times as people write them."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator
 from typing import Any

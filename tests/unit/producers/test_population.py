@@ -1,7 +1,5 @@
 """Populations from CSV files and from distributions."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

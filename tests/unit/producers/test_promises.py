@@ -1,7 +1,5 @@
 """The list of promises in docs/privacy.md: every one names a test, and every test is there."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.paths import ROOT

@@ -1,7 +1,5 @@
 """A population plays in order of event time, with the levels and the truth that it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from fractions import Fraction

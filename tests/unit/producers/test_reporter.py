@@ -1,7 +1,5 @@
 """What an application may rely on when it reports."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A device gathers over a window and reports once: what it may rely on."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import subprocess

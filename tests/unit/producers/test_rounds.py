@@ -1,7 +1,5 @@
 """A device answers each round at most once, whatever restarts, and pays for what it answers."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

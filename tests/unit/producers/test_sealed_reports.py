@@ -1,7 +1,5 @@
 """A device with a relay: what leaves it, and where it goes, when a metric has a crowd."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

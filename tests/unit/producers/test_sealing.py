@@ -1,7 +1,5 @@
 """A sealed report opens for its key under its label; labels and posts have one encoding."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

@@ -3,8 +3,6 @@
 Without a ledger a reporter is of many people, and nothing here is promised.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether, when and how many reports appear depends on times and levels, never on values."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report batch on the wire, bare and in the frame of a schema registry."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

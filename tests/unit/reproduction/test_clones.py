@@ -1,7 +1,5 @@
 """The closed formula for shuffled reports: its numbers, its condition, an exact audit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

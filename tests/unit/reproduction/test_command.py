@@ -1,7 +1,5 @@
 """`dither reproduce` lists, runs, prints and draws."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Published records are read in the formats that they are published in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The papers' experiments come out as printed, or as docs/reproduction.md says."""
 
-from __future__ import annotations
-
 import pytest
 
 from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome

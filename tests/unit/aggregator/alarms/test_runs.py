@@ -1,7 +1,5 @@
 """An alarm looks at final panes in order, and its events are a function of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`dither audit` proves what holds and says what does not."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

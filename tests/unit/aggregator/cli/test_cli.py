@@ -1,7 +1,5 @@
 """The command line: help that a newcomer can follow, and messages instead of tracebacks."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

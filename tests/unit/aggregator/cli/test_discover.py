@@ -1,7 +1,5 @@
 """`dither define --examples`, and what `dither discover` prints."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

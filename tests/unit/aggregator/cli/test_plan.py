@@ -1,7 +1,5 @@
 """`dither plan`: what a team reads before anything ships."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

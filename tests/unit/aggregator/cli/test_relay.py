@@ -1,7 +1,5 @@
 """The command `dither relay`, as a process, and the key that it makes."""
 
-from __future__ import annotations
-
 import functools
 import signal
 import stat

@@ -1,7 +1,5 @@
 """What became of the reports that `dither produce` has sent."""
 
-from __future__ import annotations
-
 import threading
 
 from aggregator.cli.report_outcomes import await_outcome, read_redis

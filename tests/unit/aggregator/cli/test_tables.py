@@ -1,7 +1,5 @@
 """Commands that answer print tables as CSV and write them as Parquet: those of the reader."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A worker's memory follows the limit of the container that it runs in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

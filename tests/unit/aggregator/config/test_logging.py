@@ -1,7 +1,5 @@
 """What the long-running commands log."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """No secret is shown, in whatever variable or address it was given."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

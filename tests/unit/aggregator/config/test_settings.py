@@ -1,7 +1,5 @@
 """Settings: what overrides what, where each value came from, and errors that say what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Comparisons and alarms in the file of definitions."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Taking a partition over: where counting goes on, and when it must not."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """A worker that the consumer group gives nothing."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

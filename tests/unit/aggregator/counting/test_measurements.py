@@ -1,7 +1,5 @@
 """Measurements of the counting: cumulative, additive, and readable by the next version."""
 
-from __future__ import annotations
-
 import json
 from array import array
 

@@ -1,7 +1,5 @@
 """The open panes of all of a worker's partitions fit in its memory, whatever their logs have."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

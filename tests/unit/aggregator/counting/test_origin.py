@@ -1,7 +1,5 @@
 """Whose commits a worker meets: another deployment's, or those of a Redis that was lost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

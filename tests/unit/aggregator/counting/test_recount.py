@@ -1,7 +1,5 @@
 """`dither recount` deletes all of a partition, and nothing that was counted again."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

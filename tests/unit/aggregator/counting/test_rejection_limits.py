@@ -1,7 +1,5 @@
 """Limits of what may be refused: where they are reached does not depend on how the log was cut."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Open panes whose definition stays out of force are closed, and `dither verify` knows it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any

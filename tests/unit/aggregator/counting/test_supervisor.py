@@ -1,7 +1,5 @@
 """The supervisor keeps as many workers running as it was asked for, and none outlives it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

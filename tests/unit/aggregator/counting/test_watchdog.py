@@ -1,7 +1,5 @@
 """A stalled thread is detected, its step and stack are logged, and it is ended."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

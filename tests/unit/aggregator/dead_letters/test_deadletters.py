@@ -1,7 +1,5 @@
 """A message that cannot be counted arrives in the dead-letter topic, with the reason."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 import uuid

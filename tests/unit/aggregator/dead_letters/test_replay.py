@@ -1,7 +1,5 @@
 """Which dead letters are safe to send again."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import Mock
 

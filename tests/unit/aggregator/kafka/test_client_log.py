@@ -1,7 +1,5 @@
 """What a worker's log says of Kafka while it is away."""
 
-from __future__ import annotations
-
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 

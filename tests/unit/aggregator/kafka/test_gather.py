@@ -1,7 +1,5 @@
 """What a worker counts together: as much as there is, and no more than fits."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

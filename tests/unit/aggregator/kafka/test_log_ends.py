@@ -1,7 +1,5 @@
 """Asking Kafka for the ends of partitions, whatever a client takes the leader for."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """What stands in the way of counting is found in few attempts, and named."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The rate of the demo is that of counting: looks and releases come after it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock

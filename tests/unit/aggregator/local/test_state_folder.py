@@ -1,7 +1,5 @@
 """The folder of an embedded deployment: one user at a time, and a new log beside older counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

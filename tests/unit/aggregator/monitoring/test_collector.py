@@ -1,7 +1,5 @@
 """What Prometheus scrapes: well-formed, declared, bounded, and honest when Redis is away."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import subprocess

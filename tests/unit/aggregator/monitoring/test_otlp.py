@@ -1,7 +1,5 @@
 """What a collector gets by OTLP: what Prometheus would scrape, once each, and honest failures."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import math

@@ -1,7 +1,5 @@
 """What a publisher keeps of its log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

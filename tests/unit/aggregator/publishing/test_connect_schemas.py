@@ -1,7 +1,5 @@
 """Events fit their schemas: that of Kafka Connect's envelope, and that of a registry."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """A final event has slices where a whole stretch of them becomes final with its pane."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

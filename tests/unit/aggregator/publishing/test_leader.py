@@ -1,7 +1,5 @@
 """An outage that lasts is told once a minute."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock

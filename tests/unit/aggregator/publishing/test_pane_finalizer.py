@@ -1,7 +1,5 @@
 """Which events are due, whatever is counted while others are published."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """Final events with the frequent strings of their pane: found beside the publisher, once each."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

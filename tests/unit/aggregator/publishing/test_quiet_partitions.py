@@ -1,7 +1,5 @@
 """When partitions are sent heartbeats: by what Kafka says and what is counted, by no wall clock."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

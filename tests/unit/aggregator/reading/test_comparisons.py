@@ -1,7 +1,5 @@
 """Comparisons through a store: arms are the slices, the rest, windows and metrics that they say."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What bounds cover: one window, so many, all times; and what was chosen among how many."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What an answer says of the privacy of a crowd, and what it rests on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Searches for frequent strings in the background."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """A reader finds the deployment as the command line does, and takes times as people have them."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

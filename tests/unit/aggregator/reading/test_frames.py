@@ -1,7 +1,5 @@
 """Answers are tables that pandas, polars, DuckDB and spreadsheets take as they are."""
 
-from __future__ import annotations
-
 import csv
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """Answers tell which reports they leave out: refused ones, and those of other definitions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A living comparison looks at final panes in order, and its decision is a function of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -3,8 +3,6 @@
 Its outputs are kept with it: DITHER_TEST_NOTEBOOK=docs/notebook.ipynb has the test write them.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

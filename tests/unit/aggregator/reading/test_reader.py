@@ -1,7 +1,5 @@
 """A window over event time is the sum of its panes, whichever of them were rolled up."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

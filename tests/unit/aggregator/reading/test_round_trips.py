@@ -1,7 +1,5 @@
 """What a question costs Redis does not depend on how many other metrics there are."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A series is the estimates of its steps, read together, each final one once."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """What is shown of an estimate: a value within its own bounds, and of a search what is certain."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Answers by attributes of devices are the sums of their slices, with bounds that hold together."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

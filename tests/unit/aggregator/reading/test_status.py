@@ -1,7 +1,5 @@
 """Rates are over recent readings, and over nothing else."""
 
-from __future__ import annotations
-
 from aggregator.reading.status import Rates
 from aggregator.reading.window import EventTimes
 from aggregator.state.watermark import Watermark

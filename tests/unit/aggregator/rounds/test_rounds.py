@@ -1,7 +1,5 @@
 """Answers are counted by round, as a function of the log; what is stored of rounds is checked."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much one batch, one key and one captured batch can add to a pane."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The ids of a pane are an exact set, in few bytes, whichever ids are chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """What is kept step by step, of what changed and how large it is, is what a full scan gives."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """A partition's state is a function of its log, and counts every report once."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Slices are a function of the log, and their tables sum to the metric's own sums."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import defaultdict

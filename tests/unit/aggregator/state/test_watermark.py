@@ -1,7 +1,5 @@
 """Event time moves when several recent batches agree, and not for a minority of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """No command that a script runs is longer than Lua takes, whatever was counted."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """What is read of a partition is of one state, whatever is committed while it is read."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """A Redis that does not do as it is asked: said in words, waited for, and never counted wrongly."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Ids of batches are kept in chunks: what commits write of them, and how they are read back."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A lease has one holder at a time, who knows when its time is over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A key that was deleted under a worker is missed, and never made anew with a part of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

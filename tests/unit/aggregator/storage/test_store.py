@@ -1,7 +1,5 @@
 """A commit is whole or not at all, and only the latest owner's counts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A client of the application."""
 
-from __future__ import annotations
-
 import pytest
 
 from aggregator.config.settings import Access, Settings

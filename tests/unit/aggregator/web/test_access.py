@@ -1,7 +1,5 @@
 """Who may do what: tokens, their scopes, and what goes without."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The AsyncAPI document is valid, and true of what is in the topics."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What asks for much keeps nobody else waiting, and ends when nobody waits for it."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Who may post a crowd to `dither serve`, how large it may be, and where it is counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

@@ -1,7 +1,5 @@
 """Live events: each change once, from where a client left off, and for nobody at others' cost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

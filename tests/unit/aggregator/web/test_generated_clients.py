@@ -1,7 +1,5 @@
 """A client that a generator makes from the OpenAPI document asks and reports to a server."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """For which host names the server answers, and whom it believes about a client's address."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Questions over HTTP: definitions, estimates in every state, and what cannot be answered."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

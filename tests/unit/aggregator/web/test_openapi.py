@@ -1,7 +1,5 @@
 """The OpenAPI document is valid, is complete, and tells the truth about every answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

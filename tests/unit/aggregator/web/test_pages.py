@@ -1,7 +1,5 @@
 """The pages and their files: complete, safe to open, and not sent twice."""
 
-from __future__ import annotations
-
 import importlib.resources
 import re
 from pathlib import Path

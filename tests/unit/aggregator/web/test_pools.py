@@ -1,7 +1,5 @@
 """What nobody waits for any more ends between its steps."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Never
 

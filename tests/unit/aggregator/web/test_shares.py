@@ -1,7 +1,5 @@
 """A share of users among some is asked by name: of a window, a series, slices and a comparison."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

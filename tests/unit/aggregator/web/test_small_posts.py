@@ -1,7 +1,5 @@
 """Small posts take a short way through the server; every check of the whole way is on it, too."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """`dither serve` over TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,10 +1,8 @@
 """A detector sees moves soon, raises fewer false alarms than it promises, and can be continued."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,14 +11,11 @@ from scipy.stats import binom
 from benchmarks.docs_tables.alarms import PANE, false_alarms, metric
 from benchmarks.docs_tables.alarms import contrast as contrasts
 from benchmarks.docs_tables.alarms import pane as draw
-from estimators.alarms import Detector, smallest_shift
+from estimators.alarms import Detector, Step, smallest_shift
 from estimators.alarms.panes import PaneMean
+from estimators.estimate import Counts
 from tests.support.reports.cases import metric_for
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    from estimators.alarms import Step
-    from estimators.estimate import Counts
 
 ONE = metric((1.0,))
 MANY = metric()

@@ -1,7 +1,5 @@
 """What is watched: a law of each number, or the share below an edge of a distribution."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

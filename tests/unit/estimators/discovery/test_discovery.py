@@ -1,7 +1,5 @@
 """Frequent strings are found, others are not, and their intervals hold."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The reports of the prefix tree: their exact law, its certificate, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

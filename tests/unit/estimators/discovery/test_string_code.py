@@ -1,7 +1,5 @@
 """The code of strings: reversible, complete, and the same wherever it is learnt."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import zlib

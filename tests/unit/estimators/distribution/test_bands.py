@@ -4,8 +4,6 @@ Truths are those of the bins' exact masses. Bounds at beta = 0.05 fail in at mos
 test that allows `LIMIT` failures of `RUNS` fails by chance with a probability below 10^-4.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

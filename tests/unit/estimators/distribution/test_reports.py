@@ -1,7 +1,5 @@
 """Definitions and reports of distributions: constants, the law of a report, and sums."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

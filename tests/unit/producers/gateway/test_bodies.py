@@ -1,7 +1,5 @@
 """Bodies of posts, compressed or not: what is refused says what it is, and what to do about it."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

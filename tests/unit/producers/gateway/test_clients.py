@@ -1,7 +1,5 @@
 """Each client has its own rate, and a crowd of them takes bounded memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

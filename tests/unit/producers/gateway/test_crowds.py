@@ -1,7 +1,5 @@
 """What a relay that posts crowds may rely on, and what it cannot bring about."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

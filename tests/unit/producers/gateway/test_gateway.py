@@ -1,7 +1,5 @@
 """What a device that posts its reports may rely on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """A Kafka that is slow is not away, and one of which nothing is known is not there."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

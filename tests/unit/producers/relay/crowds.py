@@ -1,7 +1,5 @@
 """A crowd in a folder, a service that records what it gets, and a relay that may be killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

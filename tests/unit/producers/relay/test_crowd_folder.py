@@ -1,7 +1,5 @@
 """A crowd leaves the relay's folder in random order, each report once, or not at all."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import os

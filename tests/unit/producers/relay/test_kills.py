@@ -1,7 +1,5 @@
 """However a relay is killed, each acknowledged report is delivered once, or dropped as too few."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import random

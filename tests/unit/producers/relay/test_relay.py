@@ -1,7 +1,5 @@
 """A relay takes what it can use, and the analyst gets each report of a crowd once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses
