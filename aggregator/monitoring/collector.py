@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -38,14 +39,13 @@ MAX_CLOCK_JITTER_MS = 250
 log = structlog.get_logger("dither.exporter")
 
 
-Scraped = tuple[Exported, ScrapedSample]
-
-
 class Families:
     """The metric families of one scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: Iterable[Sample] = ()) -> None:
         self._families: dict[str, Family] = {}
+        for sample in samples:
+            self.put(sample.exported, sample.value, *sample.labels)
 
     def put(self, exported: Exported, value: float, *labels: object) -> None:
         """Add a sample.
@@ -58,16 +58,14 @@ class Families:
         *labels
             The labels' values, in the declaration's order.
         """
-        self.add([scraped(exported, exported.scraped, value, labels)])
+        self._put(exported, exported.scraped, value, labels)
 
-    def add(self, samples: Iterable[Scraped]) -> None:
-        """Add samples in their scraped form."""
-        for exported, sample in samples:
-            family = self._families.get(exported.name)
-            if family is None:
-                family = Family(exported.name, exported.help, exported.type)
-                self._families[exported.name] = family
-            family.samples.append(sample)
+    def merge(self, families: Families) -> None:
+        """Add the samples of other families."""
+        for name, family in families._families.items():
+            if name not in self._families:
+                self._families[name] = Family(name, family.documentation, family.type)
+            self._families[name].samples.extend(family.samples)
 
     def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
         """Add the samples of a histogram of seconds.
@@ -82,9 +80,24 @@ class Families:
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):
-            self.add([scraped(exported, f"{exported.name}_bucket", count, labels, le=bound)])
-        self.add([scraped(exported, f"{exported.name}_count", counts[-1], labels)])
-        self.add([scraped(exported, f"{exported.name}_sum", histogram.seconds, labels)])
+            self._put(exported, f"{exported.name}_bucket", count, labels, le=bound)
+        self._put(exported, f"{exported.name}_count", counts[-1], labels)
+        self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
+
+    def _put(
+        self,
+        exported: Exported,
+        name: str,
+        value: float,
+        labels: Sequence[object],
+        **extra_labels: str,
+    ) -> None:
+        if exported.name not in self._families:
+            family = Family(exported.name, exported.help, exported.type)
+            self._families[exported.name] = family
+        pairs = dict(zip(exported.labels, map(str, labels), strict=True))
+        sample = ScrapedSample(name, pairs | extra_labels, value)
+        self._families[exported.name].samples.append(sample)
 
     def filled(self) -> list[Family]:
         """Return the families with samples, in the order of declaration."""
@@ -93,24 +106,6 @@ class Families:
             for exported in (*all_exported(), *RELAY_METRICS)
             if exported.name in self._families
         ]
-
-
-def scraped(
-    exported: Exported, name: str, value: float, labels: Sequence[object], **extra_labels: str
-) -> Scraped:
-    """Return a sample in its scraped form.
-
-    Parameters
-    ----------
-    exported : Exported
-    name : str
-    value : float
-    labels : sequence
-        The labels' values, in the declaration's order.
-    **extra_labels
-    """
-    pairs = dict(zip(exported.labels, map(str, labels), strict=True))
-    return exported, ScrapedSample(name, pairs | extra_labels, value)
 
 
 class Exporter(Collector):
@@ -153,7 +148,7 @@ class Exporter(Collector):
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
-        self._samples_by_metric: dict[str, tuple[Hashable, list[Scraped]]] = {}
+        self._families_by_metric: dict[str, tuple[Hashable, Families]] = {}
         self._logged: dict[str, str] = {}
         self._lock, self._event_times = threading.Lock(), EventTimes()
 
@@ -185,13 +180,14 @@ class Exporter(Collector):
             try:
                 if isinstance(window, StateUnreadable):
                     raise window
-                samples = [*self._samples_by_metric[name][1]]
-                samples += map(_scraped, self._released(overview, window))
+                released = Families(self._released(overview, window))
+                families.merge(self._families_by_metric[name][1])
+                families.merge(released)
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
-                samples = []
-            families.add(samples)
-            families.put(metric_definitions.METRIC_UNREADABLE, int(not samples), name)
+                families.put(metric_definitions.METRIC_UNREADABLE, 1, name)
+            else:
+                families.put(metric_definitions.METRIC_UNREADABLE, 0, name)
         for (name, outcome), count in sorted(overview.outcomes().items()):
             families.put(metric_definitions.REPORT_OUTCOMES, count, name, outcome)
         self._counting(families, overview, ends)
@@ -211,8 +207,7 @@ class Exporter(Collector):
         for name, count in sorted(registry.failed_searches().items()):
             families.put(metric_definitions.FAILED_SEARCHES, count, name)
         for exporting in self._of_features:
-            for sample in exporting.samples(overview):
-                families.put(sample.exported, sample.value, *sample.labels)
+            families.merge(Families(exporting.samples(overview)))
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.is_coordinator_running()))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
@@ -263,22 +258,21 @@ class Exporter(Collector):
                 windows[name] = error
             else:
                 facts[name] = total.version, total.arrived_ms, event_time(total.watermarks)
-                if self._samples_by_metric.get(name, ("", []))[0] != facts[name]:
+                if self._families_by_metric.get(name, ("",))[0] != facts[name]:
                     changed.append(total)
         for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
             name = total.metric.name
             try:
                 window = self.reader.read(total) if read is None else read
                 estimate = self.reader.cached_answer(window)
-                samples = [
-                    *_described(total, self._event_times),
-                    *samples_of(window, estimate, self.top_categories),
-                    *self._slices.samples(self.reader, overview, total.metric),
-                ]
+                samples = itertools.chain(
+                    _described(total, self._event_times),
+                    samples_of(window, estimate, self.top_categories),
+                    self._slices.samples(self.reader, overview, total.metric),
+                )
+                self._families_by_metric[name] = facts[name], Families(samples)
             except StateUnreadable as error:
                 windows[name] = error
-            else:
-                self._samples_by_metric[name] = facts[name], [*map(_scraped, samples)]
         return windows
 
     def _released(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
@@ -296,10 +290,6 @@ class Exporter(Collector):
         if due:
             due_ms = min(due) + metric.pane_ms
             yield Sample(metric_definitions.RELEASE_DUE, due_ms / 1000, (metric.name,))
-
-
-def _scraped(sample: Sample) -> Scraped:
-    return scraped(sample.exported, sample.exported.scraped, sample.value, sample.labels)
 
 
 def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -243,6 +244,15 @@ class TopicProgress:
 
         `partitions` is the topic's number of partitions; by default the one that workers stored.
         """
+        if partitions not in self._intact:
+            self._intact[partitions] = self._find_intact(partitions)
+        return self._intact[partitions]
+
+    @functools.cached_property
+    def _intact(self) -> dict[int | None, list[PartitionProgress]]:
+        return {}
+
+    def _find_intact(self, partitions: int | None) -> list[PartitionProgress]:
         if partitions is None:
             topic_sizes = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
             partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0

@@ -89,13 +89,10 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     n, means = law.counts.T[levels], means[levels]
     scores, precision = _scores(law, levels, n, means), _precision(law).T[levels]
     statistics, is_close = _least_statistics_near(scores, means, precision, -1.0)
-    open_windows = np.flatnonzero(~is_close)
-    if open_windows.size:
-        extremes = means[:, open_windows].min(axis=0), means[:, open_windows].max(axis=0)
+    for window in np.flatnonzero(~is_close)[:, None]:  # one by one, as for a single window
+        extremes = means[:, window].min(axis=0), means[:, window].max(axis=0)
         low, high = np.clip(extremes, -1.0, 1.0)
-        statistics[open_windows] = _search_least_statistics(
-            scores, low, high, open_windows, each=True
-        )
+        statistics[window] = _search_least_statistics(scores, low, high, window)
     return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
@@ -380,19 +377,17 @@ def _least_statistics_near(
 
 
 # Theorem 11 of docs/proofs/laws.md
-def _search_least_statistics(
-    scores: Scores, low: Floats, high: Floats, chosen: Indices, *, each: bool = False
-) -> Floats:
+def _search_least_statistics(scores: Scores, low: Floats, high: Floats, chosen: Indices) -> Floats:
     """Return a lower bound on the least Q of each of the `chosen` categories.
 
-    `each`: whether every bound is close to its Q; otherwise only the largest is. For few categories
-    two steps of the search share one evaluation, on a finer grid.
+    The largest bound is close to its Q. For few categories two steps of the search share one
+    evaluation, on a finer grid.
     """
     zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
     stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
     grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
     bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
-    result, is_open = np.zeros(chosen.size), np.ones(chosen.size, dtype=np.bool_)
+    result = np.zeros(chosen.size)
     for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)
@@ -408,12 +403,9 @@ def _search_least_statistics(
             left, centre, right = points[middle + np.array([[-1], [0], [1]]), column]
             bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
             least_statistic = np.minimum(least_statistic, points.min(axis=0))
-            result[is_open] = np.minimum(bound, least_statistic)[is_open]
-            largest, reached = least_statistic, bound
-            if not each:
-                largest, reached = (np.full(chosen.size, x.max()) for x in (largest, reached))
-            is_open &= largest - reached > Q_TOLERANCE * (1 + largest)
-            if not is_open.any():
+            result = np.minimum(bound, least_statistic)
+            largest = float(least_statistic.max())
+            if largest - float(bound.max()) <= Q_TOLERANCE * (1 + largest):
                 return result
             first, last = rows[middle - 1, column], rows[middle + 1, column]
             rows = first + np.arange(GRID_POINTS)[:, None]

@@ -71,6 +71,9 @@ class Mechanism(ABC):
         signs, with bounds that assume only that the signs are independent within a pane.
     rows_are_alike : bool
         Whether :meth:`accumulate` does the same in every row of a table, however many there are.
+    is_exact_together : bool
+        Whether the fixed bounds of windows that are estimated together are, to the last bit, those
+        of each window alone.
     dtype, shape : numpy dtype and tuple
         The type and shape of one report: an array of n reports has shape ``(n, *shape)``, and its
         little-endian bytes are the wire format.
@@ -87,6 +90,7 @@ class Mechanism(ABC):
     discovers: ClassVar[bool] = False
     memoizable: ClassVar[bool] = False
     rows_are_alike: ClassVar[bool] = False
+    is_exact_together: ClassVar[bool] = True
     facts: LevelFacts
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()

@@ -73,6 +73,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     name = "windows"
     memoizable = False
+    is_exact_together = False
 
     def __init__(self, epsilons: Epsilons, *, symbols: int = MOST_SYMBOLS) -> None:
         super().__init__(epsilons)

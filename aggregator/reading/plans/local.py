@@ -135,15 +135,18 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     @staticmethod
     def answers(windows: Sequence[Window], query: Query = RUNNING_TOTAL) -> Iterator[Estimate]:
-        """Yield :meth:`answer` for many windows of a metric, which are computed together.
+        """Yield :meth:`answer` for many final windows of a metric, with the same bits.
+
+        They are computed together, if the mechanism computes the same numbers then.
 
         Parameters
         ----------
         windows, query
         """
-        metric = windows[0].metric
-        numbers = steps.numbers_per_estimate(metric, len(metric.labels))
-        size = max(1, min(MAX_ESTIMATED_TOGETHER, steps.MAX_QUICK_NUMBERS // numbers))
+        metric, size = windows[0].metric, 1
+        if metric.randomizer.is_exact_together:
+            numbers = steps.numbers_per_estimate(metric, len(metric.labels))
+            size = max(1, min(MAX_ESTIMATED_TOGETHER, steps.MAX_QUICK_NUMBERS // numbers))
         for batch in batched(windows, size):
             answer_each = functools.partial(LocalPlan.answer_each, batch)
             yield from with_shares(batch, query, answer_each)

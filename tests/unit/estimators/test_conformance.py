@@ -228,6 +228,8 @@ def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
                     for key, value in vars(estimate).items():
                         if isinstance(value, float | np.ndarray):
                             assert value == pytest.approx(alone[key], abs=1e-9, nan_ok=True)
+                            if metric.randomizer.is_exact_together and not asked:
+                                assert np.array_equal(value, alone[key], equal_nan=True)
 
 
 def test_bounds_narrow_with_beta_and_widen_for_all_times() -> None:
