@@ -111,9 +111,20 @@ class PaneSums:
             for number, pane in self.store.panes.find(cover)
             if (end_ms := windows[index_of(pane)].end_ms) is None or pane.start < end_ms
         ]
-        sums: dict[int, Counts | None] = {index: metric.zero() for index in range(len(windows))}
-        is_same_history = self.add_up(metric, panes, index_of, sums, overview)
-        return [*sums.values()], is_same_history
+        zero = metric.zero()
+        sums: list[Counts | None] = [zero] * len(windows)
+
+        def add(number: int, pane: PaneKey, redis_key: str, value: bytes | None) -> None:
+            index, statistic = (
+                index_of(pane),
+                self.statistic(metric, number, pane, redis_key, value),
+            )
+            total = sums[index]
+            sums[index] = None if total is None or statistic is None else total + statistic
+
+        max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
+        is_same_history = self.read_each(panes, max_panes, overview, add)
+        return sums, is_same_history
 
     @staticmethod
     def cover(
@@ -178,46 +189,6 @@ class PaneSums:
             for part in parts:
                 statistic += part
         return statistic
-
-    def add_up(
-        self,
-        metric: Metric,
-        panes: Sequence[PartitionPane],
-        group_of: Callable[[PaneKey], K],
-        sums: dict[K, Counts | None],
-        overview: TopicProgress,
-    ) -> bool:
-        """Add panes to the sums of their groups; the sum becomes None if a pane has expired.
-
-        Parameters
-        ----------
-        metric : Metric
-        panes : sequence of (int, PaneKey)
-        group_of : callable
-            Returns the group of a pane.
-        sums : dict
-            The sums, by group.
-        overview : TopicProgress
-            The progress, read before the panes.
-
-        Returns
-        -------
-        bool
-            Whether Redis has lost no data since `overview` was read.
-
-        Raises
-        ------
-        StateUnreadable
-            If a pane is missing that does not expire: it was deleted, or evicted.
-        """
-
-        def add(number: int, key: PaneKey, redis_key: str, value: bytes | None) -> None:
-            group = group_of(key)
-            statistic = self.statistic(metric, number, key, redis_key, value)
-            total = sums[group]
-            sums[group] = None if total is None or statistic is None else total + statistic
-
-        return self.read_each(panes, max_sums_per_read(metric), overview, add)
 
     def read_each(
         self,

@@ -64,7 +64,8 @@ class PaneIndex:
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
         self._large = threading.Lock()
-        self._slice_keys: dict[str, list[str]] = {}  # by metric key, as last read
+        # By metric key, as last read: the stamps of partitions, and the keys of chunks.
+        self._slice_keys: dict[str, tuple[list[Any] | None, list[str]]] = {}
 
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the first offset of each of a metric's panes, by its start in ms since the epoch.
@@ -199,8 +200,9 @@ class PaneIndex:
     ) -> T:
         """Return what `read` returns for the keys of all chunks of a metric's slice tables.
 
-        The keys are requested together with the first commands of `read`, which is called with the
-        keys of the last time, and again if they have changed.
+        `read` is called with the keys of the last time. Whether there are others is asked together
+        with its first commands: a partition's set of names only grows, unless another worker takes
+        the partition over. If so, the names are read, and `read` is called again with all keys.
 
         Parameters
         ----------
@@ -210,27 +212,38 @@ class PaneIndex:
         read : callable
             Takes the keys, and a function that runs its first commands.
         """
-        set_keys = [f"{tag(self._topic, number)}:indexed" for number in partitions]
+        prefixes = [tag(self._topic, number) for number in partitions]
+        stamp_commands: list[Command] = [
+            command
+            for prefix in prefixes
+            for command in (
+                ("SCARD", f"{prefix}:indexed"),
+                ("HMGET", f"{prefix}:owner", "epoch", "token"),
+            )
+        ]
         pattern = (0, "MATCH", f"*:{metric}~*", "COUNT", MAX_SCANNED_NAMES)
-        scans: list[Command] = [("SSCAN", set_key, *pattern) for set_key in set_keys]
+        scans: list[Command] = [("SSCAN", f"{prefix}:indexed", *pattern) for prefix in prefixes]
         while True:
-            keys, scanned = self._slice_keys.get(metric, []), list[Any]()
+            last_stamps, keys = self._slice_keys.get(metric, (None, []))
+            stamps = list[Any]()
 
-            def ask(commands: Sequence[Command], scanned: list[Any] = scanned) -> list[Any]:
-                unsent = [] if scanned else scans
+            def ask(commands: Sequence[Command], stamps: list[Any] = stamps) -> list[Any]:
+                unsent = [] if stamps else stamp_commands
                 replies = self._commands.ask([*unsent, *commands])
-                scanned += replies[: len(unsent)]
+                stamps += replies[: len(unsent)]
                 return replies[len(unsent) :]
 
             value = read(keys, ask)
-            self._slice_keys[metric] = sorted(
-                {
-                    parsing.indexed(set_key, member)[1]
-                    for set_key, (_, members) in zip(set_keys, scanned, strict=True)
-                    for member in members
-                }
-            )
-            if self._slice_keys[metric] == keys:
+            if stamps == last_stamps:
+                return value
+            scanned = zip(prefixes, self._commands.ask(scans), strict=True)
+            names = {
+                parsing.indexed(f"{prefix}:indexed", member)[1]
+                for prefix, (_, members) in scanned
+                for member in members
+            }
+            self._slice_keys[metric] = stamps, sorted(names)
+            if sorted(names) == keys:
                 return value
 
     def find_losses(self, partition: int) -> list[StateUnreadable]:
