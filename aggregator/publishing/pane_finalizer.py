@@ -144,7 +144,7 @@ class PaneFinalizer:
         unreadable: dict[str, StateUnreadable] = {}
         for windows in unpublished.windows(overview, partitions, postponed):
             name = windows[0].metric.name
-            for window, estimate in zip(windows, LocalPlan.answers(windows), strict=False):
+            for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 try:
                     slices = self._slices(overview, window)
                 except StateUnreadable as error:

@@ -171,19 +171,8 @@ def status(
             for name, metric in metrics.items()
         },
         partitions=[
-            *(
-                _partition(number, progress, ends, now_ms, silent_ms)
-                for number, progress in overview.partitions.items()
-            ),
-            *(
-                PartitionStatus(number, None, True, str(error), 0, 0, None, False)
-                for number, error in overview.unreadable.items()
-            ),
-            *(
-                PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
-                for number in ends.ranges
-                if number not in overview.partitions and number not in overview.unreadable
-            ),
+            _partition(overview, number, ends, now_ms, silent_ms)
+            for number in dict.fromkeys((*overview.partitions, *overview.unreadable, *ends.ranges))
         ],
         deadletters=dict(deadletters),
         redis="ok",
@@ -320,8 +309,14 @@ def _metric(
 
 
 def _partition(
-    number: int, progress: PartitionProgress, ends: LogEnds, now_ms: int, silent_ms: int
+    overview: TopicProgress, number: int, ends: LogEnds, now_ms: int, silent_ms: int
 ) -> PartitionStatus:
+    if number in overview.unreadable:
+        reason = str(overview.unreadable[number])
+        return PartitionStatus(number, None, True, reason, 0, 0, None, False)
+    progress = overview.partitions.get(number)
+    if progress is None:
+        return PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
     owner = progress.owner
     done, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(

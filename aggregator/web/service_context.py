@@ -7,7 +7,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -30,6 +30,7 @@ from aggregator.web.http.traffic import Traffic
 from estimators import Metric
 
 
+@runtime_checkable
 class Closable(Protocol):
     """An object that is closed with the server."""
 
@@ -37,7 +38,7 @@ class Closable(Protocol):
         """Close the object, and end its threads."""
 
 
-S = TypeVar("S", bound=Closable)
+S = TypeVar("S")
 
 
 @dataclasses.dataclass(eq=False)
@@ -72,7 +73,7 @@ class Service:
         self.ends = self.log_ends or KafkaLog(self.settings)
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
-        self._lock, self._shared = threading.Lock(), dict[type[Closable], Closable]()
+        self._lock, self._shared = threading.Lock(), dict[type[object], object]()
         self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
 
     @property
@@ -116,7 +117,7 @@ class Service:
         return EvictionWatch(self.reader.store.client)
 
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
-        """Return a feature's shared object, built on first use and closed with the server."""
+        """Return a feature's shared object, built on first use; the server closes it, if it can."""
         with self._lock:
             if kind not in self._shared:
                 self._shared[kind] = build()
@@ -127,7 +128,8 @@ class Service:
     def close(self) -> None:
         """Close the shared objects of features."""
         for shared in self._shared.values():
-            shared.close()
+            if isinstance(shared, Closable):
+                shared.close()
 
     def metric_name(self, request: Request) -> str:
         """Return the name of the metric in a request's path.

@@ -73,9 +73,6 @@ class Changes:
             self._last[name, period] = key, changes
         return self._last[name, period][1]
 
-    def close(self) -> None:
-        """Do nothing: there is no thread to end."""
-
 
 def _change_of_releases(
     reader: MetricReader, metric: TrustedMetric, period: str | None

@@ -126,6 +126,29 @@ def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
         next(found)
 
 
+@pytest.mark.parametrize("seconds", [60.0, -1.0])
+def test_no_metric_waits_until_all_panes_of_another_one_are_published(
+    counting: Counting,
+    published: PublishedLog,
+    finalizer: PaneFinalizer,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+) -> None:
+    """A turn that is over in time has two panes of each metric; else the next metric is next."""
+    monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 2)
+    monkeypatch.setattr(unpublished_panes, "TURN_SECONDS", seconds)
+    for name, value, last in (("delay", 1.0, 4), ("carrier", 0, 0)):
+        batches = [counting.batch(name, [value] * 20, minute) for minute in range(last + 1)]
+        counting.count(0, *batches, *beats(counting.metrics[name], last + 1))
+    turns: list[list[str]] = []
+    while events := due(finalizer):
+        turns.append([event.subject for event in events])
+        published.note_committed(events, {})
+    first = [["delay", "delay", "carrier"]] if seconds > 0 else [["delay", "delay"], ["carrier"]]
+    assert turns == [*first, ["delay", "delay"], ["delay"]]
+    assert not finalizer.is_behind
+
+
 def emptied(store: Store) -> None:
     """Lose every partition, and nothing else."""
     store.client.delete(*store.client.keys(f"{{dither:{store.topic}:*"))
