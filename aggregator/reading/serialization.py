@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
+from numpy.typing import NDArray
 
 from aggregator.reading.grouping import Slice
 from aggregator.reading.search_progress import SearchProgress, search_progress
@@ -356,10 +357,7 @@ def privacy_of(metric: Metric) -> Privacy | None:
 
 
 def _shares(estimate: Estimate) -> SharesAmong:
-    columns = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
-    names = ("value", "lower", "upper", "unbiased")
-    numbers: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
-    return SharesAmong(shares=list(estimate.labels), **numbers)
+    return SharesAmong(shares=list(estimate.labels), **plain_numbers(estimate))
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
@@ -375,12 +373,13 @@ def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, A
 def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
     """Return the fields of a distribution: the shares below the edges of its bins."""
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
-    columns = (estimate.edges, estimate.shown, estimate.lower, estimate.upper, estimate.value)
-    names = ("edges", "value", "lower", "upper", "unbiased")
-    shares: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
-    shares["crossed"] = True if estimate.crossed else UNSET
+    distribution = Distribution(
+        edges=plain(estimate.edges),  # type: ignore[arg-type]
+        crossed=True if estimate.crossed else UNSET,
+        **plain_numbers(estimate),
+    )
     fields = _numbers(window, estimate, shown) | {"unbiased": UNSET}
-    return fields | {"distribution": Distribution(**shares)}
+    return fields | {"distribution": distribution}
 
 
 def _search(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
@@ -521,6 +520,30 @@ def _code(metric: Metric) -> dict[str, Any] | UnsetType:
     if not isinstance(metric.domain, CodedVocabulary):
         return UNSET
     return decode_json(metric.domain.string_code.canonical, dict[str, Any])
+
+
+def plain_numbers(
+    estimate: Estimate | None, chosen: NDArray[np.intp] | None = None
+) -> dict[str, Any]:
+    """Return an estimate's value, its bounds and its unbiased value by field; None if unknown.
+
+    Parameters
+    ----------
+    estimate : Estimate or None
+    chosen : ndarray of int, optional
+        The indices of the numbers to return; by default all.
+    """
+    if estimate is None:
+        return dict.fromkeys(("value", "lower", "upper", "unbiased"))
+    numbers = {
+        "value": estimate.shown,
+        "lower": estimate.lower,
+        "upper": estimate.upper,
+        "unbiased": estimate.value,
+    }
+    return {
+        name: plain(x if chosen is None else np.asarray(x)[chosen]) for name, x in numbers.items()
+    }
 
 
 def plain(x: Any) -> Numbers:

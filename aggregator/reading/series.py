@@ -45,6 +45,7 @@ from aggregator.reading.serialization import (
     Value,
     named,
     plain,
+    plain_numbers,
     values,
 )
 from aggregator.reading.steps import duration
@@ -251,11 +252,8 @@ def _slice_points(
                 is_expired = window.status == "expired"
                 point = Point(
                     **_edges(window),
+                    **plain_numbers(None),
                     status="expired" if is_expired else "too_few_reports",
-                    value=None,
-                    lower=None,
-                    upper=None,
-                    unbiased=None,
                     reports=of_slice.reports,
                 )
             where = values(of_slice.slice) or UNSET
@@ -336,18 +334,10 @@ def merged_bins(metric: Metric, count: int) -> Bins:
 
 
 def _point(window: Window, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
-    shown = estimate.numbers
-    numbers = (shown.shown, shown.lower, shown.upper, shown.value)
-    value, lower, upper, unbiased = (
-        plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
-    )
     return Point(
         **_edges(window),
+        **plain_numbers(estimate.numbers, chosen),
         status=estimate.status,  # type: ignore[arg-type]
-        value=value,
-        lower=lower,
-        upper=upper,
-        unbiased=unbiased,
         reports=estimate.reports,
         chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
         shares=UNSET if bins is None else _shares(estimate, bins),

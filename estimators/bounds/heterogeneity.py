@@ -387,7 +387,7 @@ def _search_least_statistics(scores: Scores, low: Floats, high: Floats, chosen: 
     stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
     grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
     bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
-    result = np.zeros(chosen.size)
+    result: Floats = np.zeros(chosen.size)
     for turn in range(MAX_ZOOMS // zooms):
         checkpoint()
         theta = low + grid * (high - low)

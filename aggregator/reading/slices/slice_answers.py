@@ -9,7 +9,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.reading.discovered_strings import PaneDiscovery
-from aggregator.reading.serialization import Answer, Moment, Numbers, Status, Value, plain, values
+from aggregator.reading.serialization import (
+    Answer,
+    Moment,
+    Numbers,
+    Status,
+    Value,
+    plain_numbers,
+    values,
+)
 from aggregator.reading.slices.estimates import SliceEstimate, Slices
 from aggregator.state.watermark import NO_TIME
 from aggregator.timestamps import iso
@@ -133,8 +141,5 @@ def _slice(slice_estimate: SliceEstimate) -> SliceAnswer:
         slice=values(slice_estimate.slice),
         reports=slice_estimate.reports,
         status="too_few_reports" if estimate is None else estimate.status,  # type: ignore[arg-type]
-        value=None if estimate is None else plain(estimate.shown),
-        lower=None if estimate is None else plain(estimate.lower),
-        upper=None if estimate is None else plain(estimate.upper),
-        unbiased=None if estimate is None else plain(estimate.value),
+        **plain_numbers(estimate),
     )
