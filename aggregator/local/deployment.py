@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aggregator.config.environment import FILE_SUFFIX
 from aggregator.config.setting_checks import ACCESS_SCOPES
@@ -130,13 +129,8 @@ class LocalDeployment:
             self._stack = self._stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(error_type, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     @property
     def loses_log(self) -> bool:
