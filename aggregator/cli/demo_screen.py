@@ -84,7 +84,7 @@ def _estimates(view: View) -> Table:
         table.add_column(name, justify="right")
     table.add_column("")
     for name, estimate in view.estimates.items():
-        truth = view.truths[name]
+        truth, metric = view.truths[name], view.windows[name].metric
         value, lower, upper = map(np.atleast_1d, (estimate.shown, estimate.lower, estimate.upper))
         true = np.atleast_1d(truth.value)
         names = view.labels(name)
@@ -95,7 +95,7 @@ def _estimates(view: View) -> Table:
         for rank, i in enumerate(shown):
             cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]
             if statement := view.statement(name):  # nothing is certain about the other side
-                lowest, highest = view.domain(name)
+                lowest, highest = metric.domain.ends
                 cells[1] = statement
                 cells[2] = "-" if lower[i] <= lowest else cells[2]
                 cells[3] = "-" if upper[i] >= highest else cells[3]
@@ -104,8 +104,9 @@ def _estimates(view: View) -> Table:
                 covered = bool(lower[i] <= true[i] <= upper[i])
                 nothing = view.is_uninformative(name, lower[i], upper[i])
                 verdict = _verdict(covered=covered, is_uninformative=nothing)
-            unit = view.unit(name)
-            label = f"{names[i]} ({unit})" if names[i] and unit else names[i] or unit
+            label = names[i] or metric.unit
+            if names[i] and metric.unit:
+                label = f"{names[i]} ({metric.unit})"
             table.add_row(name if rank == 0 else "", label, *cells, verdict)
         if len(names) > MAX_SHOWN_NUMBERS:
             table.add_row("", f"and {len(names) - MAX_SHOWN_NUMBERS} more", style="dim")

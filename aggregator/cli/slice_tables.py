@@ -8,9 +8,8 @@ from typing import Any
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.window import Window
-from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, table
+from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, columns, table
 from aggregator.timestamps import iso
-from estimators.estimate import Estimate
 from estimators.metrics.attributes import NO_VALUE
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.shapes import Shape
@@ -67,7 +66,7 @@ def _table(slices: Slices) -> str:
     metric, by = slices.window.metric, slices.query.by
     is_number = metric.shape is Shape.NUMBER
     intervals = [
-        _bounds(slice_estimate.estimate)
+        columns(slice_estimate.estimate)
         for slice_estimate in slices.slices
         if slice_estimate.estimate and is_number
     ]
@@ -77,7 +76,7 @@ def _table(slices: Slices) -> str:
         names = [NO_VALUE if value is None else value for value in slice_estimate.slice.values()]
         numbers: tuple[str, ...] = ("-",)
         if slice_estimate.estimate is not None and is_number:
-            numbers = interval(_bounds(slice_estimate.estimate), places)
+            numbers = interval(columns(slice_estimate.estimate), places)
         elif slice_estimate.estimate is not None:
             numbers = (
                 SHAPE_TEXTS[metric.shape].line(
@@ -88,9 +87,3 @@ def _table(slices: Slices) -> str:
     width = max((len(row) for row in rows), default=0)
     head = (*by, "reports", *(("value", "lower", "upper")[: max(0, width - len(by) - 1)]))
     return table(head, [(*row, *[""] * (width - len(row))) for row in rows])
-
-
-def _bounds(estimate: Estimate) -> tuple[float, float, float]:
-    """Return a number and its bounds."""
-    value, lower, upper = (float(x) for x in (estimate.shown, estimate.lower, estimate.upper))
-    return value, lower, upper

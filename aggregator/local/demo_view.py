@@ -97,14 +97,6 @@ class View:
         """Return the names of a metric's numbers; ("",) if it has a single number."""
         return self.windows[name].metric.labels or ("",)
 
-    def domain(self, name: str) -> tuple[float, float]:
-        """Return the ends of the domain of a metric's numbers."""
-        return self.windows[name].metric.domain.ends
-
-    def unit(self, name: str) -> str:
-        """Return a metric's unit."""
-        return self.windows[name].metric.unit
-
     def statement(self, name: str) -> str:
         """Return the certified statement about an extreme; "" if the metric is not searched for."""
         search, metric = search_progress(self.windows[name]), self.windows[name].metric
@@ -121,7 +113,7 @@ class View:
             The name of the metric.
         lower, upper : float
         """
-        lowest, highest = self.domain(name)
+        lowest, highest = self.windows[name].metric.domain.ends
         return bool(lower <= lowest and upper >= highest)
 
 

@@ -156,15 +156,11 @@ def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
         looked_until.append(from_iso(alarm.until or alarm.start))
         waiting_ms = closed.get(alarm.metric, 0) - 1000 * looked_until[-1]
         behind |= waiting_ms >= 1000 * alarm.every_seconds
-    for run in _runs(reader):
+    for definition in comparisons_of(reader.metrics).values():
+        run = ComparisonRun.resumed(reader, definition)
         looked_until.append(run.next_ms)
         behind |= run.is_behind(closed)
     return Looks(tuple(looked_until), not behind)
-
-
-def _runs(reader: MetricReader) -> list[ComparisonRun]:
-    definitions = comparisons_of(reader.metrics).values()
-    return [ComparisonRun.resumed(reader, definition) for definition in definitions]
 
 
 def _true_mean(

@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aggregator.config.environment import FILE_SUFFIX
 from aggregator.config.setting_checks import ACCESS_SCOPES
@@ -21,7 +20,12 @@ from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.local.child import Child, describe_exit
-from aggregator.local.embedded import MALLOC_VARIABLES, EmbeddedBroker, EmbeddedRedis
+from aggregator.local.embedded import (
+    MALLOC_VARIABLES,
+    EmbeddedBroker,
+    EmbeddedRedis,
+    return_freed_memory,
+)
 from aggregator.local.ports import refuse_taken
 from aggregator.local.state_folder import StateFolder, begin_new_log
 from aggregator.storage.connection import connect
@@ -112,6 +116,7 @@ class LocalDeployment:
         return f"{scheme}://{LOOPBACK_HOST}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
+        return_freed_memory()
         with self._stack:
             if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
                 allow_any_past(self.settings)
@@ -130,13 +135,8 @@ class LocalDeployment:
             self._stack = self._stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(error_type, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     @property
     def loses_log(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import importlib.util
 import os
 import platform
@@ -37,6 +38,21 @@ MALLOC_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": "1000000",
     "MALLOC_TRIM_THRESHOLD_": "1000000",
 }
+
+#: The numbers of these variables for glibc's `mallopt`.
+MALLOC_PARAMETERS = {
+    "MALLOC_ARENA_MAX": -8,
+    "MALLOC_MMAP_THRESHOLD_": -3,
+    "MALLOC_TRIM_THRESHOLD_": -1,
+}
+
+
+def return_freed_memory() -> None:
+    """Apply the variables to this process, which has already started; only glibc has them."""
+    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
+    for name, number in MALLOC_PARAMETERS.items():
+        if set_parameter is not None and name not in os.environ:
+            set_parameter(number, int(MALLOC_VARIABLES[name]))
 
 
 class EmbeddedUnavailableError(DitherError):

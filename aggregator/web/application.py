@@ -83,13 +83,18 @@ def application(
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
+    untraced = frozenset(operation.path for operation in GATEWAY_OPERATIONS)
     guard = Guard(settings.access)
     sender = _metrics_sender(service)
     max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         *proxy_middleware(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
-        *_tracing_middleware(tracing),
+        *(
+            []
+            if tracing is None
+            else [Middleware(TraceRequests, tracing=tracing, untraced=untraced)]
+        ),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(AddressLimit),
@@ -133,18 +138,6 @@ def _metrics_sender(service: Service) -> OtlpSender | None:
     sender = OtlpSender(service.settings, service.exported.collect)
     service.exported.register(sender)
     return sender
-
-
-def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
-    if tracing is None:
-        return []
-    return [
-        Middleware(
-            TraceRequests,
-            tracing=tracing,
-            untraced=frozenset(operation.path for operation in GATEWAY_OPERATIONS),
-        )
-    ]
 
 
 def _lifespan(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -141,6 +140,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
             If an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
+        query_fields.pop("format", None)  # of the answer
         return query_fields | {
             "start": moment("from", self.start),
             "end": moment("to", self.end),
@@ -169,10 +169,6 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
     target: Literal["population", "sample"] = "population"
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of a :class:`aggregator.reading.query.Query`."""
-        return without_format(super().fields())
-
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """Query parameters of a series."""
@@ -184,8 +180,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, except `metric`."""
-        query_fields = {**super().fields(), "all_points": self.all_points is not None}
-        return without_format(query_fields)
+        return {**super().fields(), "all_points": self.all_points is not None}
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
@@ -194,11 +189,6 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
     metric: Metrics = []
     top: LiveTop | None = None
     last_event_id: EventId | None = None
-
-
-def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a query, without the format of the answer."""
-    return {name: value for name, value in fields.items() if name != "format"}
 
 
 @invalid_as_problem()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -32,6 +31,7 @@ from aggregator.terminal.options import (
     metric_argument,
     settings_options,
 )
+from aggregator.terminal.output import progress_bar
 from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
@@ -334,10 +334,7 @@ def _run(
         )
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
-    hidden = as_json or not sys.stderr.isatty()
-    bar = click.progressbar(
-        length=len(population), label="reporting", file=sys.stderr, hidden=hidden
-    )
+    bar = progress_bar("reporting", len(population), is_quiet=as_json)
     with ThreadPoolExecutor(1) as devices, bar:
         outcome = devices.submit(run)
         outcome.add_done_callback(lambda _: ended.set())
@@ -347,7 +344,7 @@ def _run(
                 ended.wait(REFRESH_SECONDS)
                 bar.update(reached[0] - bar.pos)
                 if waiting is not None and not ended.is_set() and (notice := waiting.due()):
-                    click.echo(notice if hidden else f"\n{notice}", err=True)
+                    click.echo(notice if bar.hidden else f"\n{notice}", err=True)
             except KeyboardInterrupt:
                 stop.set()
     try:

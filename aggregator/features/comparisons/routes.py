@@ -29,16 +29,7 @@ from aggregator.reading.steps import ESTIMATES_PER_COMPARISON, check_slices
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, as_json, as_table
-from aggregator.web.queries import (
-    Format,
-    Policy,
-    Time,
-    Where,
-    WindowParameters,
-    moment,
-    parse,
-    without_format,
-)
+from aggregator.web.queries import Format, Policy, Time, Where, WindowParameters, moment, parse
 from aggregator.web.service_context import Service
 from producers.gateway.problems import Problem
 
@@ -78,7 +69,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the arguments of :meth:`CompareQuery.of_options`."""
-        options = without_format(super().fields())
+        options = super().fields()
         options.pop("metric")
         options["against_start"] = moment("against-from", self.against_start)
         options["against_end"] = moment("against-to", self.against_end)

@@ -15,7 +15,7 @@ from aggregator.features.discovery.searches import DiscoveryProgress, Searches, 
 from aggregator.reading.discovered_strings import DiscoveryAnswer
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json, as_table
-from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse, without_format
+from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse
 from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
@@ -31,7 +31,8 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the arguments of `Searches.result_or_start`."""
-        fields = without_format(msgspec.structs.asdict(self))
+        fields = msgspec.structs.asdict(self)
+        fields.pop("format", None)  # of the answer
         return fields | {"start": moment("from", self.start), "end": moment("to", self.end)}
 
 
