@@ -20,29 +20,16 @@ from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.memoization import Memoization, side_of
 from estimators.metrics.loading import definition_of
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.cases import ScriptedBits
 from tests.support.rows import row
 
 LEVELS = [0.5, 1, 2]
-MEAN = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=LEVELS,
-    memoized=True,
-)
+MEAN = mean_metric("late", "randomized_response", (0, 1), LEVELS, memoized=True)
 
 
 def frequency(mechanism: str, categories: int) -> LocalMetric:
-    return define(
-        name="carrier",
-        kind="frequency",
-        mechanism=mechanism,
-        categories=categories,
-        levels=LEVELS,
-        memoized=True,
-    )
+    return frequency_metric("carrier", mechanism, categories, LEVELS, memoized=True)
 
 
 # -- The exact law of sequences -------------------------------------------------------------------

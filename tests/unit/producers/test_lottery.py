@@ -36,6 +36,7 @@ from producers.ledger.permanent_answers import repeat_or_draw
 from producers.ledger.round_participation import claim_round
 from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
+from tests.support.metrics import frequency_metric
 from tests.support.prepared_words import PreparedWords
 from tests.support.rows import row
 from tests.support.running.broker import Broker
@@ -572,10 +573,9 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
 
 def test_the_furthest_step_of_a_drawn_turn_or_the_first(no_delay: None, tmp_path: Path) -> None:
     """Of each turn one step, which is paid alike; a step of another metric's turn is no answer."""
-    steps = define(
-        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
-        levels=[1], pane="1d", lateness="2d",
-    )  # fmt: skip
+    steps = frequency_metric(
+        "steps", "grr", ["none", "visit", "paid"], [1], pane="1d", lateness="2d"
+    )
     seen: list[Any] = []
 
     class Seen(HttpReporter):

@@ -19,6 +19,7 @@ from producers.device.course import MOST_DUE
 from producers.device.roll_up import How
 from tests.support.axes import CRASH
 from tests.support.clocks import Clock, wait_until
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, WORDS, Broker, count
@@ -99,10 +100,9 @@ def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Pa
 def test_the_furthest_step_of_a_window_is_reported_or_the_first_one(tmp_path: Path) -> None:
     """In any order, by name or index. What is stored is a name."""
     seen: list[Any] = []
-    steps = define(
-        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
-        levels=[1], pane="1h", lateness="2d",
-    )  # fmt: skip
+    steps = frequency_metric(
+        "steps", "grr", ["none", "visit", "paid"], [1], pane="1h", lateness="2d"
+    )
 
     class Seen(HttpReporter):
         def report(self, value: Any, *more: Any, **options: Any) -> None:
@@ -466,9 +466,7 @@ def test_threads_gather_and_report_together(device: Device) -> None:
 
 
 def test_what_cannot_be_gathered_is_told(device: Device) -> None:
-    prompt = define(
-        name="prompt", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"
-    )
+    prompt = mean_metric("prompt", "laplace", (0, 1), [1], pane="1h")
     rounds = define(name="most", kind="maximum", range=(0, 1), levels=[1], rounds=3)
     cases: list[tuple[Any, Any, str, float, str]] = [
         (CLICKS, "mean", "1d", 1, "how = 'mean': expected one of count"),

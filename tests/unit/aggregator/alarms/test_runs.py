@@ -29,21 +29,12 @@ from estimators import LocalMetric, Metric, define
 from estimators.alarms.detector import Detector
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import BY_COUNTRY, mean_metric
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
 
-LATE = LocalMetric.require(
-    define(
-        name="late",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[2, 4],
-        pane="1h",
-        minimum_reports=30,
-        by=["country"],
-        attributes={"country": ["DE", "FR"]},
-    )
+LATE = mean_metric(
+    "late", "randomized_response", (0, 1), [2, 4], pane="1h", minimum_reports=30, **BY_COUNTRY
 )
 METRICS: dict[str, Metric] = {"late": LATE}
 BASELINE, MOVED, PANES = 12, 20, 30

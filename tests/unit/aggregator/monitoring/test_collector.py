@@ -45,6 +45,7 @@ from estimators.metrics.categories import Vocabulary
 from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.paths import ROOT
 from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch
@@ -55,14 +56,7 @@ from tests.support.running.stub_gateway import StubGateway
 TOP = 3
 HIGH = 17
 """Where the log of partition 0 ends: four messages are not counted."""
-DELAY = define(
-    name="delay",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 10),
-    levels=[0.5, 1],
-    unit='minutes "late"\n',
-)
+DELAY = mean_metric("delay", "randomized_response", (0, 10), [0.5, 1], unit='minutes "late"\n')
 NAMES = ["AA", "B6", 'quoted " name', "back\\slash", "new\nline"]
 CARRIER = define(name="carrier", kind="frequency", mechanism="rappor", categories=NAMES, levels=[8])
 SILENT = define(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
@@ -75,16 +69,8 @@ WORDS = define(name="words", kind="frequency", watch=["sun", "snow"], **OPEN)
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", domain=Vocabulary(categories="open"))
 YOUNGEST = define(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
 WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
-LATE = define(
-    name="late",
-    kind="frequency",
-    mechanism="grr",
-    categories=["no", "yes", "much"],
-    shares=["much / yes.."],
-    levels=[8],
-    by=["country", "version"],
-    attributes={"country": ["DE", "FR"], "version": ["1"]},
-)
+BY = {"by": ["country", "version"], "attributes": {"country": ["DE", "FR"], "version": ["1"]}}
+LATE = frequency_metric("late", "grr", ["no", "yes", "much"], [8], shares=["much / yes.."], **BY)
 SIDES: dict[str, Any] = {"where": {"country": "DE"}, "against": {"country": "FR"}}
 COUNTRIES = ComparisonDefinition(name="countries", metric="late", start_ms=EPOCH, **SIDES)
 MOVED = AlarmDefinition(

@@ -17,9 +17,10 @@ from aggregator.reading.window import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
-from estimators import LocalMetric, define
+from estimators import LocalMetric
 from estimators.estimate import Counts
 from producers.wire.batch import heartbeat
+from tests.support.metrics import mean_metric
 from tests.support.reports.counted import HOUR, MINUTE, TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.support.rows import row
@@ -28,16 +29,7 @@ FUTURE_MS = 10 * MINUTE
 
 
 def mean(name: str, **fields: Any) -> LocalMetric:
-    metric: LocalMetric = define(
-        name=name,
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 10),
-        levels=[0.5, 1],
-        minimum_reports=3,
-        **fields,
-    )
-    return metric
+    return mean_metric(name, "randomized_response", (0, 10), [0.5, 1], minimum_reports=3, **fields)
 
 
 #: Panes that roll up into hours and days, into neither, and into days alone.

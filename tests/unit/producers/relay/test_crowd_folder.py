@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from estimators import define
 from estimators.auditing import epsilon_bound
 from estimators.shuffling.crowds import shuffled_epsilon
 from producers.relay import crowd_folder
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
+from tests.support.metrics import mean_metric
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
@@ -122,9 +122,7 @@ def test_an_attack_on_one_person_stays_within_the_proved_epsilon() -> None:
 
     The proved epsilon' is 0.325. One that permutes only within parts of 4 shows more than 0.5.
     """
-    metric = define(
-        name="on_time", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[LEVEL]
-    )
+    metric = mean_metric("on_time", "randomized_response", (0, 1), [LEVEL])
     proved = shuffled_epsilon(metric.randomizer.set_laws(0), OTHERS + 1, DELTA)
     assert leaked(random_order) < proved < leaked(within_parts(4))
 
