@@ -139,9 +139,7 @@ def test_no_sequence_is_likelier_than_claimed_for_histories_that_change_alike(ca
     more=st.integers(0, 100_000).map(lambda parts: Fraction(parts, 10_000)),
     kind=st.sampled_from(["mean", "frequency"]),
 )
-def test_a_report_by_itself_is_flipped_exactly_as_its_level_says(
-    own: Fraction, more: Fraction, kind: str
-) -> None:
+def test_a_report_is_flipped_as_its_level_says(own: Fraction, more: Fraction, kind: str) -> None:
     base = MEAN if kind == "mean" else frequency("rappor", 3)
     metric = define(name="m", **{**definition_of(base), "levels": [float(own)]})
     way = Memoization(metric, 0, own + more)

@@ -493,9 +493,7 @@ def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
         compare(metric, arms[0], arms[1], categories=["paid / visit.."], weights="standard")
 
 
-def test_blocks_of_shares_that_are_computed_in_parts_have_the_same_limits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_of_shares_in_parts_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for mechanism, n in itertools.product(("grr", "subset_selection"), (30, 3000)):
         metric = metric_of(mechanism)
         statistic = statistic_of(metric, *drawn(n, 3, [0.2, 0.3, 0.3, 0.2]))

@@ -753,9 +753,7 @@ def test_a_round_is_answered_once(service: Service, tmp_path: Path) -> None:
         assert [reporter.answer(asked, 17.0, 1, ledger=ledger) for _ in range(3)] == [1, 0, 0]
 
 
-def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_end_is_sent(
-    service: Service,
-) -> None:
+def test_a_device_loads_no_server_and_sends_what_is_left_at_its_end(service: Service) -> None:
     program = (
         "import sys; from dither import DitherMetricExporter, Gathered, HttpReporter, Ledger\n"
         "for name in ('late', 'delay', 'carrier', 'kept', 'spread', 'found', 'place'):\n"

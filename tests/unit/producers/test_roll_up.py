@@ -227,9 +227,7 @@ def test_without_a_queue_the_ledger_is_used(broker: Broker, topic: str, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["ledger"]
 
 
-def test_a_process_that_starts_meanwhile_reports_no_sooner(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_process_reports_no_sooner(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     delays = iter([3_600_000, *[0] * 9])
     monkeypatch.setattr(roll_up._random, "randint", lambda *_: next(delays))
     device.roll_up("count")
@@ -327,9 +325,7 @@ def test_a_budget_that_is_too_small_for_reports_of_one_period_is_told(
             assert told in caplog.text
 
 
-def test_a_device_that_is_on_each_evening_loses_no_day_with_a_period_of_20_hours(
-    tmp_path: Path,
-) -> None:
+def test_a_device_that_is_on_each_evening_loses_no_day_with_20_hours(tmp_path: Path) -> None:
     for period, fewest, most in (("24h", 20, 45), ("20h", 0, 0)):
         device, evenings = Device(tmp_path / period), random.Random(1)
         ledger = Ledger(tmp_path / period / "ledger", 1, period, clock=device.clock)

@@ -358,9 +358,7 @@ def test_declarations_are_listed_once_and_their_reference_is_up_to_date() -> Non
     assert len(set(declared)) == len(declared)
 
 
-def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
-    store: Store, client: Client
-) -> None:
+def test_both_formats_say_the_same_and_promtool_agrees(store: Store, client: Client) -> None:
     promtool = program("promtool", "install Prometheus (Debian: prometheus)")
     before = scrape(client)
     count_something(store)
@@ -391,9 +389,7 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
     assert new == old
 
 
-def test_estimates_are_those_of_the_reader_for_all_times_with_the_policy_in_force(
-    store: Store, client: Client
-) -> None:
+def test_estimates_are_the_readers_with_the_policy_in_force(store: Store, client: Client) -> None:
     count_something(store)
     text, reader = scrape(client), Reader(store, METRICS)
     expected = reader.estimate("delay", bound="anytime")
@@ -565,9 +561,7 @@ def test_answers_are_counted_by_route_and_never_by_path(client: Client) -> None:
     assert counts == {"/healthz": 2, "/readyz": 1, "": 2}
 
 
-def test_the_largest_categories_are_exported_whatever_their_names_and_nothing_of_no_reports(
-    store: Store,
-) -> None:
+def test_the_largest_categories_are_exported_and_nothing_of_no_reports(store: Store) -> None:
     count_something(store)
     names = CARRIER.category_names
     for top, left_out in ((TOP, 2), (99, 0)):

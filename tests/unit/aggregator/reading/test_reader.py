@@ -149,9 +149,7 @@ def every_minute(partition: int, minutes: range, name: str = "delay") -> list[Re
     return [(partition, name, minute) for minute in minutes]
 
 
-def test_complete_days_and_hours_are_read_instead_of_their_panes(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_and_hours_are_read_not_panes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 15)), commit_every=50, batches=1)
     read: list[PaneKey] = []
     statistics = store.panes.read_statistics
@@ -410,9 +408,7 @@ def test_nothing_is_final_while_a_partition_is_missing_torn_or_unknown(store: St
     )
 
 
-def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_counted_anew_is_not_final(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     every = every_minute(0, range(SETTLED + 1))
     Counted(store, every)
     read = PaneSums.read_window
