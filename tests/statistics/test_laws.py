@@ -117,9 +117,7 @@ def score_tails(mechanism: RankedDirections, z: Floats) -> Floats:
     ("name", "dimension", "epsilon"),
     [("hemisphere", 3, 1), ("caps", 2, 4), ("caps", 4, 2), ("lifted_caps", 2, 6)],
 )
-def test_directions_have_the_law_of_ranks_and_are_drawn_as_they_are_reported(
-    name: str, dimension: int, epsilon: int
-) -> None:
+def test_directions_are_drawn_as_they_are_reported(name: str, dimension: int, epsilon: int) -> None:
     """Of 10,000 reports: 20 cells of the score of a unit vector; cells of two coordinates inside.
 
     The first is for real reports and drawn ones, the second compares them.

@@ -11,13 +11,11 @@ from scipy.stats import binom
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
 from aggregator.reading.window import Window, WindowStatistic
-from estimators import define
+from tests.support.metrics import mean_metric
 from tests.support.rows import row
 
 BETA = 0.05
-FAIR = define(
-    name="fair", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[4], pane="1d"
-)
+FAIR = mean_metric("fair", "randomized_response", (-1, 1), [4], pane="1d")
 """Of the values +1 and -1 with mean 0, whose reports are fair signs."""
 
 

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from estimators import define
+from tests.support.metrics import frequency_metric
 
 AXES = {"used_x": ["no", "yes"], "crashed": ["no", "yes"]}
-CRASH = define(
-    name="crash", kind="frequency", mechanism="grr", categories=AXES, levels=[16], pane="1h",
-    lateness="2d",
-)  # fmt: skip
+CRASH = frequency_metric("crash", "grr", AXES, [16], pane="1h", lateness="2d")
 MISTAKES: list[tuple[Any, str]] = [
     ({"used_x": "yes", "crash": "no"}, "axis crash of crash: expected one of used_x, crashed"),
     ({"used_x": "maybe", "crashed": "no"}, "used_x=maybe of crash: expected one of no, yes"),

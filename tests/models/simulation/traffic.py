@@ -5,8 +5,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from estimators import Metric, define
+from estimators import Metric
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import BY_COUNTRY, frequency_metric, mean_metric
 from tests.support.reports.messages import EPOCH
 
 CELLS = 240
@@ -14,28 +15,11 @@ MINUTE = 60_000
 HOUR = 3_600_000
 FUTURE_MS = 10 * MINUTE
 
-ONE_EACH = define(
-    name="one_each",
-    kind="frequency",
-    mechanism="grr",
-    categories=CELLS,
-    levels=[1.0],
-    pane="1m",
-    lateness="1m",
-    by=["country"],
-    attributes={"country": ["DE", "FR"]},
-)
+ONE_EACH = frequency_metric("one_each", "grr", CELLS, [1.0], pane="1m", lateness="1m", **BY_COUNTRY)
 """No two reports of a partition name the same category: a sum other than 0 or 1 is an error."""
 COUNTRIES = ("DE", "FR", "GB", None)
 """Of devices: one is not declared, and one does not say."""
-BESIDE = define(
-    name="beside",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[0.5, 1.0],
-    pane="1h",
-)
+BESIDE = mean_metric("beside", "randomized_response", (0, 1), [0.5, 1.0], pane="1h")
 METRICS = {metric.name: metric for metric in (ONE_EACH, BESIDE)}
 
 

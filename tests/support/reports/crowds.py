@@ -4,25 +4,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from estimators import LocalMetric, define
 from producers.opening import open_each
 from producers.sealing import CrowdLabel, encode_crowd, key_hash, label_info, read_private_key, seal
+from tests.support.metrics import mean_metric
 
 KEY, OTHER_KEY = "11" * 32, "22" * 32
 """Private keys."""
 DAY = 86_400_000
 PANE = 19_700 * DAY
-HIDDEN = LocalMetric.require(
-    define(
-        name="hidden",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[3],
-        pane="1d",
-        lateness="2d",
-        crowd={"minimum": 100, "wait": "12h"},
-    )
+CROWD = {"minimum": 100, "wait": "12h"}
+HIDDEN = mean_metric(
+    "hidden", "randomized_response", (0, 1), [3], pane="1d", lateness="2d", crowd=CROWD
 )
 
 

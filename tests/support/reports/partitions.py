@@ -4,23 +4,14 @@ from typing import Any
 
 from aggregator.state.partition import Partition
 from estimators import define
+from tests.support.metrics import frequency_metric, mean_metric
 
 MINUTE = 60_000
 HOUR = 3_600_000
-DELAY = define(
-    name="delay",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 10),
-    levels=[0.5, 1, 2],
-    pane="1m",
-    lateness="1m",
-)
+DELAY = mean_metric("delay", "randomized_response", (0, 10), [0.5, 1, 2], pane="1m", lateness="1m")
 
 
-CARRIER = define(
-    name="carrier", kind="frequency", mechanism="rappor", categories=11, levels=[1, 2], pane="1h"
-)
+CARRIER = frequency_metric("carrier", "rappor", 11, [1, 2], pane="1h")
 
 
 AGE = define(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])

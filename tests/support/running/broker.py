@@ -12,42 +12,18 @@ from estimators import Metric, define
 from producers.wire.batch import parse_batch
 from producers.wire.framing import frame_size
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.metrics import frequency_metric, mean_metric
 
+CODES = ["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"]
 METRICS = [
-    define(
-        name="late",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[0.5, 1, 2, 4],
-        pane="1m",
-    ),
-    define(
-        name="delay",
-        kind="mean",
-        mechanism="laplace",
-        range=(-60, 180),
-        levels=[0.5, 1, 2],
-        pane="1m",
-    ),
-    define(
-        name="carrier",
-        kind="frequency",
-        mechanism="rappor",
-        categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"],
-        levels=[1, 4],
-        pane="1m",
-    ),
+    mean_metric("late", "randomized_response", (0, 1), [0.5, 1, 2, 4], pane="1m"),
+    mean_metric("delay", "laplace", (-60, 180), [0.5, 1, 2], pane="1m"),
+    frequency_metric("carrier", "rappor", CODES, [1, 4], pane="1m"),
 ]
 LATE, DELAY, CARRIER = METRICS
-WORDS = define(
-    name="words",
-    kind="frequency",
-    mechanism="count_sketch",
-    categories="open",
-    watch=["sun", "snow"],
-    options={"rows": 256, "buckets": 16},
-    levels=[1, 4],
+SKETCH = {"rows": 256, "buckets": 16}
+WORDS = frequency_metric(
+    "words", "count_sketch", "open", [1, 4], watch=["sun", "snow"], options=SKETCH
 )
 PLACE = define(
     name="place", kind="vector_mean", mechanism="hemisphere", dimension=2, radius=5, levels=[1, 4]

@@ -11,11 +11,11 @@ from estimators import DefinitionError, LocalMetric, ReportError, define, load_m
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.attributes import Slicing, check_sent
 from estimators.metrics.loading import definition_of
+from tests.support.metrics import BY_COUNTRY
 from tests.support.rows import row
 
 BASE: dict[str, Any] = {"name": "m", "levels": [0.5, 1, 4]}
 MEAN: dict[str, Any] = {"kind": "mean", "range": (0, 1)}
-BY: dict[str, Any] = {"by": ["country"], "attributes": {"country": ["DE", "FR"]}}
 METRICS: dict[str, dict[str, Any]] = {
     "randomized_response": MEAN,
     "laplace": MEAN,
@@ -82,13 +82,13 @@ def test_attributes_come_sorted_short_and_few() -> None:
 
 def test_attributes_do_not_change_what_a_report_means() -> None:
     plain = define(mechanism="randomized_response", **BASE, **MEAN)
-    sliced = define(mechanism="randomized_response", **BASE, **MEAN, **BY)
+    sliced = define(mechanism="randomized_response", **BASE, **MEAN, **BY_COUNTRY)
     assert plain.revision == sliced.revision
     assert plain.slicing is None
     assert sliced.slicing is not None
     again = define(name="m", **definition_of(sliced))
     assert again.slicing == sliced.slicing
-    wider = define(mechanism="randomized_response", **BASE, **MEAN, **BY, by_pane="2h")
+    wider = define(mechanism="randomized_response", **BASE, **MEAN, **BY_COUNTRY, by_pane="2h")
     assert wider.slicing is not None
     assert wider.slicing.key != sliced.slicing.key
 
@@ -129,4 +129,4 @@ def test_what_cannot_be_sliced_is_refused() -> None:
     ]
     for fields, why in refused:
         with row(why), pytest.raises(DefinitionError, match=why):
-            define(**{**BASE, **MEAN, **BY, **fields})
+            define(**{**BASE, **MEAN, **BY_COUNTRY, **fields})

@@ -10,12 +10,10 @@ import pytest
 from estimators import DefinitionError, define
 from estimators.metrics.axes import Axes
 from tests.support.axes import AXES, CRASH, MISTAKES
+from tests.support.metrics import frequency_metric
 from tests.support.rows import row
 
-FLAT: Any = define(
-    name="crash", kind="frequency", mechanism="grr", categories=list(CRASH.labels), levels=[16],
-    pane="1h", lateness="2d",
-)  # fmt: skip
+FLAT: Any = frequency_metric("crash", "grr", list(CRASH.labels), [16], pane="1h", lateness="2d")
 A, B, C, D = CRASH.labels
 
 

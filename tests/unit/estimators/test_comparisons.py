@@ -106,9 +106,7 @@ def numbers(found: Comparison) -> list[Any]:
 
 
 @pytest.mark.parametrize(("mechanism", "theta", "other"), PAIRS)
-def test_swapped_arms_mirror_the_interval_and_p_values_agree(
-    mechanism: str, theta: Any, other: Any
-) -> None:
+def test_swapped_arms_mirror_the_interval_and_agree(mechanism: str, theta: Any, other: Any) -> None:
     one, two = Population(mechanism, theta, EVEN), Population(mechanism, other, UNEVEN)
     a, b = drawn(one, 1), drawn(two, 2)
     for question in QUESTIONS:

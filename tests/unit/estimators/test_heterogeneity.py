@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from estimators import define
 from estimators.bounds import heterogeneity
 from estimators.bounds.scores import binomial_scores, difference_scores
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.cases import summed
 from tests.support.rows import row
 
@@ -17,9 +17,7 @@ from tests.support.rows import row
 )
 def test_levels_whose_chances_round_to_one_are_compared_without_overflow(mechanism: str) -> None:
     """At epsilon 64 the chance that a report is not the value is lost in rounding."""
-    metric = define(
-        name="m", kind="frequency", mechanism=mechanism, categories=5, levels=[8.0, 64.0]
-    )
+    metric = frequency_metric("m", mechanism, 5, [8.0, 64.0])
     level = np.arange(600) % 2
     for other in (3, 1):
         p = metric.estimate(summed(metric, np.where(level, 3, other), level)).heterogeneity
@@ -41,9 +39,7 @@ def test_scores_are_finite_where_a_chance_is_zero_or_one() -> None:
 def test_the_least_q_near_the_pooled_mean_is_the_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the tolerance of the search, of Q + 1."""
     for seed, mechanism in itertools.product(range(4), ("windows", "randomized_response")):
-        metric = define(
-            name="m", kind="mean", range=(0, 1), mechanism=mechanism, levels=[0.5, 1, 2]
-        )
+        metric = mean_metric("m", mechanism, (0, 1), [0.5, 1, 2])
         values, level = np.random.default_rng(seed).random(900) ** (seed + 1), np.arange(900) % 3
         statistic = summed(metric, values + 0.1 * seed * (level == 1), level)
         near = metric.estimate(statistic).heterogeneity

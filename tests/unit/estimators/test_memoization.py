@@ -20,29 +20,16 @@ from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.memoization import Memoization, side_of
 from estimators.metrics.loading import definition_of
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.cases import ScriptedBits
 from tests.support.rows import row
 
 LEVELS = [0.5, 1, 2]
-MEAN = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=LEVELS,
-    memoized=True,
-)
+MEAN = mean_metric("late", "randomized_response", (0, 1), LEVELS, memoized=True)
 
 
 def frequency(mechanism: str, categories: int) -> LocalMetric:
-    return define(
-        name="carrier",
-        kind="frequency",
-        mechanism=mechanism,
-        categories=categories,
-        levels=LEVELS,
-        memoized=True,
-    )
+    return frequency_metric("carrier", mechanism, categories, LEVELS, memoized=True)
 
 
 # -- The exact law of sequences -------------------------------------------------------------------
@@ -152,9 +139,7 @@ def test_no_sequence_is_likelier_than_claimed_for_histories_that_change_alike(ca
     more=st.integers(0, 100_000).map(lambda parts: Fraction(parts, 10_000)),
     kind=st.sampled_from(["mean", "frequency"]),
 )
-def test_a_report_by_itself_is_flipped_exactly_as_its_level_says(
-    own: Fraction, more: Fraction, kind: str
-) -> None:
+def test_a_report_is_flipped_as_its_level_says(own: Fraction, more: Fraction, kind: str) -> None:
     base = MEAN if kind == "mean" else frequency("rappor", 3)
     metric = define(name="m", **{**definition_of(base), "levels": [float(own)]})
     way = Memoization(metric, 0, own + more)

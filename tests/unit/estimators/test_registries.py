@@ -62,9 +62,7 @@ def test_an_entry_that_cannot_be_used_names_its_distribution_and_a_remedy(folder
     assert numbers["one"] == 1, "what is built in does not suffer"
 
 
-def test_no_distribution_takes_a_name_that_is_built_in(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nobody_takes_a_built_in_name(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     installed(folder, "greedy", "one = os:X_OK\ntwo = os:W_OK")
     numbers = registry()
     assert list(numbers.items()) == [("one", 1), ("two", os.W_OK)]

@@ -185,9 +185,7 @@ def test_each_call_draws_anew_and_the_same_bits_give_the_same_release(kind: str)
 
 
 @every_kind
-def test_a_release_at_another_beta_has_the_bounds_that_it_would_have_been_drawn_with(
-    kind: str,
-) -> None:
+def test_a_release_at_another_beta_has_the_bounds_it_would_have_been_drawn_with(kind: str) -> None:
     metric = trusted(kind)
     statistic, *_ = collected(metric)
     for weights in ("uniform-minimum", metric.policies[0]):
@@ -364,9 +362,7 @@ def test_the_bins_of_the_noise_hold_all_of_it() -> None:
         ("frequency", 100_000, 1.0, 1.02),
     ],
 )
-def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
-    kind: str, n: int, epsilon: float, excess: float
-) -> None:
+def test_bounds_are_near_exact_quantiles(kind: str, n: int, epsilon: float, excess: float) -> None:
     domain: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": 2}
     metric = define(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
     released = metric.release(summed(metric, np.arange(n) % 2), SeededBits(5))

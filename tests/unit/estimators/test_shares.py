@@ -18,6 +18,7 @@ from estimators.comparison import compare
 from estimators.errors import DefinitionError
 from estimators.exact.randomness import SeededBits
 from estimators.question import Question
+from tests.support.metrics import frequency_metric
 from tests.support.rows import row
 
 STEPS = ["none", "visit", "cart", "paid"]
@@ -30,9 +31,7 @@ def asked(metric: Any, statistic: Any, *names: Any, **question: Any) -> Any:
 
 
 def metric_of(mechanism: str = "grr", levels: Any = (0.5, 1, 4), categories: Any = STEPS) -> Any:
-    return define(
-        name="checkout", kind="frequency", mechanism=mechanism, categories=categories, levels=levels
-    )
+    return frequency_metric("checkout", mechanism, categories, levels)
 
 
 def statistic_of(metric: LocalMetric, values: Any, level: Any, seed: int = 1) -> Any:
@@ -437,9 +436,7 @@ def test_other_mechanisms_answers_and_collections_are_refused() -> None:
         statistic = statistic_of(metric, *drawn(30, 3, [0.25] * 4))
         with pytest.raises(ValueError, match="answers no shares among: expected grr"):
             metric.estimate(statistic, categories=share)
-    memoized = define(
-        name="m", kind="frequency", mechanism="grr", categories=STEPS, levels=[1], memoized=True
-    )
+    memoized = frequency_metric("m", "grr", STEPS, [1], memoized=True)
     with pytest.raises(ValueError, match="expected one pane"):
         memoized.estimate(memoized.zero(), panes=2, categories=share)
     with pytest.raises(ValueError, match="each once"):
@@ -496,9 +493,7 @@ def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
         compare(metric, arms[0], arms[1], categories=["paid / visit.."], weights="standard")
 
 
-def test_blocks_of_shares_that_are_computed_in_parts_have_the_same_limits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_of_shares_in_parts_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for mechanism, n in itertools.product(("grr", "subset_selection"), (30, 3000)):
         metric = metric_of(mechanism)
         statistic = statistic_of(metric, *drawn(n, 3, [0.2, 0.3, 0.3, 0.2]))

@@ -36,9 +36,7 @@ def impatient(door: Proxy) -> dict[str, Any]:
     }
 
 
-def test_what_is_not_acknowledged_is_kept_and_sent_by_the_next_flush(
-    broker: Broker, topic: str, door: Proxy
-) -> None:
+def test_what_is_not_acknowledged_is_sent_again(broker: Broker, topic: str, door: Proxy) -> None:
     with Reporter(LATE, impatient(door), topic=topic, batch_reports=2) as reporter:
         reporter.report([1.0] * 5, epsilon=1, time=5.0)
         with pytest.raises(DeliveryError) as caught:

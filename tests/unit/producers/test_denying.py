@@ -7,6 +7,7 @@ import pytest
 
 from estimators import DenyRule, LocalMetric, SeededBits, define
 from producers import Ledger, Reporter
+from tests.support.metrics import frequency_metric
 from tests.support.running.broker import Broker
 
 EMAIL = {"presets": ["email"]}
@@ -14,16 +15,7 @@ STRINGS = ["/home", "ann@example.org", "/users/17", "/home"]
 
 
 def of_strings(**keys: Any) -> LocalMetric:
-    return LocalMetric.require(
-        define(
-            name="page",
-            kind="frequency",
-            categories="open",
-            mechanism="count_sketch",
-            levels=[1, 4],
-            **keys,
-        )
-    )
+    return frequency_metric("page", "count_sketch", "open", [1, 4], **keys)
 
 
 def sent(broker: Broker, metric: LocalMetric, strings: Any, **more: Any) -> bytes:

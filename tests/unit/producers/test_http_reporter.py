@@ -66,6 +66,7 @@ from producers.ledger.ledger_file import _ONE_AT_A_TIME
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.axes import CRASH, LIES
 from tests.support.clocks import Clock, wait_until
+from tests.support.metrics import BY_COUNTRY, frequency_metric, mean_metric
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
@@ -76,17 +77,8 @@ PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 LONGEST = define(
     name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7, split="budget"
 )
-SLICED = define(
-    name="sliced",
-    kind="mean",
-    mechanism="laplace",
-    range=(0, 1),
-    levels=[1],
-    pane="7s",
-    by=["country"],
-    attributes={"country": ["DE", "FR"]},
-    by_pane="14s",
-    max_batch_reports=3,
+SLICED = mean_metric(
+    "sliced", "laplace", (0, 1), [1], pane="7s", by_pane="14s", max_batch_reports=3, **BY_COUNTRY
 )
 FOUND = define(
     name="found", kind="frequency", categories="open", discover=True, preset="upper", levels=[1, 2]
@@ -94,9 +86,7 @@ FOUND = define(
 SPREAD = define(
     name="spread", kind="distribution", range=(1, 100), scale="log", levels=[1, 2], bins=64
 )
-MEMOIZED = define(
-    name="kept", kind="frequency", mechanism="oue", categories=5, levels=[0.5, 3], memoized=True
-)
+MEMOIZED = frequency_metric("kept", "oue", 5, [0.5, 3], memoized=True)
 CHOSEN = define(name="chosen", kind="frequency", mechanism="auto", categories=40, levels=[0.5, 3])
 EVERY = [*METRICS, PLACE, WORDS, PAY, LONGEST, SLICED, FOUND, SPREAD, MEMOIZED, CHOSEN, CRASH]
 NOWHERE = "http://127.0.0.1:9"
@@ -571,9 +561,7 @@ def test_a_definition_that_is_not_known_needs_a_gateway_that_has_it(service: Ser
 def test_a_definition_that_changed_its_meaning_is_refused(service: Service, tmp_path: Path) -> None:
     queue, ledger = tmp_path / "queue", Ledger(tmp_path / "ledger", budget=9)
     HttpReporter("late", service.url, queue=queue).close()
-    changed = define(
-        name="late", kind="mean", mechanism="randomized_response", range=(0, 5), levels=[0.5, 1]
-    )
+    changed = mean_metric("late", "randomized_response", (0, 5), [0.5, 1])
     service.definitions["late"] = served(changed)
     told: list[Failure] = []
     with HttpReporter("late", service.url, queue=queue, on_failure=told.append) as reporter:
@@ -765,9 +753,7 @@ def test_a_round_is_answered_once(service: Service, tmp_path: Path) -> None:
         assert [reporter.answer(asked, 17.0, 1, ledger=ledger) for _ in range(3)] == [1, 0, 0]
 
 
-def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_end_is_sent(
-    service: Service,
-) -> None:
+def test_a_device_loads_no_server_and_sends_what_is_left_at_its_end(service: Service) -> None:
     program = (
         "import sys; from dither import DitherMetricExporter, Gathered, HttpReporter, Ledger\n"
         "for name in ('late', 'delay', 'carrier', 'kept', 'spread', 'found', 'place'):\n"

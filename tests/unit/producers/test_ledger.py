@@ -41,9 +41,7 @@ def spent(ledger: Ledger) -> Fraction:
     return ledger.accounts()[""].spent
 
 
-def test_a_report_spends_the_level_that_is_used_and_not_what_was_asked(
-    broker: Broker, topic: str, path: Path
-) -> None:
+def test_a_report_spends_the_level_that_is_used(broker: Broker, topic: str, path: Path) -> None:
     ledger = Ledger(path, budget=5)
     with Reporter(LATE, broker.config, topic=topic) as reporter:
         reporter.report(1.0, epsilon=0.99, ledger=ledger)
@@ -190,9 +188,7 @@ def test_no_stretch_of_a_period_costs_more_than_the_budget_whatever_the_clock_do
         assert sum(cost for at, cost in paid if end - 20 < at <= end) <= 50
 
 
-def test_what_is_spent_while_the_clock_is_behind_is_free_no_earlier_than_the_rest(
-    path: Path, clock: Clock
-) -> None:
+def test_what_is_spent_by_a_clock_behind_is_free_no_earlier(path: Path, clock: Clock) -> None:
     ledger, first = Ledger(path, budget=1, clock=clock), clock.now
     ledger.spend("late", 0.5)
     clock.now = first - 12 * HOUR

@@ -25,9 +25,7 @@ with Reporter(metric, config, topic=sys.argv[3], batch_reports=1) as reporter:
 """
 
 
-def test_what_was_acknowledged_is_in_the_account_after_a_kill(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_what_was_acknowledged_survives_a_kill(broker: Broker, topic: str, tmp_path: Path) -> None:
     ledger, generator = Ledger(tmp_path / "ledger", budget=10**6), random.Random(7)
     line = [sys.executable, "-c", DEVICE, str(ledger.path), broker.servers, topic]
     for _ in range(2):

@@ -59,9 +59,7 @@ def give(reporter: Reporter, ledger: Ledger | None) -> None:
         reporter.report(value, DEMANDED, ledger=ledger)
 
 
-def test_made_up_metrics_share_one_budget_and_no_level_is_above_the_demand(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_made_up_metrics_share_one_budget(broker: Broker, topic: str, tmp_path: Path) -> None:
     ledger, refused, changed = Ledger(tmp_path / "ledger", budget=3), 0, 0
     definitions = made_up(60)
     with Connection(broker.config) as connection:

@@ -36,6 +36,7 @@ from producers.ledger.permanent_answers import repeat_or_draw
 from producers.ledger.round_participation import claim_round
 from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
+from tests.support.metrics import frequency_metric
 from tests.support.prepared_words import PreparedWords
 from tests.support.rows import row
 from tests.support.running.broker import Broker
@@ -273,9 +274,7 @@ def test_a_device_that_is_killed_at_any_moment_pays_and_answers_a_turn_once(tmp_
     assert account.ever_reports - 3 <= waiting <= account.ever_reports
 
 
-def test_of_other_metrics_nothing_is_stored_and_only_the_drawn_one_is_paid(
-    tmp_path: Path, no_delay: None
-) -> None:
+def test_nothing_of_other_metrics_is_stored_or_paid(tmp_path: Path, no_delay: None) -> None:
     """With a value or without: the next turn can be paid whatever happened in this one."""
     person, stored = Person(tmp_path, SeededBits(2)), dict[str, int]()
     for day in range(1, 13):
@@ -301,9 +300,7 @@ def test_of_other_metrics_nothing_is_stored_and_only_the_drawn_one_is_paid(
     assert {parts for _, parts in person.charges} == {10_000}
 
 
-def test_a_turn_is_paid_whether_something_happened_or_not_also_if_its_report_fails(
-    tmp_path: Path, no_delay: None
-) -> None:
+def test_a_turn_is_paid_whatever_happens_or_fails(tmp_path: Path, no_delay: None) -> None:
     charges, paid = [], []
     for index, happens in enumerate((False, True)):
         (folder := tmp_path / str(index)).mkdir()
@@ -326,9 +323,7 @@ def test_a_turn_is_paid_whether_something_happened_or_not_also_if_its_report_fai
     assert paid[0] == paid[1]
 
 
-def test_new_tickets_are_for_turns_that_begin_later_whatever_has_happened(
-    tmp_path: Path, no_delay: None
-) -> None:
+def test_new_tickets_are_for_turns_that_begin_later(tmp_path: Path, no_delay: None) -> None:
     for happens in (False, True):
         (folder := tmp_path / str(happens)).mkdir()
         person = Person(folder, SeededBits(1))
@@ -342,9 +337,7 @@ def test_new_tickets_are_for_turns_that_begin_later_whatever_has_happened(
         assert drawn[1:] == ["a", "b"]
 
 
-def test_no_value_is_stored_in_the_window_of_a_turn_that_drew_another_metric(
-    tmp_path: Path, no_delay: None
-) -> None:
+def test_no_value_is_stored_in_the_turn_of_another_metric(tmp_path: Path, no_delay: None) -> None:
     """A clock that was ahead, or is set back."""
     person = Person(tmp_path, SeededBits(1))
     for after in (1, 0, 3, 1):
@@ -572,10 +565,9 @@ def test_an_adversary_neither_exceeds_the_budget_nor_influences_or_foresees_a_dr
 
 def test_the_furthest_step_of_a_drawn_turn_or_the_first(no_delay: None, tmp_path: Path) -> None:
     """Of each turn one step, which is paid alike; a step of another metric's turn is no answer."""
-    steps = define(
-        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
-        levels=[1], pane="1d", lateness="2d",
-    )  # fmt: skip
+    steps = frequency_metric(
+        "steps", "grr", ["none", "visit", "paid"], [1], pane="1d", lateness="2d"
+    )
     seen: list[Any] = []
 
     class Seen(HttpReporter):
@@ -800,9 +792,7 @@ def test_first_come_is_biased_by_other_events_and_a_lottery_is_not(no_delay: Non
     assert 0.55 < drawn.reports / people < 0.78
 
 
-def test_a_drawn_turn_reaches_kafka(
-    broker: Broker, topic: str, tmp_path: Path, no_delay: None
-) -> None:
+def test_a_turn_reaches_kafka(broker: Broker, topic: str, tmp_path: Path, no_delay: None) -> None:
     clock, asked = Clock(BEGIN), metric("a", (1,))
     ledger = Ledger(tmp_path / "l", 1, "20h", turn="1d", tickets={"a": 1, "b": 1}, clock=clock)
     with Reporter(asked, broker.config, topic=topic, clock=clock, bits=SeededBits(3)) as reporter:

@@ -79,9 +79,7 @@ def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(tmp_p
             assert costs == [min(report, changes + 1) for report in range(1, 13)]
 
 
-def test_a_value_that_there_is_no_room_for_is_answered_with_the_one_before_it(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_a_value_without_room_is_answered_with_the_one_before(ledger: Ledger, clock: Clock) -> None:
     device = Device(ledger, CARRIER)
     one, two = device.report("AA", changes=1), device.report("B6", changes=1)
     assert device.report("DL", changes=1) == two
@@ -202,9 +200,7 @@ def test_a_pane_has_one_answer(broker: Broker, topic: str, ledger: Ledger) -> No
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3
 
 
-def test_a_permanent_epsilon_needs_a_ledger_and_a_memoized_metric(
-    broker: Broker, topic: str, ledger: Ledger
-) -> None:
+def test_a_permanent_epsilon_needs_a_ledger(broker: Broker, topic: str, ledger: Ledger) -> None:
     for metric, book, permanent, told in (
         (MEMOIZED, None, 2.0, "memoized = true"),
         (LATE, ledger, 2.0, "memoized = true"),

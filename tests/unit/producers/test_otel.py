@@ -41,6 +41,7 @@ from producers.gateway import Gateway
 from producers.otel.exporter import ExportedIncreases
 from producers.otel.points import Of, UnusableError
 from tests.support.clocks import Clock
+from tests.support.metrics import frequency_metric
 from tests.support.rows import row
 from tests.support.running.broker import DELAY, LATE, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
@@ -48,14 +49,7 @@ from tests.support.running.gateway_server import serving
 NOWHERE = "http://127.0.0.1:9"
 DAY = 86_400.0
 NUMBER = dataclasses.replace(DELAY, name="number", levels=[1, 64], lateness="2d")
-PAGE = define(
-    name="page",
-    kind="frequency",
-    mechanism="grr",
-    categories=["home", "help", "3", "true"],
-    levels=[64],
-    lateness="2d",
-)
+PAGE = frequency_metric("page", "grr", ["home", "help", "3", "true"], [64], lateness="2d")
 """At epsilon = 64 a report is the value, but for a chance of 10^-28."""
 USED = dataclasses.replace(LATE, name="used", levels=[64], pane="1d", lateness="2d")
 LONGEST = define(name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7)

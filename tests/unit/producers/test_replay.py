@@ -136,9 +136,7 @@ CHUNKS = st.lists(
 
 
 @given(CHUNKS)
-def test_the_mean_is_that_of_the_clipped_values_however_they_are_chunked(
-    chunks: list[list[tuple[float, int]]],
-) -> None:
+def test_the_mean_is_that_of_the_clipped_values(chunks: list[list[tuple[float, int]]]) -> None:
     truth = RunningTruth(DELAY)
     for chunk in chunks:
         values, level = np.array([v for v, _ in chunk]), np.array([i for _, i in chunk], dtype=int)

@@ -19,6 +19,7 @@ from producers.device.course import MOST_DUE
 from producers.device.roll_up import How
 from tests.support.axes import CRASH
 from tests.support.clocks import Clock, wait_until
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, WORDS, Broker, count
@@ -99,10 +100,9 @@ def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Pa
 def test_the_furthest_step_of_a_window_is_reported_or_the_first_one(tmp_path: Path) -> None:
     """In any order, by name or index. What is stored is a name."""
     seen: list[Any] = []
-    steps = define(
-        name="steps", kind="frequency", mechanism="grr", categories=["none", "visit", "paid"],
-        levels=[1], pane="1h", lateness="2d",
-    )  # fmt: skip
+    steps = frequency_metric(
+        "steps", "grr", ["none", "visit", "paid"], [1], pane="1h", lateness="2d"
+    )
 
     class Seen(HttpReporter):
         def report(self, value: Any, *more: Any, **options: Any) -> None:
@@ -227,9 +227,7 @@ def test_without_a_queue_the_ledger_is_used(broker: Broker, topic: str, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["ledger"]
 
 
-def test_a_process_that_starts_meanwhile_reports_no_sooner(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_process_reports_no_sooner(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     delays = iter([3_600_000, *[0] * 9])
     monkeypatch.setattr(roll_up._random, "randint", lambda *_: next(delays))
     device.roll_up("count")
@@ -327,9 +325,7 @@ def test_a_budget_that_is_too_small_for_reports_of_one_period_is_told(
             assert told in caplog.text
 
 
-def test_a_device_that_is_on_each_evening_loses_no_day_with_a_period_of_20_hours(
-    tmp_path: Path,
-) -> None:
+def test_a_device_that_is_on_each_evening_loses_no_day_with_20_hours(tmp_path: Path) -> None:
     for period, fewest, most in (("24h", 20, 45), ("20h", 0, 0)):
         device, evenings = Device(tmp_path / period), random.Random(1)
         ledger = Ledger(tmp_path / period / "ledger", 1, period, clock=device.clock)
@@ -466,9 +462,7 @@ def test_threads_gather_and_report_together(device: Device) -> None:
 
 
 def test_what_cannot_be_gathered_is_told(device: Device) -> None:
-    prompt = define(
-        name="prompt", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"
-    )
+    prompt = mean_metric("prompt", "laplace", (0, 1), [1], pane="1h")
     rounds = define(name="most", kind="maximum", range=(0, 1), levels=[1], rounds=3)
     cases: list[tuple[Any, Any, str, float, str]] = [
         (CLICKS, "mean", "1d", 1, "how = 'mean': expected one of count"),

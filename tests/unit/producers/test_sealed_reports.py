@@ -37,6 +37,7 @@ from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.sealing import decode_post
 from tests.support.clocks import Clock, wait_until
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.rows import row
 from tests.support.running.broker import Broker
 from tests.support.running.scripted_server import KEY, OTHER_KEY, ScriptedServer
@@ -47,14 +48,8 @@ BEGIN = 20_000 * DAY
 CROWD = {"minimum": 1000, "wait": "12h"}
 TIMES: dict[str, Any] = {"pane": "1d", "lateness": "1d"}
 NOWHERE = "http://127.0.0.1:9"
-LATE = define(
-    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[2],
-    crowd=CROWD, **TIMES,
-)  # fmt: skip
-PAGES = define(
-    name="pages", kind="frequency", mechanism="rappor", categories=999, levels=[1], crowd=CROWD,
-    **TIMES,
-)  # fmt: skip
+LATE = mean_metric("late", "randomized_response", (0, 1), [2], crowd=CROWD, **TIMES)  # fmt: skip
+PAGES = frequency_metric("pages", "rappor", 999, [1], crowd=CROWD, **TIMES)  # fmt: skip
 OPEN = define(name="open", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1d")
 
 

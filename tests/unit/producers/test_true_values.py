@@ -36,9 +36,7 @@ def sent(
     return broker.read(topic)
 
 
-def test_ten_reports_of_one_person_in_a_pane_are_one(
-    broker: Broker, topic: str, ledger: Ledger
-) -> None:
+def test_ten_reports_of_one_person_are_one(broker: Broker, topic: str, ledger: Ledger) -> None:
     with Reporter(PAY, broker.config, topic=topic, trusted=True) as reporter:
         reporter.report(7, 0.1, time=60.0, ledger=ledger)
         for second in range(61, 70):
@@ -52,9 +50,7 @@ def test_ten_reports_of_one_person_in_a_pane_are_one(
     assert float(ledger.accounts()["pay"].spent) == 0.1
 
 
-def test_each_pane_costs_its_level_and_leaves_by_itself_also_after_a_restart(
-    broker: Broker, topic: str, ledger: Ledger
-) -> None:
+def test_each_pane_costs_its_level_and_leaves(broker: Broker, topic: str, ledger: Ledger) -> None:
     messages = sent(broker, topic, PAY, ledger, [60.0, 120.0, 180.0])
     assert [len(message.batch.levels) for message in messages] == [1, 1, 1]
     assert float(ledger.accounts()["pay"].spent) == 3
@@ -109,9 +105,7 @@ def test_true_values_need_an_application_that_says_so(
     assert "TRUE VALUES leave this device" in caplog.text
 
 
-def test_a_metric_that_was_answered_as_memoized_gives_no_true_values(
-    broker: Broker, topic: str, ledger: Ledger
-) -> None:
+def test_a_memoized_metric_gives_no_true_values(broker: Broker, topic: str, ledger: Ledger) -> None:
     memoized = dataclasses.replace(CARRIER, memoized=True)
     with Reporter(memoized, broker.config, topic=topic) as reporter:
         reporter.report("AA", 1, time=60.0, ledger=ledger)

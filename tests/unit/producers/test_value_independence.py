@@ -29,6 +29,7 @@ from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
 from tests.support.axes import CRASH
 from tests.support.clocks import Clock
+from tests.support.metrics import frequency_metric
 from tests.support.running.broker import LATE
 
 BEGINNING = 1_700_000_000.0
@@ -36,14 +37,7 @@ PERIOD = 600
 CATEGORIES = 5
 MEAN = dataclasses.replace(LATE, levels=[0.5, 1], memoized=True)
 FRESH = dataclasses.replace(MEAN, name="fresh", memoized=False)
-BITS = define(
-    name="carrier",
-    kind="frequency",
-    mechanism="rappor",
-    categories=CATEGORIES,
-    levels=[0.5, 1],
-    memoized=True,
-)
+BITS = frequency_metric("carrier", "rappor", CATEGORIES, [0.5, 1], memoized=True)
 SYMBOLS = dataclasses.replace(BITS, name="fuel", mechanism="grr")
 AGE = define(name="age", kind="maximum", range=(0, 1), levels=[0.5, 1], rounds=4, split="budget")
 METRICS = (MEAN, FRESH, BITS, SYMBOLS, AGE)

@@ -27,6 +27,7 @@ from producers.wire.batch import (
 )
 from producers.wire.framing import LARGEST_ID, check_schema_id, frame, frame_size, unframed
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import mean_metric
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE
@@ -140,9 +141,7 @@ def test_what_is_no_frame_or_too_much_is_refused() -> None:
 
 
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
-EXAMPLE = define(
-    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1, 2]
-)
+EXAMPLE = mean_metric("late", "randomized_response", (0, 1), [0.5, 1, 2])
 
 
 def _blocks(language: str) -> list[str]:

@@ -29,21 +29,12 @@ from estimators import LocalMetric, Metric, define
 from estimators.alarms.detector import Detector
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import BY_COUNTRY, mean_metric
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
 
-LATE = LocalMetric.require(
-    define(
-        name="late",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[2, 4],
-        pane="1h",
-        minimum_reports=30,
-        by=["country"],
-        attributes={"country": ["DE", "FR"]},
-    )
+LATE = mean_metric(
+    "late", "randomized_response", (0, 1), [2, 4], pane="1h", minimum_reports=30, **BY_COUNTRY
 )
 METRICS: dict[str, Metric] = {"late": LATE}
 BASELINE, MOVED, PANES = 12, 20, 30
@@ -126,9 +117,7 @@ def test_the_share_below_a_limit_raises_an_alarm(store: Store) -> None:
     assert (answer.unit, [one.category for one in answer.series]) == ("", ["below 4", "below 6"])
 
 
-def test_the_series_that_moves_raises_an_alarm_and_those_without_a_baseline_are_not_watched(
-    reader: Reader,
-) -> None:
+def test_the_series_that_moves_raises_an_alarm_and_none_without_a_baseline(reader: Reader) -> None:
     run = AlarmRun(reader, MOVES)
     taken = take(reader, run)
     assert [one.start_ms for one in taken] == [
@@ -256,9 +245,7 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
     assert read_state(reader.store, run.name) is None
 
 
-def test_an_alarm_that_fails_leaves_the_others_their_turn(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due_events, "TURN_SECONDS", 60.0)  # all panes in one turn
     broken, whole = (
         AlarmRun.resumed(reader, dataclasses.replace(MOVES, name=name)) for name in ("one", "two")

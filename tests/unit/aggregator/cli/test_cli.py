@@ -261,9 +261,7 @@ TOLD = [
 DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]
 
 
-def test_a_failure_on_the_way_is_one_message_and_a_defect_of_ours_is_not_hidden(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_is_one_message_and_defects_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(error: Exception) -> None:
         def fail(*_: Any) -> None:
             raise error

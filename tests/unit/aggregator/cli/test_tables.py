@@ -87,9 +87,7 @@ def test_slices_and_comparisons_are_tables(
     assert run("comparisons", "--csv").stdout == f"{head}\n"
 
 
-def test_one_form_is_printed_at_a_time_and_a_message_says_what_is_in_the_way(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_form_is_printed_at_a_time(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     told = run("estimate", "delay", "--json", "--csv", code=2).stderr
     assert "--json, --csv, --parquet: expected one of them" in told
     told = run("estimate", "carrier", "--simplex", "--csv", code=2).stderr

@@ -29,9 +29,7 @@ def written(root: Path, name: str, text: str) -> Path:
         ("4:cpu,memory:/docker/abc\n", "memory/memory.limit_in_bytes"),
     ],
 )
-def test_a_limit_is_found_of_either_version_in_the_own_group_or_above(
-    tmp_path: Path, groups: str, place: str
-) -> None:
+def test_limits_of_both_versions_are_found_above(tmp_path: Path, groups: str, place: str) -> None:
     own, root = written(tmp_path, "cgroup", groups), tmp_path / "root"
     assert memory_limit(root, own) is None
     file = written(root, place, f"{GIB}\n")

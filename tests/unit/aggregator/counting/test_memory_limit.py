@@ -12,19 +12,11 @@ from aggregator.counting.takeover import acquire_partition
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
-from estimators import define
+from tests.support.metrics import frequency_metric
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import FUTURE_MS, HOUR, VOTE, everything
 
-WIDE = define(
-    name="wide",
-    kind="frequency",
-    mechanism="rappor",
-    categories=2_000,
-    levels=[1],
-    pane="1h",
-    hold_open=True,
-)
+WIDE = frequency_metric("wide", "rappor", 2_000, [1], pane="1h", hold_open=True)
 PANES, PARTITIONS = 10, 4
 MEMORY = 2 * PANES * WIDE.zero().nbytes
 """Seven eighths of it are those of one partition, and of most of another."""

@@ -59,9 +59,7 @@ def test_everything_of_a_partition_goes_and_it_is_counted_again_alike(store: Sto
     assert contents(store, 0) == before
 
 
-def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_counted_while_deleted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     epoch, partition = counted(store, 0)
     unlink, tried = recount._Deletion._unlink, []
 

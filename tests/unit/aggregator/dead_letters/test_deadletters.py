@@ -93,9 +93,7 @@ def only(broker: EmbeddedBroker) -> Message:
     return message
 
 
-def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
-    broker: EmbeddedBroker, opened: Open
-) -> None:
+def test_a_refused_message_has_kafka_connects_headers(broker: EmbeddedBroker, opened: Open) -> None:
     letters = opened(broker.bootstrap_servers)
     letters.enqueue(refusal(Refused(more=[("trace", b"1"), ("trace", b"2")])))
     letters.flush(PATIENCE)

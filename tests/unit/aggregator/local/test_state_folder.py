@@ -57,9 +57,7 @@ def test_a_new_log_begins_beside_the_counts_of_earlier_ones(store: Store) -> Non
     assert MessagePosition(0, 5) not in marks.read({0: (0, 10)})
 
 
-def test_a_folder_is_locked_until_its_redis_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_locked_by_its_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "new" / "counts"
     with StateFolder(folder) as kept:
         server = kept.redis().start()

@@ -45,6 +45,7 @@ from estimators.metrics.categories import Vocabulary
 from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.paths import ROOT
 from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch
@@ -55,14 +56,7 @@ from tests.support.running.stub_gateway import StubGateway
 TOP = 3
 HIGH = 17
 """Where the log of partition 0 ends: four messages are not counted."""
-DELAY = define(
-    name="delay",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 10),
-    levels=[0.5, 1],
-    unit='minutes "late"\n',
-)
+DELAY = mean_metric("delay", "randomized_response", (0, 10), [0.5, 1], unit='minutes "late"\n')
 NAMES = ["AA", "B6", 'quoted " name', "back\\slash", "new\nline"]
 CARRIER = define(name="carrier", kind="frequency", mechanism="rappor", categories=NAMES, levels=[8])
 SILENT = define(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
@@ -75,16 +69,8 @@ WORDS = define(name="words", kind="frequency", watch=["sun", "snow"], **OPEN)
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", domain=Vocabulary(categories="open"))
 YOUNGEST = define(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
 WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
-LATE = define(
-    name="late",
-    kind="frequency",
-    mechanism="grr",
-    categories=["no", "yes", "much"],
-    shares=["much / yes.."],
-    levels=[8],
-    by=["country", "version"],
-    attributes={"country": ["DE", "FR"], "version": ["1"]},
-)
+BY = {"by": ["country", "version"], "attributes": {"country": ["DE", "FR"], "version": ["1"]}}
+LATE = frequency_metric("late", "grr", ["no", "yes", "much"], [8], shares=["much / yes.."], **BY)
 SIDES: dict[str, Any] = {"where": {"country": "DE"}, "against": {"country": "FR"}}
 COUNTRIES = ComparisonDefinition(name="countries", metric="late", start_ms=EPOCH, **SIDES)
 MOVED = AlarmDefinition(
@@ -372,9 +358,7 @@ def test_declarations_are_listed_once_and_their_reference_is_up_to_date() -> Non
     assert len(set(declared)) == len(declared)
 
 
-def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
-    store: Store, client: Client
-) -> None:
+def test_both_formats_say_the_same_and_promtool_agrees(store: Store, client: Client) -> None:
     promtool = program("promtool", "install Prometheus (Debian: prometheus)")
     before = scrape(client)
     count_something(store)
@@ -405,9 +389,7 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
     assert new == old
 
 
-def test_estimates_are_those_of_the_reader_for_all_times_with_the_policy_in_force(
-    store: Store, client: Client
-) -> None:
+def test_estimates_are_the_readers_with_the_policy_in_force(store: Store, client: Client) -> None:
     count_something(store)
     text, reader = scrape(client), Reader(store, METRICS)
     expected = reader.estimate("delay", bound="anytime")
@@ -579,9 +561,7 @@ def test_answers_are_counted_by_route_and_never_by_path(client: Client) -> None:
     assert counts == {"/healthz": 2, "/readyz": 1, "": 2}
 
 
-def test_the_largest_categories_are_exported_whatever_their_names_and_nothing_of_no_reports(
-    store: Store,
-) -> None:
+def test_the_largest_categories_are_exported_and_nothing_of_no_reports(store: Store) -> None:
     count_something(store)
     names = CARRIER.category_names
     for top, left_out in ((TOP, 2), (99, 0)):

@@ -168,9 +168,7 @@ def test_an_endpoint_that_is_none_is_refused_and_not_shown() -> None:
         assert load_settings(environ={"DITHER_OTLP_ENDPOINT": right}).otlp.endpoint == right
 
 
-def test_a_request_is_a_span_without_its_values_and_a_post_of_a_device_is_none(
-    store: Store, receiver: Receiver
-) -> None:
+def test_a_request_is_a_span_without_its_values(store: Store, receiver: Receiver) -> None:
     client, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = {"traceparent": f"00-{client}-{parent}-01"}
     settings = settings_for(receiver.url)

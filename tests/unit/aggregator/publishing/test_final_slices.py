@@ -105,9 +105,7 @@ def test_the_last_pane_of_a_stretch_tells_the_slices_of_all_of_it(
     assert country == {**asked, "updated": None}
 
 
-def test_events_are_the_same_from_every_publisher_and_told_once(
-    counted: Counting, published: PublishedLog
-) -> None:
+def test_all_publishers_tell_the_same_once(counted: Counting, published: PublishedLog) -> None:
     first, again = finals(counted.store, published), finals(counted.store, published)
     assert first == again
     without = finals(counted.store, published, {})
@@ -134,9 +132,7 @@ def test_slices_that_are_too_large_for_kafka_are_left_out(
     assert none["value"] == cut["value"]
 
 
-def test_slices_that_cannot_be_read_keep_back_their_metric_alone(
-    counted: Counting, published: PublishedLog
-) -> None:
+def test_unreadable_slices_stop_their_metric(counted: Counting, published: PublishedLog) -> None:
     for key in counted.store.client.keys("*}:slices:late*"):
         counted.store.client.set(key, b"spoilt")
     publication = Publication(Reader(counted.store, METRICS), published, "dither", 0)

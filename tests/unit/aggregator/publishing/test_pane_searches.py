@@ -99,9 +99,7 @@ def next_searched(finalizer: PaneFinalizer, store: Store) -> Event:
     return event
 
 
-def test_other_events_do_not_wait_and_panes_of_metrics_take_turns(
-    counted: Store, published: PublishedLog
-) -> None:
+def test_events_do_not_wait_and_metrics_take_turns(counted: Store, published: PublishedLog) -> None:
     with finalizing(counted, published) as finalizer:
         assert [*finalizer.searched_events(counted.overview(), 1)] == [], "the search has begun"
         others = [*finalizer.final_events(counted.overview(), 1)]
@@ -122,9 +120,7 @@ def test_other_events_do_not_wait_and_panes_of_metrics_take_turns(
         assert (told["reports"], told["discovery"]["left_out"]) == (4_000, 0)
 
 
-def test_a_list_is_bounded_can_be_switched_off_and_is_the_same_of_whoever_takes_over(
-    counted: Store, published: PublishedLog
-) -> None:
+def test_a_list_is_bounded_and_survives_a_takeover(counted: Store, published: PublishedLog) -> None:
     with finalizing(counted, published, top=2, unsearched=("page",)) as finalizer:
         plain = [*finalizer.final_events(counted.overview(), 1)]
         assert sorted(event.subject for event in plain) == ["delay", "delay", "page", "page"]

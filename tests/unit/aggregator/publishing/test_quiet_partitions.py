@@ -142,9 +142,7 @@ def test_a_quiet_partition_follows_the_slowest_of_the_others(topic: Topic) -> No
     assert max(beat.time_ms for beat in beats) <= EPOCH + minute[0] * MINUTE
 
 
-def test_the_last_pane_is_closed_when_all_are_quiet_since_the_last_report_and_then_nothing_is_sent(
-    topic: Topic,
-) -> None:
+def test_the_last_pane_is_closed_when_all_are_quiet_and_then_nothing_sent(topic: Topic) -> None:
     topic.report(1, EPOCH)
     assert topic.wait(IDLE_SECONDS - 5) == []
     topic.report(1, EPOCH)
@@ -204,9 +202,7 @@ def test_other_metrics_do_not_make_it_busy(store: Store, metrics: dict[str, Metr
     assert silent == {0, 1, 2}
 
 
-def test_a_pane_that_is_not_over_for_the_broker_is_waited_for_with_few_messages(
-    topic: Topic,
-) -> None:
+def test_a_pane_not_over_for_the_broker_is_waited_for_with_few_messages(topic: Topic) -> None:
     """Live reports: it is over when the broker's clock has passed its end and the lateness."""
     topic.broker = ARRIVAL + DAY + 5_000
     topic.report(1, topic.broker)

@@ -15,21 +15,15 @@ from aggregator.reading.serialization import as_dict
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.store import Store
 from aggregator.terminal.format import Shown, as_text
-from estimators import Estimate, LocalMetric, Metric, define
+from estimators import Estimate, LocalMetric, Metric
 from estimators.exact.randomness import SeededBits
+from tests.support.metrics import mean_metric
 from tests.support.reports.counted import Counting
 from tests.support.reports.messages import EPOCH
 from tests.support.rows import row
 
 DAY, MINUTE = 86_400_000, 60_000
-LATE: LocalMetric = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[0.5, 4],
-    pane="1h",
-)
+LATE: LocalMetric = mean_metric("late", "randomized_response", (0, 1), [0.5, 4], pane="1h")
 STATISTIC = np.array([9000, 4100, 9000, 2500])
 
 

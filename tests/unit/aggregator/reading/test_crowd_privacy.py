@@ -13,25 +13,16 @@ from aggregator.reading.frames.estimates import with_window
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.terminal.format import Shown, as_text
-from estimators import LocalMetric, define
+from estimators import LocalMetric
 from estimators.metrics import crowd_epsilon
 from estimators.shuffling.crowds import is_private
+from tests.support.metrics import mean_metric
 from tests.support.rows import row
 
 
 def hidden(level: float = 3, minimum: int = 10_000, **crowd: Any) -> LocalMetric:
     table = {"minimum": minimum, "wait": "12h", **crowd}
-    return LocalMetric.require(
-        define(
-            name="hidden",
-            kind="mean",
-            mechanism="randomized_response",
-            range=(0, 1),
-            levels=[level],
-            lateness="1d",
-            crowd=table,
-        )
-    )
+    return mean_metric("hidden", "randomized_response", (0, 1), [level], lateness="1d", crowd=table)
 
 
 def seen(metric: LocalMetric) -> Window:

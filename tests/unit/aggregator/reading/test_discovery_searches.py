@@ -123,9 +123,7 @@ def test_a_search_is_the_only_one_while_panes_close(background: Searches, store:
     assert store.reads == 2
 
 
-def test_a_look_serves_what_was_found_last_and_searches_only_after_another_pane(
-    background: Searches, store: Store, clock: Hands
-) -> None:
+def test_a_look_searches_once_a_pane(background: Searches, store: Store, clock: Hands) -> None:
     store.may_read.set()
     for reading in (None, 1):
         store.reading = reading

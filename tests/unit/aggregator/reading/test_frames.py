@@ -61,9 +61,7 @@ def test_an_estimate_is_a_row_for_each_of_its_numbers(reader: Reader) -> None:
     assert found.top(2).to_frame()["label"] == list(found.top(2).labels)  # type: ignore[attr-defined]
 
 
-def test_one_number_has_no_label_a_running_total_no_window_and_what_is_not_known_is_missing(
-    reader: Reader,
-) -> None:
+def test_one_number_has_no_label_and_a_running_total_no_window(reader: Reader) -> None:
     frame = reader.estimate("delay").to_frame()
     assert (len(frame), frame["label"], frame["unit"]) == (1, [None], ["minutes"])
     assert (frame["window_start"], frame["window_end"]) == ([None], [None])

@@ -91,9 +91,7 @@ def answers(metric: Metric, values: list[int], seed: int) -> ReportBatch:
     [(METRICS, METRICS.replace("10]", "20]")), (TRUSTED, METRICS), (METRICS, SEARCH)],
     ids=["another range", "trusted before", "searched from now on"],
 )
-def test_reports_under_another_definition_are_told_beside_those_of_this_one(
-    redis_url: str, old: str, new: str
-) -> None:
+def test_reports_of_another_definition_are_told_apart(redis_url: str, old: str, new: str) -> None:
     before = define(old)
     count(redis_url, before, answers(before, [0, 1], seed=1))
     assert "earlier" not in run(redis_url, "estimate", "delay").stdout

@@ -17,9 +17,10 @@ from aggregator.reading.window import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
-from estimators import LocalMetric, define
+from estimators import LocalMetric
 from estimators.estimate import Counts
 from producers.wire.batch import heartbeat
+from tests.support.metrics import mean_metric
 from tests.support.reports.counted import HOUR, MINUTE, TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.support.rows import row
@@ -28,16 +29,7 @@ FUTURE_MS = 10 * MINUTE
 
 
 def mean(name: str, **fields: Any) -> LocalMetric:
-    metric: LocalMetric = define(
-        name=name,
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 10),
-        levels=[0.5, 1],
-        minimum_reports=3,
-        **fields,
-    )
-    return metric
+    return mean_metric(name, "randomized_response", (0, 10), [0.5, 1], minimum_reports=3, **fields)
 
 
 #: Panes that roll up into hours and days, into neither, and into days alone.
@@ -157,9 +149,7 @@ def every_minute(partition: int, minutes: range, name: str = "delay") -> list[Re
     return [(partition, name, minute) for minute in minutes]
 
 
-def test_complete_days_and_hours_are_read_instead_of_their_panes(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_days_and_hours_are_read_not_panes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 15)), commit_every=50, batches=1)
     read: list[PaneKey] = []
     statistics = store.panes.read_statistics
@@ -418,9 +408,7 @@ def test_nothing_is_final_while_a_partition_is_missing_torn_or_unknown(store: St
     )
 
 
-def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_counted_anew_is_not_final(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     every = every_minute(0, range(SETTLED + 1))
     Counted(store, every)
     read = PaneSums.read_window

@@ -14,12 +14,12 @@ from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric, define
 from producers.wire.reports_pb2 import Attribute
+from tests.support.metrics import BY_COUNTRY
 from tests.support.reports.counted import Counting
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.rows import row
 
 PARTITIONS, HOURS, HOUR_MS = 3, 30, 3_600_000
-BY: dict[str, Any] = {"by": ["country"], "attributes": {"country": ["DE", "FR"]}}
 MAX_MORE_BYTES = 1.01
 """Offsets and numbers of panes have more digits where more is counted."""
 
@@ -44,7 +44,12 @@ def nbytes_of(reply: Any) -> int:
 
 def metrics_of(count: int) -> dict[str, Metric]:
     names = ["asked", *(f"other_{number:03}" for number in range(count - 1))]
-    options: dict[str, Any] = {"range": (0, 1), "levels": [1, 4], "minimum_reports": 1, **BY}
+    options: dict[str, Any] = {
+        "range": (0, 1),
+        "levels": [1, 4],
+        "minimum_reports": 1,
+        **BY_COUNTRY,
+    }
     return {name: define(name=name, kind="mean", **options) for name in names}
 
 

@@ -21,6 +21,7 @@ from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import ValueRange
 from producers.device.rounds import Round
+from tests.support.metrics import mean_metric
 from tests.support.rows import row
 
 RARE = define(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])
@@ -86,14 +87,7 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
 def test_printed_bounds_contain_the_computed_ones_whatever_the_unit() -> None:
     rng = np.random.default_rng(3)
     for highest, each in ((0.01, 50_000), (1.0, 200_000_000), (1e9, 5)):
-        spent = define(
-            name="spent",
-            kind="mean",
-            mechanism="randomized_response",
-            range=(0, highest),
-            levels=[4],
-            unit="s",
-        )
+        spent = mean_metric("spent", "randomized_response", (0, highest), [4], unit="s")
         for ones in rng.integers(each // 2, each, 10).tolist():
             seen = window(spent, [each, ones])
             found = Reader.answer(seen)

@@ -15,6 +15,7 @@ from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define
 from producers.wire.reports_pb2 import Attribute
+from tests.support.metrics import mean_metric
 from tests.support.reports import counted
 from tests.support.reports.counted import HOUR
 from tests.support.reports.messages import DAY, EPOCH, agreeing, batch
@@ -43,9 +44,7 @@ def late(**fields: Any) -> LocalMetric:
 
 
 LATE = late()
-PLAIN = define(
-    name="plain", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="10m"
-)
+PLAIN = mean_metric("plain", "randomized_response", (0, 1), [1], pane="10m")
 METRICS: dict[str, Metric] = {"late": LATE, "plain": PLAIN}
 
 

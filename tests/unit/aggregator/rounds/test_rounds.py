@@ -209,9 +209,7 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
     assert is_due(0), "it has its answers"
 
 
-def test_of_two_decisions_of_a_round_the_first_stays_and_none_is_of_the_future(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_decision_of_a_round_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(Settings(), Reader(store, METRICS), Hands())
     with pytest.raises(LeaseLost):
         coordinator._verify_lease()

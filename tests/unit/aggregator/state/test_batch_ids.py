@@ -61,9 +61,7 @@ POLLS = st.lists(st.lists(st.one_of(FEW_IDS, FEW_RANKS, ANY_IDS), max_size=60), 
 )
 @given(polls=POLLS, kept=st.randoms(use_true_random=False))
 @settings(max_examples=25)
-def test_it_says_what_a_set_says_also_if_some_are_not_counted(
-    scrambler: Scrambler, polls: list[list[bytes]], kept: Any
-) -> None:
+def test_it_says_what_a_set_says(scrambler: Scrambler, polls: list[list[bytes]], kept: Any) -> None:
     """With a few ids kept as they are, a short run and small buckets: all ways are taken."""
     with (
         patch.object(batch_ids, "MAX_RAW_IDS", 8),

@@ -15,6 +15,7 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
+from tests.support.metrics import frequency_metric
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.support.reports.partitions import (
@@ -263,9 +264,7 @@ def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
 
 
 def test_a_field_that_is_not_known_here_moves_nothing() -> None:
-    open_minded = define(
-        name="any", kind="frequency", mechanism="grr", categories=256, levels=[*range(1, 61)]
-    )
+    open_minded = frequency_metric("any", "grr", 256, [*range(1, 61)])
     batches = [batch(open_minded, [7, 8, 9], 2.0, seed=seed) for seed in range(40)]
     plain, longer = Partition({"any": open_minded}, 0), Partition({"any": open_minded}, 0)
     plain.count(log(*batches))

@@ -25,9 +25,10 @@ from aggregator.state.pane_keys import (
 from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import chunk_rows, decode_rows, encode_chunk
 from aggregator.storage import parsing
-from estimators import Metric, define
+from estimators import Metric
 from estimators.estimate import Counts
 from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.messages import DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE
 
@@ -35,22 +36,9 @@ BY: dict[str, Any] = {
     "by": ["country", "version"],
     "attributes": {"country": ["DE", "FR"], "version": ["1", "2", "3"]},
 }
-LATE = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[0.5, 1],
-    pane="20m",
-    lateness="1m",
-    **BY,
-)
-BROWSER = define(
-    name="browser", kind="frequency", mechanism="oue", categories=300, levels=[1], pane="1h", **BY
-)
-PLAIN = define(
-    name="plain", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="1h"
-)
+LATE = mean_metric("late", "randomized_response", (0, 1), [0.5, 1], pane="20m", lateness="1m", **BY)
+BROWSER = frequency_metric("browser", "oue", 300, [1], pane="1h", **BY)
+PLAIN = mean_metric("plain", "randomized_response", (0, 1), [1], pane="1h")
 METRICS = {metric.name: metric for metric in (LATE, BROWSER, PLAIN)}
 
 
@@ -199,16 +187,8 @@ def test_a_large_definition_is_cut_into_chunks() -> None:
     rows = chunk_rows(BROWSER)
     assert BROWSER.slicing is not None
     assert 1 < rows < BROWSER.slicing.size * 2
-    many = define(
-        name="many",
-        kind="frequency",
-        mechanism="grr",
-        categories=100,
-        levels=[1, 2],
-        pane="1h",
-        by=["city"],
-        attributes={"city": [str(i) for i in range(300)]},
-    )
+    cities: dict[str, Any] = {"by": ["city"], "attributes": {"city": [*map(str, range(300))]}}
+    many = frequency_metric("many", "grr", 100, [1, 2], pane="1h", **cities)
     partition = Partition({"many": many}, FUTURE_MS)
     payloads = [
         batch(many, [1], seed=i, attributes=[Attribute(name="city", value=str(i))])

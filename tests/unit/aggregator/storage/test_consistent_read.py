@@ -16,7 +16,8 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.storage import consistent_read
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
-from estimators import Metric, define
+from estimators import Metric
+from tests.support.metrics import frequency_metric
 from tests.support.reports.counted import Counting
 
 HOUR = 60
@@ -134,14 +135,8 @@ def test_sums_that_are_large_are_not_in_memory_together(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums of 15 MB take 30 times as long."""
-    big = define(
-        name="big",
-        kind="frequency",
-        mechanism="count_sketch",
-        categories="open",
-        levels=[8],
-        options={"rows": 8, "buckets": 4096},
-        lateness="40h",
+    big = frequency_metric(
+        "big", "count_sketch", "open", [8], options={"rows": 8, "buckets": 4096}, lateness="40h"
     )
     counting, size = Counting(store, {"big": big}), big.zero().nbytes
     counting.count(0, *(counting.batch("big", ["/"] * 3, hour * HOUR, 8) for hour in range(20)))

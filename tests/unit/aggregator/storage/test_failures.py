@@ -126,9 +126,7 @@ def begun(store: Store) -> tuple[int, Partition]:
 
 
 @pytest.mark.parametrize("section", TROUBLES)
-def test_a_commit_is_refused_whole_with_what_to_do_and_made_afterwards(
-    node: RedisNode, store: Store, section: str
-) -> None:
+def test_a_commit_is_refused_whole_or_made(node: RedisNode, store: Store, section: str) -> None:
     epoch, partition = begun(store)
     partition.count(log(batch(DELAY, [2.0], seed=2), first=1))
     with TROUBLES[section](node):
@@ -226,9 +224,7 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store) -> None:
         assert "`dither recount 0`" in str(unreadable.value)
 
 
-def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
-    store: Store,
-) -> None:
+def test_an_unreadable_partition_is_shown_and_no_estimate_leaves_it_out(store: Store) -> None:
     begun(store)
     owner = "{dither:reports:0}:owner"
     store.client.hset(owner, "next", "soon")

@@ -114,9 +114,7 @@ def test_a_pane_that_opens_and_closes_within_one_commit_leaves_nothing(store: St
     assert store.client.hlen(f"{PREFIX}:ids") == 1
 
 
-def test_ids_that_an_earlier_version_wrote_in_one_value_are_counted_on_from(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_of_an_earlier_version_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_chunks, "PIECE_BYTES", 48)
     client: Any = store.client
     worker = Worker(store)

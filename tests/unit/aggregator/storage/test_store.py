@@ -203,9 +203,7 @@ def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
 
 
 @pytest.mark.parametrize("most", [None, 100])
-def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
-    store: Store, most: int | None
-) -> None:
+def test_a_closed_pane_stays_closed_with_more_lateness(store: Store, most: int | None) -> None:
     """Its batch ids are gone, and its sums would begin anew."""
     punctual = dataclasses.replace(DELAY, lateness="0s", max_key_reports=most)
     patient = dataclasses.replace(punctual, lateness="1d")

@@ -167,9 +167,7 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
 BODY = bytes(8_000_000)
 
 
-def test_answers_that_are_not_read_are_limited_in_all_at_the_cost_of_whoever_has_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unread_answers_are_limited_from_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three are too much, whoever has them; a client is told by a header."""
     monkeypatch.setattr(middleware, "UNREAD_BYTES", 2 * len(BODY) + 100_000)
 
@@ -204,9 +202,7 @@ def test_answers_that_are_not_read_are_limited_in_all_at_the_cost_of_whoever_has
 
 
 @pytest.mark.more
-def test_many_large_series_are_behind_many_small_requests(
-    store: Store, redis_url: str, tmp_path: Path
-) -> None:
+def test_large_series_wait_for_small_requests(store: Store, redis_url: str, tmp_path: Path) -> None:
     """A server of its own, one client: each series needs a processor for a second or more."""
     file = tmp_path / "metrics.toml"
     file.write_text(DISTRIBUTION)
@@ -239,9 +235,7 @@ def test_addresses_that_are_too_long_are_refused_unread(client: Client) -> None:
         assert (answer.status_code, answer.json()["status"]) == (status, status)
 
 
-def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
-    counting: Counting, tmp_path: Path
-) -> None:
+def test_a_question_that_takes_too_long_is_refused(counting: Counting, tmp_path: Path) -> None:
     """Nothing is estimated before: no report was counted."""
     file = tmp_path / "metrics.toml"
     file.write_text(LARGE)

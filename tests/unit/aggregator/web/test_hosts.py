@@ -86,9 +86,7 @@ def test_a_page_that_was_led_here_sees_nothing_but_the_probes(client: Client) ->
     assert client.get("/readyz", headers=led).status_code == 503, "nothing was counted yet"
 
 
-def test_a_page_of_another_site_cannot_have_a_browser_ask_questions(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_a_page_of_another_site_asks_nothing(store: Store, metrics: dict[str, Metric]) -> None:
     """But what devices fetch from any page, and reports, which have limits of their own."""
     listed = "https://app.example"
     client = Client(store, metrics, Settings(serve=Serve(cors_origins=[listed])))
@@ -195,9 +193,7 @@ def test_the_server_itself_limits_a_client_whatever_it_forwards(
 # -- Bodies --------------------------------------------------------------------------------------
 
 
-def test_a_body_that_does_not_come_is_given_up(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_is_late_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
 
     async def trickle(begun: bytes) -> AsyncIterator[bytes]:

@@ -91,9 +91,7 @@ def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
     assert (long["status"], long["value"]) == ("too_few_reports", None)
 
 
-def test_an_answer_is_that_of_the_command_line(
-    client: Client, counting: Counting, metrics_file: Any
-) -> None:
+def test_an_answer_is_the_commands(client: Client, counting: Counting, metrics_file: Any) -> None:
     counting.some()
     where = ["--redis", counting.store.client.connection_pool.connection_kwargs["path"]]
     where[1] = f"unix://{where[1]}"
@@ -112,9 +110,7 @@ def test_an_answer_is_that_of_the_command_line(
         assert "how many messages are not counted yet: Kafka does not answer" in told.stderr
 
 
-def test_an_answer_says_of_which_window_it_is_and_whether_it_can_still_change(
-    client: Client, counting: Counting
-) -> None:
+def test_an_answer_says_its_window_and_if_it_can_change(client: Client, counting: Counting) -> None:
     counting.some(5)
     assert client.json(f"{DELAY}/estimate")["status"] == "provisional"
     found = client.json(f"{DELAY}/estimate", **{"from": FIRST, "to": FIRST + 120})
@@ -123,9 +119,7 @@ def test_an_answer_says_of_which_window_it_is_and_whether_it_can_still_change(
     assert found["updated"] == "2014-01-01T00:00:00Z"
 
 
-def test_some_categories_are_asked_for_or_the_largest_and_the_others_counted(
-    client: Client, counting: Counting
-) -> None:
+def test_categories_are_those_asked_for_or_the_largest(client: Client, counting: Counting) -> None:
     counting.some(10)
     whole = client.json("/v1/metrics/carrier/estimate")
     assert whole["categories"] == ["AA", "B6", "DL", "UA"]
@@ -242,9 +236,7 @@ PATHS = [
 ]
 
 
-def test_an_answer_is_not_sent_again_until_weights_change_from_the_next_read_on(
-    client: Client, counting: Counting
-) -> None:
+def test_no_answer_is_sent_again_until_weights_change(client: Client, counting: Counting) -> None:
     counting.some(5)
     tags = {}
     for path in PATHS:
@@ -301,9 +293,7 @@ def test_weights_that_are_none_change_nothing(client: Client) -> None:
     assert client.json("/v1/metrics/delay")["policy"] == "optimal"
 
 
-def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
-    client: Client, store: Store, counting: Counting
-) -> None:
+def test_a_deleted_pane_is_told_meanwhile(client: Client, store: Store, counting: Counting) -> None:
     counting.some(9)
     (found,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH}")
     store.client.delete(found)
@@ -353,9 +343,7 @@ def test_the_status_tells_outcomes_and_dead_letters(client: Client, counting: Co
     assert found["version"]
 
 
-def test_where_every_partition_is_halted_nothing_is_counted_and_an_unknown_lag_is_not_zero(
-    client: Client, counting: Counting
-) -> None:
+def test_nothing_is_counted_where_all_is_halted(client: Client, counting: Counting) -> None:
     counting.some(5)
     counting.count(0, b"\xff", halted="why")
     found = client.json("/v1/status")
@@ -397,9 +385,7 @@ def test_when_nobody_counts_the_status_says_since_when(client: Client, counting:
     assert warning == "no worker counts partitions [2, 3], see /v1/status", "nor ever has"
 
 
-def test_definitions_that_change_are_told_and_those_that_cannot_be_used_everywhere(
-    counting: Counting, tmp_path: Path
-) -> None:
+def test_definitions_that_change_or_fail_are_told(counting: Counting, tmp_path: Path) -> None:
     file = tmp_path / "metrics.toml"
     file.write_text(DEFINITIONS)
     metrics = LiveMetrics(file)

@@ -158,9 +158,7 @@ def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path
     assert "no shares among: --category" in served.estimate("funnel", "--weights", "uniform")
 
 
-def test_shares_of_a_definition_have_a_change_which_shares_its_error_with_all_others(
-    store: Store, tmp_path: Path
-) -> None:
+def test_shares_of_a_definition_have_a_change_and_its_error(store: Store, tmp_path: Path) -> None:
     served = Served(store, tmp_path / "metrics.toml", DEFINITIONS)
     funnel = served.metrics["funnel"]
     days = [(0, [1, 1, 1, 3] * 150), (1, [1, 3, 3, 3] * 150), *[(2.5, [0])] * CONFIRMING_BATCHES]

@@ -175,9 +175,7 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
 
 
 @pytest.mark.more
-def test_nginx_as_configured_ends_tls_and_names_the_client(
-    store: Store, broker: Broker, tmp_path: Path
-) -> None:
+def test_nginx_ends_tls_and_names_the_client(store: Store, broker: Broker, tmp_path: Path) -> None:
     nginx = program("nginx", "apt install nginx-light")
     authority, port = trustme.CA(), free_port()
     issued = authority.issue_cert("localhost")
@@ -276,9 +274,7 @@ def test_the_body_of_an_upgrade_is_not_mistaken_for_a_request(served: Served) ->
         assert answer.headers["connection"] == "close"
 
 
-def test_requests_that_wait_for_their_turn_are_not_parsed_before_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_requests_are_not_parsed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting, cycle = list[int](), httptools_impl.RequestResponseCycle.__init__
 
     def counted(one: Any, *rest: Any, **more: Any) -> None:
@@ -304,9 +300,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_client_that_takes_no_answer_loses_its_connection(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_takes_no_answer_is_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     lost, ends = connection_limits.PunctualProtocol.connection_lost, threading.Event()
 
     def noted(protocol: Any, error: Exception | None) -> None:
@@ -333,9 +327,7 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_client_that_reads_all_the_time_has_its_whole_answer_and_may_idle_for_longer_than_a_head(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_reads_has_its_answer_and_may_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it asks nothing further, and the server waits for nothing but its reading."""
     monkeypatch.setattr(connection_limits, "UNREAD_SECONDS", 1.0)
 
@@ -442,9 +434,7 @@ def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> 
             assert ask(raw, post(body, "/v1/reports/batches")).status == status
 
 
-def test_a_batch_that_cannot_be_sent_keeps_no_other_from_its_answer(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_batch_keeps_none_waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = sorted(new_batch_id() for _ in range(3))
     send = Sender.send
 
@@ -497,9 +487,7 @@ def test_a_server_that_ends_answers_the_posts_that_it_has(
     assert served.keys() == keys
 
 
-def test_whatever_is_sent_is_answered_without_a_failure_of_the_server(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whatever_is_sent_is_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(7)  # 300 connections
     good = [post(batch()), post(gzip.compress(batch()), Content_Encoding="gzip")]
     for _ in range(300):

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import LocalMetric, define
+from estimators import LocalMetric
 from estimators.discovery.discoveries import Discovery
 from estimators.discovery.own_points import RowPopulations, TailBound
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms import PrefixTree
+from tests.support.metrics import frequency_metric
 from tests.support.reports.cases import summed
 from tests.support.reports.discovered import WORDS, discovering, zipf
 from tests.support.rows import row
@@ -109,9 +110,7 @@ def test_a_few_reports_list_nothing() -> None:
         statistic = collected(metric, np.array([n]), ["SECRET"], n, level=0)
         with row(n):
             assert metric.discover(statistic).strings == []
-    plain = define(
-        name="m", kind="frequency", mechanism="count_sketch", categories="open", levels=[1]
-    )
+    plain = frequency_metric("m", "count_sketch", "open", [1])
     with pytest.raises(ValueError, match="discover = true"):
         plain.discover(plain.zero())
 

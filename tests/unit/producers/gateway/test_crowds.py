@@ -95,9 +95,7 @@ def test_a_crowd_becomes_ordinary_batches_in_order_and_the_same_ones_each_time(
     assert count(HIDDEN, batches).tolist() == [200, 90]
 
 
-def test_a_few_bad_reports_are_counted_and_void_no_others(
-    broker: Broker, topic: str, keys: Path
-) -> None:
+def test_bad_reports_are_counted_and_void_no_others(broker: Broker, topic: str, keys: Path) -> None:
     """However many they are: here more than half.
 
     Mutants: the check of a whole batch, without a look at each report; a bound on the bad ones.
@@ -173,9 +171,7 @@ def test_a_post_that_claims_many_reports_takes_no_memory() -> None:
         tracemalloc.stop()
 
 
-def test_a_post_without_its_body_keeps_no_other_waiting(
-    broker: Broker, topic: str, keys: Path
-) -> None:
+def test_a_post_without_body_keeps_no_other_waiting(broker: Broker, topic: str, keys: Path) -> None:
     with relaying(broker, topic, keys) as (_, post):
         address = urllib.parse.urlsplit(str(post(b"").url))
         slow = http.client.HTTPConnection(str(address.hostname), address.port)
@@ -186,9 +182,7 @@ def test_a_post_without_its_body_keeps_no_other_waiting(
             assert post(crowd(sealed(mixed(60, 40)))).status_code == 202
 
 
-def test_a_server_without_a_usable_key_keeps_a_crowd_waiting(
-    broker: Broker, topic: str, keys: Path
-) -> None:
+def test_a_server_without_key_keeps_a_crowd_waiting(broker: Broker, topic: str, keys: Path) -> None:
     body = crowd(sealed(mixed(60, 40)))
     with relaying(broker, topic, None) as (_, post):
         assert "gateway.crowd_keys" in post(body).json()["detail"]

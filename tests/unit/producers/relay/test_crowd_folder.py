@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from estimators import define
 from estimators.auditing import epsilon_bound
 from estimators.shuffling.crowds import shuffled_epsilon
 from producers.relay import crowd_folder
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
 from producers.sealing import CROWD_ID_BYTES
+from tests.support.metrics import mean_metric
 from tests.support.rows import row
 from tests.unit.producers.relay.crowds import (
     LABEL,
@@ -57,9 +57,7 @@ def correlation(path: Path, count: int) -> float:
     return float(abs(np.corrcoef(places, np.arange(count))[0, 1]) * np.sqrt(count - 1))
 
 
-def test_the_order_of_what_is_sent_says_nothing_of_the_order_of_arrival(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_sent_hides_the_arrival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """5 standard deviations: a false alarm in 2 million runs; 20,000 reports show 0.04.
 
     Mutants: no shuffle, within parts alone, and groups of a large crowd by time of arrival.
@@ -123,16 +121,12 @@ def test_an_attack_on_one_person_stays_within_the_proved_epsilon() -> None:
 
     The proved epsilon' is 0.325. One that permutes only within parts of 4 shows more than 0.5.
     """
-    metric = define(
-        name="on_time", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[LEVEL]
-    )
+    metric = mean_metric("on_time", "randomized_response", (0, 1), [LEVEL])
     proved = shuffled_epsilon(metric.randomizer.set_laws(0), OTHERS + 1, DELTA)
     assert leaked(random_order) < proved < leaked(within_parts(4))
 
 
-def test_a_crowd_is_sent_in_parts_that_are_crowds_themselves_or_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crowd_is_sent_in_small_crowds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last two crowds are too large for memory, by their retries."""
     reports = sealed(1_000)
     rows: dict[str, tuple[list[bytes], dict[str, int], list[int] | None]] = {
@@ -190,9 +184,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_what_a_full_disk_has_not_taken_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_full_disk_refused_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd that is not shuffled keeps its room: the relay refuses posts before it is short."""
     reports = sealed(150)
     with closing(CrowdFolder(tmp_path)) as folder:

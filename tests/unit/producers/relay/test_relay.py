@@ -100,9 +100,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "pause", lambda *_: 0.01)
 
 
-def test_a_definition_is_encoded_once_however_often_it_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_definition_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(tmp_path) as relay:
         url = f"http://127.0.0.1:{relay.port}/v1/metrics/late"
         first = http_client.get(url)
@@ -173,9 +171,7 @@ def test_a_client_has_one_limit_for_all_labels(tmp_path: Path) -> None:
         assert (refused.headers["retry-after"], b"batch" in refused.body) == ("3600", False)
 
 
-def test_a_crowd_is_posted_when_it_closes_and_others_leave_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_crowd_is_posted_when_it_closes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The second crowd closes an hour later, with too few reports. No address is kept."""
     caplog.set_level(logging.DEBUG)
     reports, few, address = sealed(120), sealed(99), "203.0.113.77"
@@ -252,9 +248,7 @@ def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path:
     assert len(service.bodies) == 1
 
 
-def test_a_crowd_is_posted_once_its_end_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crowd_is_posted_once_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant: what follows the removal of a crowd's file is left to a restart."""
     monkeypatch.setattr(forwarding, "RETRY_SECONDS", 0.05)
     sync, failures = CrowdFolder.sync, [OSError(5, "Input/output error")] * 3
@@ -274,9 +268,7 @@ def test_a_crowd_is_posted_once_its_end_is_durable(
         wait_until(lambda: server.readiness == Page(200, b"ready\n"), "nothing is wrong")
 
 
-def test_a_full_disk_is_told_and_the_posts_come_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_posts_return_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it refuses does not count against a client's limit."""
     (report,) = sealed(1)
     with served(tmp_path, rate_limit="2/hour") as server:
