@@ -199,8 +199,8 @@ class CrowdFolder:
         except OSError:
             os.close(self._lock)
             raise
-        for folder in CROWD_FOLDERS:
-            for unfinished in (path / folder).glob(f"*{NEW_SUFFIX}"):
+        for name in CROWD_FOLDERS:
+            for unfinished in (path / name).glob(f"*{NEW_SUFFIX}"):
                 unfinished.unlink()
         self.sync(*CROWD_FOLDERS)  # what a last run has not
         self._last_closed = {file.name: _read_mark(file) for file in self._files("closed")}

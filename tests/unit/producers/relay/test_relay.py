@@ -167,7 +167,7 @@ def test_a_client_has_one_limit_for_all_labels(tmp_path: Path) -> None:
             for label, report in zip((LABEL, NEXT_LABEL), sealed(2), strict=True)
         ]
         assert statuses == [202, 202, 202, 202, 202, 202, 429, 429, 202, 202]
-        refused = server.post(*sealed(1), X_Forwarded_For=addresses[0])
+        refused = server.post(sealed(1)[0], X_Forwarded_For=addresses[0])
         assert (refused.headers["retry-after"], b"batch" in refused.body) == ("3600", False)
 
 
