@@ -172,9 +172,9 @@ class CountSketch(OutputSets, Differences):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
-            return self._empty_estimate(question, counts, keys.size)
+            return self._empty_estimate(weighed, keys.size)
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
@@ -184,9 +184,7 @@ class CountSketch(OutputSets, Differences):
         )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._build_estimate(
-            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
-        )
+        return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)
 
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
@@ -242,8 +240,7 @@ class CountSketch(OutputSets, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
-        return named
+        return (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:
