@@ -157,9 +157,7 @@ class StringCode:
             context = self.last_bytes[symbol]
             if length > CODE_BITS:
                 break
-        return bits << CODE_BITS >> length if length <= CODE_BITS else bits >> (
-            length - CODE_BITS
-        ), length
+        return bits << CODE_BITS >> length, length
 
     # -- Bits to strings ----------------------------------------------------------------------
 

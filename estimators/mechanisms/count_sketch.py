@@ -11,7 +11,7 @@ import numpy as np
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact import hadamard
 from estimators.exact.hashing import (
     buckets_and_signs,
@@ -192,11 +192,16 @@ class CountSketch(OutputSets, Differences):
         """Return Cochran's p-value that the keys' frequencies differ by level; None if untested."""
         if not keys.size:
             return None
-        cells, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        cells += np.arange(self.rows) * self.buckets
+        cells, negative = self._cells(keys)
         signs_of_keys = 1 - 2 * negative.astype(np.int64)
         sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
         return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
+
+    def _cells(self, keys: Words) -> tuple[Integers, Bools]:
+        """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""
+        bucket, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
+        bucket += np.arange(self.rows) * self.buckets
+        return bucket, negative
 
     def _gathered(
         self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
@@ -213,11 +218,9 @@ class CountSketch(OutputSets, Differences):
             blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
         value, scatter = np.empty((2, keys.size))
         sizes_by_level = np.empty((len(decoded), keys.size))
-        first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            cells, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
-            cells += first
+            cells, negative = self._cells(keys[part])
             parts = sketch.take(cells) * (1.0 - 2.0 * negative)
             value[part] = parts.sum(axis=1)
             parts -= parts.mean(axis=1, keepdims=True)

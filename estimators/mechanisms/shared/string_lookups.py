@@ -130,20 +130,15 @@ class StringLookups(SupportReports):
             if question.bound == "anytime":
                 n = float(counts.sum())
                 log_collision -= math.log(n) + math.log1p(n)
-            largest_share = max(
-                sketches.max_collision_share(*table, log_collision) for table in tables
-            )
-            lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
-                1 - largest_share, 1e-12
-            )
-            upper = side(np.zeros(len(counts)), log_p, 1)
+            nobody, largest = np.zeros(len(counts)), sketches.max_collision_share
+            largest_share = max(largest(*table, log_collision) for table in tables)
+            lower = (side(nobody, half, 0) - largest_share) / max(1 - largest_share, 1e-12)
+            upper = side(nobody, log_p, 1)
         else:
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
-                crowd[:, level] = (
-                    sketches.max_collision_share(*table, log_collision),
-                    sketches.min_collision_share(*table, log_collision),
-                )
+                crowd[0, level] = sketches.max_collision_share(*table, log_collision)
+                crowd[1, level] = sketches.min_collision_share(*table, log_collision)
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
