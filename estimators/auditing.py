@@ -184,8 +184,7 @@ def _scores(
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
         is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
-        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
-        return equal
+        return np.logical_and.reduce(is_same, axis=1).astype(np.float64)
 
     yield "likelihood ratio", likelihood_ratio
     if level + 1 < len(metric.levels):
@@ -224,11 +223,7 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
         zeros[i] = np.log((len(rows) - one_counts + 1) / (len(rows) + 2))
     weights = (ones[0] - ones[1]) - (zeros[0] - zeros[1])
 
-    def ratio(rows: Bytes) -> Floats:
-        total: Floats = np.unpackbits(rows, axis=1) @ weights
-        return total
-
-    return ratio
+    return lambda rows: np.unpackbits(rows, axis=1) @ weights
 
 
 def _thresholds(scores: Floats) -> Floats:

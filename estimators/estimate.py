@@ -171,15 +171,11 @@ class Estimate:
         >>> metric.estimate(statistic).top(2).labels
         ('3', '1')
         """
-        value, lower, upper = (np.asarray(x) for x in (self.value, self.lower, self.upper))
-        if not value.ndim:
+        if not np.ndim(self.value):
             return self
         largest = self.largest(size)
         return dataclasses.replace(
-            self,
-            value=value[largest],
-            lower=lower[largest],
-            upper=upper[largest],
+            self._mapped(lambda numbers: np.asarray(numbers)[largest]),
             labels=tuple(self.labels[index] for index in largest.tolist()),
             denominators=None if self.denominators is None else self.denominators[largest],
         )

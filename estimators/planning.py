@@ -202,22 +202,15 @@ class Wish:
         return {}
 
     @functools.cached_property
-    def _metrics(self) -> dict[float, Metric]:
-        return {}
+    def _width_at(self) -> Callable[[float, int], float]:
+        """A function of a level and a step of reports, which computes each width once."""
+        metric_at = functools.cache(functools.partial(_with_level, self.metric))
 
-    @functools.cached_property
-    def _widths(self) -> dict[tuple[float, int], float]:
-        return {}
-
-    def _width_at(self, epsilon: float, step: int) -> float:
-        key = (epsilon, step)
-        if key not in self._widths:
+        def width(epsilon: float, step: int) -> float:
             reports = 10 ** (step / STEPS_A_DECADE)
-            if epsilon not in self._metrics:
-                self._metrics[epsilon] = _with_level(self.metric, epsilon)
-            width = half_width(self._metrics[epsilon], epsilon, reports, self.sums)
-            self._widths[key] = max(1e-300, width)
-        return self._widths[key]
+            return max(1e-300, half_width(metric_at(epsilon), epsilon, reports, self.sums))
+
+        return functools.cache(width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,11 +296,8 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
     first = first_come_reports(wishes, levels, devices, budget)
 
     def widths(epsilons: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
-        return {
-            name: wish.width(epsilons[name], counts[name])
-            for wish in wishes
-            for name in (wish.metric.name,)
-        }
+        wish_of = {wish.metric.name: wish for wish in wishes}
+        return {name: w.width(epsilons[name], counts[name]) for name, w in wish_of.items()}
 
     everybody = {wish.metric.name: devices * wish.happens for wish in wishes}
     return Plan(

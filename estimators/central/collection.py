@@ -20,10 +20,10 @@ from estimators.central.release_weights import (
     policy_named,
     report_weights,
 )
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Limits
+from estimators.estimate import Array, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
-from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, Weighed
 from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 from estimators.question import Question
 
@@ -104,23 +104,20 @@ class TrueValues(Mechanism):
         policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)
         counts = table[:, 0]
-        used = counts > 0
-        if not used.any():
-            return self._released(question, weights, counts, None, used, math.nan)
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
+        used = counts > 0
         chosen, noise = self._release_weights(counts, weights, beta)
         if noise is None:
-            return self._released(question, weights, counts, chosen, used, 0.5)
+            middle = math.nan if chosen is None else 0.5
+            return self._released(question, weights, counts, chosen, middle)
         total = noise.total(counts[used])
         noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
         value = noisy / total
         law = self._weighted_law(noise, counts[used])
         bounds = self._limits(noise, law, total, value, question)
         worst = law.worst_variance + 4 * noise.variance / total**2
-        return self._released(
-            question, weights, counts, chosen, used, value, bounds, noise, 1 / worst
-        )
+        return self._released(question, weights, counts, chosen, value, bounds, noise, 1 / worst)
 
     def with_beta(self, released: Estimate, beta: float) -> Estimate:
         """Return a release in [0, 1] with bounds at another failure probability.
@@ -179,7 +176,6 @@ class TrueValues(Mechanism):
         policy: str,
         counts: Counts,
         chosen: ReportWeights | None,
-        used: Bools,
         value: float | Floats,
         bounds: tuple[Floats, Floats] | None = None,
         noise: ReleaseNoise | None = None,
@@ -190,6 +186,7 @@ class TrueValues(Mechanism):
         lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
         shares, losses = np.zeros(counts.size), np.zeros(counts.size)
         if noise is not None:
+            used = counts > 0
             parts = counts[used] * np.array(noise.weights, dtype=np.float64)
             shares[used] = parts / parts.sum()
             losses[used] = [float(loss) for loss in noise.losses]
@@ -198,7 +195,7 @@ class TrueValues(Mechanism):
             shown = [float(numbers[0]) for numbers in shown]
         return dataclasses.replace(
             self._build_estimate(
-                question, counts, shares, shown[0], (*shown[1:],), effective_reports
+                Weighed(question, counts, shares, 0.0), shown[0], (*shown[1:],), effective_reports
             ),
             policy=policy,
             privacy=losses,

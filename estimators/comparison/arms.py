@@ -16,7 +16,6 @@ from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.estimation import worst_scores
-from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
@@ -120,7 +119,8 @@ def arm_of(
         table = np.where((shares > 0)[:, None], table, 0)
     counts = table[:, 0]
     if not counts.any():
-        return Arm(np.full(_numbers(mechanism, question), np.nan), None)
+        numbers = (len(metric.labels) or 1) if question.asked is None else question.asked.size
+        return Arm(np.full(numbers, np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
         mean, noise_of, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
@@ -171,16 +171,6 @@ def _of_scores(
     value, largest, worst = worst_scores(mechanism.tree, table, weights, question.asked)
     stream = streams.ScoreStream(2 * value - 1, 2 * largest, 4 * worst, total)
     return Arm(stream.observed, None, None, total, scores=stream)
-
-
-def _numbers(mechanism: Mechanism, question: Question) -> int:
-    if isinstance(mechanism, RankedDirections):
-        return mechanism.numbers
-    if isinstance(mechanism, DyadicHadamard):
-        return 0 if question.asked is None else question.asked.size
-    if isinstance(mechanism, SupportCounts | BlockDifferences):
-        return mechanism.categories if question.asked is None else question.asked.size
-    return 1
 
 
 def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:

@@ -197,9 +197,10 @@ def compare(
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
-    alone = dataclasses.replace(question, simultaneous=not pointwise and len(below) != 1)
+    asked = {"weights": policy, "bound": bound, "target": target, "categories": categories}
+    asked["simultaneous"] = not pointwise and len(below) != 1
     answers = [
-        _arm_estimator(*arm, alone, categories, below, arm_panes)
+        functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
         for arm, arm_panes in zip(arms, panes, strict=True)
     ]
     length = None
@@ -279,28 +280,11 @@ def compare_releases(
     )
 
 
-def _arm_estimator(
-    metric: LocalMetric,
-    statistic: Counts,
-    question: Question,
-    categories: Sequence[str | float] | None,
-    below: Sequence[float],
-    panes: int | None,
-) -> ArmEstimator:
-    def answer(beta: float) -> Estimate:
-        estimate = metric.estimate(
-            statistic,
-            beta,
-            question.weights,
-            question.bound,
-            question.target,
-            categories=categories,
-            simultaneous=question.simultaneous,
-            panes=panes,
-        )
-        return distributions.compared_numbers(estimate, below)
-
-    return answer
+def _compared_numbers(
+    metric: LocalMetric, sums: Counts, below: Sequence[float], asked: dict[str, Any], beta: float
+) -> Estimate:
+    """Return the estimate of an arm, whose parameters besides `beta` are `asked`."""
+    return distributions.compared_numbers(metric.estimate(sums, beta, **asked), below)
 
 
 def _joint(

@@ -184,8 +184,7 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
         )
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
-    all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
-    return all_rejected
+    return (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
 
 
 def _search(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,31 +25,6 @@ def joined(first: Any, second: Any) -> dict[str, Any]:
         elif isinstance(a, tuple):
             fields[field.name] = a + b
     return fields
-
-
-class ReportStream(Protocol):
-    """A sum of reports whose cumulant is known, or bounded, for k numbers."""
-
-    @property
-    def total(self) -> float:
-        """The factor N of the scale N S on which tilts are fixed."""
-
-    @property
-    def observed(self) -> Floats:
-        """The observed sums S, shape (k,)."""
-
-    @property
-    def max_tilt(self) -> float:
-        """The largest tilt on the scale of S."""
-
-    def variance(self) -> Floats:
-        """Return the approximate variance of S, shape (k,)."""
-
-    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return lines in theta that bound the cumulants, as :func:`.anytime.touching_lines`."""
-
-    def at(self, rows: Indices) -> ReportStream:
-        """Return the sums of these of the k numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,3 +208,12 @@ class BetStream:
     def at(self, rows: Indices) -> BetStream:
         """Return the stream itself, because it has only one number."""
         return self
+
+
+ReportStream = LawStream | NoiseStream | ScoreStream | DifferenceStream | BetStream
+"""A sum S of reports whose cumulant is known, or bounded, for k numbers.
+
+`total`: the factor N of the scale N S on which tilts are fixed; `observed`, shape (k,): the sums as
+observed; `max_tilt`: the largest tilt on the scale of S; `variance()`, shape (k,): the approximate
+variance of S; `lines(theta, tilts)`: lines in theta that bound the cumulants, as
+:func:`.anytime.touch_cumulants`; `at(rows)`: the sums of some of the k numbers."""

@@ -169,8 +169,7 @@ class _Beam:
         """Return the indices of strings that have ended, the best score first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
-        indices: list[int] = ended[order].tolist()
-        return indices
+        return ended[order].tolist()
 
     def bits(self, index: int) -> int:
         """Return the 128 bits of a prefix."""

@@ -157,9 +157,7 @@ class StringCode:
             context = self.last_bytes[symbol]
             if length > CODE_BITS:
                 break
-        return bits << CODE_BITS >> length if length <= CODE_BITS else bits >> (
-            length - CODE_BITS
-        ), length
+        return bits << CODE_BITS >> length, length
 
     # -- Bits to strings ----------------------------------------------------------------------
 
@@ -213,9 +211,8 @@ class StringCode:
         follow: list[list[int]] = [[0, 1], [1, 1]]
         roots = {}
         for context in (START_CONTEXT, *sorted(c for c in self.codes if c != START_CONTEXT)):
-            if context in self.codes or context == START_CONTEXT:
-                roots[context] = len(follow)
-                follow.append([1, 1])
+            roots[context] = len(follow)
+            follow.append([1, 1])
         if START_CONTEXT not in self.codes:
             roots[START_CONTEXT] = roots[SHARED_CONTEXT]
             follow[2] = follow[roots[SHARED_CONTEXT]]  # the start has the shared table

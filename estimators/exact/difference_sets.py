@@ -75,8 +75,7 @@ class DifferenceSet:
 
     def members_at(self, rank: Array) -> Integers:
         """Return the members with these ranks, from 0 to s - 1, in ascending order."""
-        members: Integers = self.members[rank]
-        return members
+        return self.members[rank]
 
     def contains(self, points: Array) -> Bools:
         """Return which integers are, modulo K, members."""

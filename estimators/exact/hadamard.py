@@ -46,5 +46,4 @@ def _matrix(size: int) -> Floats:
 
 def is_odd(row: Array, column: Array) -> Bools:
     """Return whether H[row, column] is -1: whether the two share an odd number of ones."""
-    odd: Bools = (np.bitwise_count(row & column) & 1).astype(np.bool_)
-    return odd
+    return (np.bitwise_count(row & column) & 1).astype(np.bool_)

@@ -181,16 +181,13 @@ def two_symbols(epsilon: Fraction) -> WindowShape:
 def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
     """Return the window and numbers for a large epsilon; W is smaller if M would be too large."""
     for window in (8, 6, 4):
-        symbols = at_exp(epsilon / 3, functools.partial(_floor_times, Fraction(86 * window, 100)))
+        factor = Fraction(86 * window, 100)
+        symbols = at_exp(epsilon / 3, lambda e, factor=factor: math.floor(factor * e))
         if symbols <= max_symbols:
             break
     symbols = min(symbols, max_symbols)
     angles = [1.3 * (2 * j - symbols + 1) / (symbols - 1) for j in range(symbols)]
     return window, tuple(round(LARGEST_COMPUTED_NUMBER * math.sin(angle)) for angle in angles)
-
-
-def _floor_times(factor: Fraction, power: Fraction) -> int:
-    return math.floor(factor * power)
 
 
 @functools.cache

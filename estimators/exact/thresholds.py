@@ -8,6 +8,7 @@ least significant bits for differential privacy", 2012).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
@@ -86,9 +87,8 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
         raise ValueError(
             f"{complement_size} outputs for {set_size}: expected less than 2^40 for each"
         )
-    return at_exp(
-        epsilon, lambda e: _ceil(WORD * complement_size / (set_size * e + complement_size))
-    )
+    outside = WORD * complement_size
+    return at_exp(epsilon, lambda e: math.ceil(outside / (set_size * e + complement_size)))
 
 
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
@@ -106,7 +106,3 @@ def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
         if low == high:
             return low
         precision *= 2
-
-
-def _ceil(x: Fraction) -> int:
-    return -(-x.numerator // x.denominator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,12 +11,11 @@ import numpy as np
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import ReportError
-from estimators.estimate import Array, Bools, Counts, Indices
+from estimators.estimate import Array, Bools, Counts
 from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.exact.randomness import Bits
-from estimators.exact.tallies import tally
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, rows_by_level
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.projection import Projection
@@ -36,7 +35,7 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Rappor,
     Projection,
 )
-"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses."""
+"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses, or one is repeated."""
 
 
 class AutoMean(Piecewise):
@@ -166,44 +165,40 @@ class AutoFrequency(SupportCounts):
         """The mechanism of each level."""
         return [child.name for child in self.children]
 
-    def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, Indices]]:
-        """Yield for each level with reports its index, its mechanism and the reports' rows."""
-        order = np.argsort(level, kind="stable")
-        ends = np.cumsum(tally(level, len(self.epsilons)))
-        for index, rows in enumerate(np.split(order, ends[:-1])):
-            if rows.size:
-                yield index, self.children[index], rows
-
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return for each value the bytes of a report, drawn by the mechanism of its level."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
-        for _, child, rows in self._by_level(level):
-            child_reports = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
-            wire = np.frombuffer(child.encode(child_reports), dtype=np.uint8)
-            reports[rows, : child.width] = wire.reshape(rows.size, child.width)
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            child, own_values = self.children[index], values[rows]
+            level_zero = np.zeros(len(own_values), dtype=np.uint8)
+            wire = child.encode(child.randomize(own_values, level_zero, bits))
+            octets = np.frombuffer(wire, dtype=np.uint8)
+            reports[rows, : child.width] = octets.reshape(-1, child.width)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that its level's mechanism rejects, or that is not padded with zeros."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
-        for _, child, rows in self._by_level(np.frombuffer(levels, dtype=np.uint8)):
-            if (padding := reports[rows, child.width :]).any():
+        level = np.frombuffer(levels, dtype=np.uint8)
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            child, of_level = self.children[index], reports[rows]
+            if (padding := of_level[:, child.width :]).any():
                 raise ReportError(
                     "bad_value", f"byte {padding.max()} after {child.width} bytes: expected zeros"
                 )
-            child.check_values(bytes(rows.size), reports[rows, : child.width].tobytes())
+            child.check_values(bytes(len(of_level)), of_level[:, : child.width].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table; each row has the columns of its level's mechanism."""
-        for index, child, rows in self._by_level(level):
-            row = table[index : index + 1, : child.columns]
-            level_zero = np.zeros(rows.size, dtype=np.uint8)
-            child.accumulate(row, level_zero, self._decoded(reports, index, rows))
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            child, decoded = self.children[index], self._decoded(reports[rows], index)
+            level_zero = np.zeros(len(decoded), dtype=np.uint8)
+            child.accumulate(table[index : index + 1, : child.columns], level_zero, decoded)
 
-    def _decoded(self, reports: Reports, level: int, rows: Any = slice(None)) -> Reports:
-        """Return these `rows` of reports of one level as the level's mechanism encodes them."""
+    def _decoded(self, reports: Reports, level: int) -> Reports:
+        """Return reports of one level as the level's mechanism encodes them."""
         child = self.children[level]
-        return child.decode(reports[rows, : child.width].tobytes())
+        return child.decode(reports[:, : child.width].tobytes())
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the exact privacy ratio of the level's mechanism."""

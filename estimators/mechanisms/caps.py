@@ -152,8 +152,7 @@ class Caps(RankedDirections):
 
     def _squares(self, table: Counts, used: Bools) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid
-        squares: Floats = table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
-        return squares
+        return table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
 
     def find_error(self, table: Counts) -> str | None:
         """Return why no reports can give a stored table; None if some can."""

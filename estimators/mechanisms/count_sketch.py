@@ -11,7 +11,7 @@ import numpy as np
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact import hadamard
 from estimators.exact.hashing import (
     buckets_and_signs,
@@ -172,9 +172,9 @@ class CountSketch(OutputSets, Differences):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
-            return self._empty_estimate(question, counts, keys.size)
+            return self._empty_estimate(weighed, keys.size)
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
@@ -184,9 +184,7 @@ class CountSketch(OutputSets, Differences):
         )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._build_estimate(
-            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
-        )
+        return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)
 
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
@@ -194,11 +192,16 @@ class CountSketch(OutputSets, Differences):
         """Return Cochran's p-value that the keys' frequencies differ by level; None if untested."""
         if not keys.size:
             return None
-        cells, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        cells += np.arange(self.rows) * self.buckets
+        cells, negative = self._cells(keys)
         signs_of_keys = 1 - 2 * negative.astype(np.int64)
         sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
         return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
+
+    def _cells(self, keys: Words) -> tuple[Integers, Bools]:
+        """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""
+        bucket, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
+        bucket += np.arange(self.rows) * self.buckets
+        return bucket, negative
 
     def _gathered(
         self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
@@ -215,11 +218,9 @@ class CountSketch(OutputSets, Differences):
             blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
         value, scatter = np.empty((2, keys.size))
         sizes_by_level = np.empty((len(decoded), keys.size))
-        first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            cells, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
-            cells += first
+            cells, negative = self._cells(keys[part])
             parts = sketch.take(cells) * (1.0 - 2.0 * negative)
             value[part] = parts.sum(axis=1)
             parts -= parts.mean(axis=1, keepdims=True)
@@ -242,8 +243,7 @@ class CountSketch(OutputSets, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
-        return named
+        return (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:

@@ -74,5 +74,4 @@ class Grr(OutputSets, SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""
-        named: Bools = reports == category
-        return named
+        return reports == category

@@ -9,7 +9,6 @@ import numpy as np
 
 from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.signs.noise import Noise
-from estimators.errors import ReportError
 from estimators.estimate import Array, Counts, Floats, Integers
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import discrete_laplace as noise_of
@@ -17,7 +16,7 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import round_up
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, exp_bounds
-from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, refuse_first, rows_by_level
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.question import Question
 from estimators.weights import LevelFacts
@@ -92,27 +91,22 @@ class Laplace(ScalarMean):
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
         noise = self._noise(level, bits)
         limit = self.limits[level]
-        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
-        return reports
+        return np.clip(rounded + noise, -limit, limit).astype(self.dtype)
 
     def _noise(self, level: Levels, bits: Bits) -> Integers:
         noise = np.empty(level.size, dtype=np.int64)
-        for used in np.flatnonzero(tally(level, len(self.epsilons))).tolist():
-            rows = np.flatnonzero(level == used)
-            noise[rows] = noise_of(self._rates[used]).draw(bits, rows.size)
+        for used, rows in rows_by_level(level, len(self.epsilons)):
+            noise[rows] = noise_of(self._rates[used]).draw(bits, noise[rows].size)
         return noise
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report beyond the limit of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
-        is_invalid = (reports > limit) | (reports < -limit)
-        if is_invalid.any():
-            index = int(is_invalid.argmax())
-            raise ReportError(
-                "bad_value",
-                f"report {reports[index]}: expected -{limit[index]} to {limit[index]} at its level",
-            )
+        refuse_first(
+            (reports > limit) | (reports < -limit),
+            lambda i: f"report {reports[i]}: expected -{limit[i]} to {limit[i]} at its level",
+        )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum, high and low part of the squares)."""
@@ -155,8 +149,7 @@ class Laplace(ScalarMean):
         if not up:
             return log_down
         log_up = -self.rate[level] * np.abs(reports - floor - 1)
-        log_likelihood: Floats = np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
-        return log_likelihood
+        return np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the reports -M and M represent, per level."""

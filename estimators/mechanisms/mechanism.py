@@ -11,17 +11,27 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
-from estimators.estimate import AnyIntegers, Array, Counts, Estimate, Floats, Indices, Integers
+from estimators.estimate import (
+    AnyIntegers,
+    Array,
+    Bools,
+    Counts,
+    Estimate,
+    Floats,
+    Indices,
+    Integers,
+)
 from estimators.exact.randomness import Bits
+from estimators.exact.tallies import tally
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
@@ -37,11 +47,49 @@ MAX_LOOP_BYTES = 256
 """Up to this many bytes, a loop of Python is faster than an array."""
 
 
+class Weighed(NamedTuple):
+    """A question with the weights that it gives to reports.
+
+    `counts`, shape (levels,): the reports of each level; `shares`, shape (levels,): the weights of
+    the levels, which sum to one unless there are no reports; `total`: from
+    :func:`estimators.weights.total_weight`.
+    """
+
+    question: Question
+    counts: Counts
+    shares: Floats
+    total: float
+
+
 def largest_byte(data: bytes) -> int:
     """Return the largest byte, or -1 if there is none."""
     if len(data) < MAX_LOOP_BYTES:
         return max(data, default=-1)
     return int(np.frombuffer(data, dtype=np.uint8).max())
+
+
+def refuse_first(is_invalid: Bools, describe: Callable[[int], str]) -> None:
+    """Raise ReportError("bad_value") for the first invalid report, if there is one.
+
+    `is_invalid`, shape (n,); `describe`: from the index of a report to what was wrong with it.
+    """
+    if is_invalid.any():
+        raise ReportError("bad_value", describe(int(is_invalid.argmax())))
+
+
+def rows_by_level(level: Levels, levels: int) -> Iterator[tuple[int, Any]]:
+    """Yield the index of each level that occurs, ascending, and the rows that have it.
+
+    `level`, shape (n,): below `levels`. Rows are ascending indices, or a slice of all rows if only
+    one level occurs.
+    """
+    counts = tally(level, levels)
+    used = np.flatnonzero(counts).tolist()
+    if len(used) == 1:
+        yield used[0], slice(None)
+    else:
+        order, ends = np.argsort(level, kind="stable"), np.cumsum(counts[used])
+        yield from zip(used, np.split(order, ends[:-1]), strict=False)
 
 
 class Mechanism(ABC):
@@ -279,17 +327,15 @@ class Mechanism(ABC):
         ratio = self.privacy_ratio(level)
         return math.log(ratio.numerator) - math.log(ratio.denominator)
 
-    def _weigh(self, table: Counts, question: Question) -> tuple[Counts, Floats, float]:
-        """Return the number of reports of each level, the weight of each level, and the total."""
-        counts, policy = table[:, 0], question.weights
-        shares = level_weights(policy, counts, self.facts)
-        return counts, shares, total_weight(policy, counts, self.facts)
+    def _weigh(self, counts: Counts, question: Question) -> Weighed:
+        """Return a question with the weights of the levels, given their `counts` of reports."""
+        shares = level_weights(question.weights, counts, self.facts)
+        total = total_weight(question.weights, counts, self.facts)
+        return Weighed(question, counts, shares, total)
 
     def _build_estimate(
         self,
-        question: Question,
-        counts: Counts,
-        shares: Floats,
+        weighed: Weighed,
         value: float | Floats,
         bounds: tuple[float | Floats, float | Floats],
         effective_reports: float,
@@ -297,6 +343,7 @@ class Mechanism(ABC):
         radius: float | None = None,
     ) -> Estimate:
         """Build an estimate with its counts and weights."""
+        question, counts, shares, _ = weighed
         return Estimate(
             value=value,
             lower=bounds[0],
@@ -314,12 +361,11 @@ class Mechanism(ABC):
             radius=radius,
         )
 
-    def _empty_estimate(self, question: Question, counts: Counts, numbers: int) -> Estimate:
+    def _empty_estimate(self, weighed: Weighed, numbers: int) -> Estimate:
         """Return the estimate if there are no reports: NaN, with bounds [0, 1]."""
-        size = numbers if question.asked is None else question.asked.size
-        nothing, shares = np.zeros(size), np.zeros(counts.size)
-        bounds = nothing, np.ones(size)
-        return self._build_estimate(question, counts, shares, nothing * np.nan, bounds, 0.0)
+        asked = weighed.question.asked
+        nothing = np.zeros(numbers if asked is None else asked.size)
+        return self._build_estimate(weighed, nothing * np.nan, (nothing, nothing + 1), 0.0)
 
     def find_error(self, table: Counts) -> str | None:
         """Return why no reports can give a stored table; None if some can."""

@@ -172,7 +172,7 @@ class Projection(SupportCounts):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return estimates of the requested frequencies, with bounds that hold together."""
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not self.random or not counts.any():
             return super().estimate(table, question)
         support = self.support_of(table, question.asked)
@@ -183,7 +183,7 @@ class Projection(SupportCounts):
         bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
         p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
-        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
+        return self._build_estimate(weighed, value, bounds, effective, p_value)
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
         """Return the estimates of windows together; None if the signs are random."""
@@ -192,8 +192,7 @@ class Projection(SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
         index = reports.astype(np.int64)
-        agree: Bools = self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
-        return agree
+        return self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a sign represents if it disagrees or agrees with a column."""

@@ -15,28 +15,14 @@ from estimators.estimate import Array, Bools, Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.limits import LARGEST_REPORT
-from estimators.mechanisms.grr import Grr
+from estimators.mechanisms.auto import FREQUENCY_CANDIDATES
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
-from estimators.mechanisms.oue import Oue
-from estimators.mechanisms.projection import Projection
-from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import RepeatedSigns
-from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
-
-REPEATABLE_FREQUENCIES: tuple[Any, ...] = (
-    Rappor,
-    Grr,
-    Oue,
-    SubsetSelection,
-    ProjectiveGeometryResponse,
-    Projection,
-)
-"""The mechanisms for frequencies that can be repeated; the first one by default."""
 
 
 class Repetition(Mechanism):
@@ -69,15 +55,15 @@ class Repetition(Mechanism):
     memoizable = False
     rows_are_alike = False
 
-    def _repeat(self, of: str | None, repeatable: Sequence[type[Any]], **parameters: int) -> None:
+    def _repeat(self, of: str, repeatable: Sequence[type[Any]], **parameters: int) -> None:
         """Build the mechanism `of`, and set the layout of its reports."""
         names = {mechanism.name: mechanism for mechanism in repeatable}
-        if of is not None and of not in names:
+        if of not in names:
             raise ValueError(f"of = {of!r}: {meant(str(of), names)}")
         self.repeats = [math.ceil(epsilon) for epsilon in self.epsilons]
         """r, the number of reports, per level."""
         parts = [epsilon / r for epsilon, r in zip(self.epsilons, self.repeats, strict=True)]
-        self.repeated: Mechanism = names[of or repeatable[0].name](parts, **parameters)
+        self.repeated: Mechanism = names[of](parts, **parameters)
         """The mechanism that is repeated."""
         self._repeats = np.array(self.repeats, dtype=np.int64)
         self.dtype, self.columns = self.repeated.dtype, self.repeated.columns
@@ -132,8 +118,7 @@ class Repetition(Mechanism):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)
-        log_likelihood: Floats = by_report.sum(axis=1)
-        return log_likelihood
+        return by_report.sum(axis=1)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
@@ -162,7 +147,7 @@ class RepeatedMean(Repetition, RandomizedResponse):
 
     def __init__(self, epsilons: Epsilons, *, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
-        self._repeat(of, [RandomizedResponse])
+        self._repeat(RandomizedResponse.name if of is None else of, [RandomizedResponse])
         signs = RepeatedSigns(self.repeated.signs, self.repeats, values=True)
         self.signs = signs
         paper = signs.repeats * signs.contrast**2
@@ -196,7 +181,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     def __init__(self, epsilons: Epsilons, *, categories: int, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
-        self._repeat(of, REPEATABLE_FREQUENCIES, categories=categories)
+        self._repeat(Rappor.name if of is None else of, FREQUENCY_CANDIDATES, categories=categories)
         columns = self.repeated.columns
         signs = RepeatedSigns(self.repeated.signs, self.repeats)
         SupportCounts.__init__(self, epsilons, categories, signs)
@@ -209,8 +194,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.supports(single, level, category).reshape(-1, times)
-        all_support: Bools = np.logical_and.reduce(by_report, axis=1)
-        return all_support
+        return np.logical_and.reduce(by_report, axis=1)
 
     def support(self, table: Counts) -> Counts:
         """Return the number of reports that support each category, shape (levels, k)."""

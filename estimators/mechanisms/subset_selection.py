@@ -8,12 +8,11 @@ import numpy as np
 
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.subsets import SubsetKinds
-from estimators.errors import ReportError
 from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
-from estimators.mechanisms.mechanism import Epsilons, Levels
+from estimators.mechanisms.mechanism import Epsilons, Levels, refuse_first
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import ReportedSigns
@@ -96,12 +95,10 @@ class SubsetSelection(OutputSets, PackedBits):
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         members = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
         expected = self._sizes[np.frombuffer(levels, dtype=np.uint8)]
-        if (members != expected).any():
-            index = int((members != expected).argmax())
-            raise ReportError(
-                "bad_value",
-                f"a subset of {members[index]}: expected {expected[index]} at its level",
-            )
+        refuse_first(
+            members != expected,
+            lambda i: f"a subset of {members[i]}: expected {expected[i]} at its level",
+        )
 
 
 def best_size(epsilon: Fraction, categories: int) -> int:

@@ -130,8 +130,7 @@ class Bins(Domain):
 
     def clipped(self, values: Array) -> Array:
         """Return numbers within the range."""
-        clipped: Array = np.clip(values, self.limits[0], self.limits[-1])
-        return clipped
+        return np.clip(values, self.limits[0], self.limits[-1])
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate with the edges of the bins in the metric's unit."""

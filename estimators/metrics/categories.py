@@ -90,12 +90,9 @@ class Categories(Domain):
 
     def __post_init__(self) -> None:
         categories = self.categories
-        if self.watch is not None:
-            self.refuse("watch", f"no watch unless categories = {OPEN_VOCABULARY!r}")
-        if self.discover:
-            self.refuse("discover", f"no discovery unless categories = {OPEN_VOCABULARY!r}")
-        if self.deny is not None:
-            self.refuse("deny", f"no deny unless categories = {OPEN_VOCABULARY!r}")
+        for key, words in (("watch", "watch"), ("discover", "discovery"), ("deny", "deny")):
+            if getattr(self, key) not in (None, False):
+                self.refuse(key, f"no {words} unless categories = {OPEN_VOCABULARY!r}")
         self._need_no_code()
         if isinstance(categories, str):
             self.refuse("categories", EXPECTED_CATEGORIES)

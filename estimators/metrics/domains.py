@@ -367,8 +367,7 @@ class ValueRange(Domain):
 
     def clipped(self, values: Array) -> Array:
         """Return numbers within the interval."""
-        clipped: Array = np.clip(values, *self.ends)
-        return clipped
+        return np.clip(values, *self.ends)
 
     def to_unit(self, values: Array) -> Array:
         """Return numbers in [-1, 1]."""
@@ -452,8 +451,7 @@ class Ball(Domain):
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         too_long = (scale > self.radius) | (length > 1)
-        shortened: Array = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
-        return shortened
+        return np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
 
 
 def numbered(count: int) -> tuple[str, ...]:

@@ -345,10 +345,9 @@ class LocalMetric(ReportedMetric):
             ]
         if question.panes != 1:  # bounds of neither allow for repeated answers
             divisor = question.panes or math.inf
-            effective = [estimate.effective_reports / divisor for estimate in estimates]
             estimates = [
-                dataclasses.replace(estimate, heterogeneity=None, effective_reports=reports)
-                for estimate, reports in zip(estimates, effective, strict=True)
+                dataclasses.replace(x, heterogeneity=None, effective_reports=effective / divisor)
+                for x, effective in ((x, x.effective_reports) for x in estimates)
             ]
         return [dataclasses.replace(self.domain.from_unit(x), labels=labels) for x in estimates]
 

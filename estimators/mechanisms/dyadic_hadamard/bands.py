@@ -122,8 +122,7 @@ class Scores:
     @property
     def worst(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
-        worst: Floats = self.second.max(axis=-1) / self.total**2
-        return worst
+        return self.second.max(axis=-1) / self.total**2
 
     def variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
@@ -136,8 +135,7 @@ class Scores:
         limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
         filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
         left = 1 - filled[..., -1]  # above 0 only if limits crossed
-        variance: Floats = np.vecdot(steps, filled) + largest * left
-        return variance
+        return np.vecdot(steps, filled) + largest * left
 
     @functools.cached_property
     def _falling(self) -> tuple[Indices, Floats, Floats]:
@@ -155,8 +153,7 @@ class Scores:
             return self.worst
         every = np.concatenate([masses[0], *masses], axis=-1)
         mass = every[..., _shells(self.height)]
-        variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
-        return variance
+        return (self.second * mass).sum(axis=-1) / self.total**2
 
     def trivial(self) -> Band:
         """Return the band without reports: F is 0 at the first edge and 1 at the last."""

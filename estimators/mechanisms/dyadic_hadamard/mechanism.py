@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from estimators.distribution import DistributionEstimate
-from estimators.errors import ReportError
 from estimators.estimate import Array, Bools, Counts, Floats, Indices, Integers
 from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
@@ -26,7 +25,7 @@ from estimators.mechanisms.dyadic_hadamard.estimation import (
     read_distributions,
 )
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
-from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
@@ -148,14 +147,14 @@ class DyadicHadamard(Mechanism):
             has_one_row, second != 0, (second == 0) | (second == first) | (second > rows)
         )
         strange |= symbol >= self._symbols[level]
-        if strange.any():
-            index = int(strange.argmax())
-            raise ReportError(
-                "bad_value",
-                f"a report of depth {depth[index]}, rows {first[index]} and {second[index]}, "
-                f"symbol {symbol[index]}: expected a depth in use at its level, different rows "
-                f"from 1 to {rows[index]}, and a symbol below {self._symbols[level[index]]}",
-            )
+        refuse_first(
+            strange,
+            lambda i: (
+                f"a report of depth {depth[i]}, rows {first[i]} and {second[i]}, "
+                f"symbol {symbol[i]}: expected a depth in use at its level, different rows "
+                f"from 1 to {rows[i]}, and a symbol below {self._symbols[level[i]]}"
+            ),
+        )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, 0, sums of depth 1, of depth 2, ...)."""
@@ -233,11 +232,8 @@ class DyadicHadamard(Mechanism):
     def _built(
         self, table: Counts, distribution: BinDistribution, question: Question
     ) -> DistributionEstimate:
-        counts, shares, _ = self._weigh(table, question)
         answer = self._build_estimate(
-            question,
-            counts,
-            shares,
+            self._weigh(table[:, 0], question),
             distribution.estimate,
             (distribution.lower, distribution.upper),
             distribution.effective_reports,

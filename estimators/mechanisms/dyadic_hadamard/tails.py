@@ -108,5 +108,4 @@ def _mixture_deviation(index: Indices, tail: float) -> Floats:
         x = x - np.maximum(step, 0.0)
         if (step < 1e-10 * x).all():
             break
-    deviation: Floats = x * (1 + 1e-9)
-    return deviation
+    return x * (1 + 1e-9)

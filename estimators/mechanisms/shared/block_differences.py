@@ -150,9 +150,9 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return estimates of all categories' frequencies, with bounds that hold together."""
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
-            return self._empty_estimate(question, counts, self.categories)
+            return self._empty_estimate(weighed, self.categories)
         used = np.flatnonzero(counts)
         selected = slice(None) if question.asked is None else question.asked
         sums, sizes = (x[:, selected] for x in self.differences(table, used))
@@ -162,9 +162,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         bounds = difference_limits(law, sums, sizes, question, log_p, total)
         p_value = heterogeneity_of_differences(law, sums, sizes)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
-        return self._build_estimate(
-            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
-        )
+        return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)
 
 
 def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Fraction) -> Fraction:

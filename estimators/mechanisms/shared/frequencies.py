@@ -97,7 +97,7 @@ class SupportCounts(SupportReports):
         ValueError
             If the mechanism cannot estimate shares among.
         """
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = self._weigh(table[:, 0], question)
         used, support = np.flatnonzero(counts).tolist(), None
         parts, subsets = [np.zeros((4, 0))], []
         for level in used:
@@ -133,9 +133,9 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        counts, shares, total = self._weigh(table, question)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
-            return self._empty_estimate(question, counts, self.categories)
+            return self._empty_estimate(weighed, self.categories)
         support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         means = self.signs.means(counts, support)
@@ -152,9 +152,7 @@ class SupportCounts(SupportReports):
         users = self.signs.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0])
         effective = 1 / users.worst_variance
-        return self._build_estimate(
-            question, counts, shares, (1 + mean) / 2, bounds, effective, p_value
-        )
+        return self._build_estimate(weighed, (1 + mean) / 2, bounds, effective, p_value)
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
         """Return the estimates of windows whose reports have the same levels."""
@@ -163,7 +161,8 @@ class SupportCounts(SupportReports):
         is_batched &= question.one_mean(int(used.sum()))
         if not (is_batched and used.any() and (asked is None or asked.size)):
             return None
-        counts, shares, _ = zip(*(self._weigh(table, question) for table in tables), strict=True)
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
+        _, counts, shares, _ = zip(*weighed, strict=True)
         users = laws_in_rows([*map(self.signs.law, counts, shares)])
         if type(users) is not Law:
             return None
@@ -176,9 +175,7 @@ class SupportCounts(SupportReports):
         effective = 1 / np.broadcast_to(users.worst_variance, are_equal.shape)
         return [
             self._build_estimate(
-                question,
-                counts[row],
-                shares[row],
+                weighed[row],
                 value,
                 (lower, upper),
                 effective[row],

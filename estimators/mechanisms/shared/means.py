@@ -96,9 +96,10 @@ class ScalarMean(Mechanism):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of the mean of values in [-1, 1], with bounds for the question."""
-        (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
+        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
-            return self._build_estimate(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
+            return self._build_estimate(weighed, np.nan, (-1.0, 1.0), 0.0)
+        means = self.level_means(table)
         mean = float(shares @ means)
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
@@ -107,7 +108,7 @@ class ScalarMean(Mechanism):
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / float(users.worst_variance)
-        return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)
+        return self._build_estimate(weighed, mean, bounds, effective, p_value)
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
         """Return the estimates of windows whose reports have the same levels.
@@ -117,8 +118,8 @@ class ScalarMean(Mechanism):
         used = tables[0, :, 0] > 0
         if not used.any() or self.outside_law(question, tables[0, :, 0]):
             return None
-        weighed = [self._weigh(table, question) for table in tables]
-        counts, shares, totals = (np.array(x) for x in zip(*weighed, strict=True))
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
+        counts, shares, totals = (np.array(x) for x in [*zip(*weighed, strict=True)][1:])
         means = np.array([self.level_means(table) for table in tables])
         pooled = np.vecdot(shares, means)
         law, users = (
@@ -133,8 +134,6 @@ class ScalarMean(Mechanism):
         effective = 1 / np.broadcast_to(users.worst_variance, pooled.shape)
         numbers = (x.tolist() for x in (pooled, *bounds, effective))
         return [
-            self._build_estimate(
-                question, counts[row], shares[row], mean, (lower, upper), reports, p_values[row]
-            )
+            self._build_estimate(weighed[row], mean, (lower, upper), reports, p_values[row])
             for row, (mean, lower, upper, reports) in enumerate(zip(*numbers, strict=True))
         ]

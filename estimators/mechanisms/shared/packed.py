@@ -11,8 +11,8 @@ import numpy as np
 from estimators.errors import ReportError
 from estimators.estimate import Array, Bools, Counts
 from estimators.exact.randomness import Bits
-from estimators.exact.tallies import sum_bits, tally
-from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.exact.tallies import sum_bits
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, rows_by_level
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.shuffling.set_laws import SetLaw
@@ -61,19 +61,14 @@ class PackedBits(SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return in which reports the category's bit is 1."""
-        ones: Bools = (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
-        return ones
+        return (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
-        counts = tally(level, len(self.epsilons))
-        table[:, 0] += counts
-        used = np.flatnonzero(counts).tolist()
-        rows = reports.view(np.uint8)
-        if len(used) > 1:
-            rows = rows[np.argsort(level, kind="stable")]
-        for index, last in zip(used, np.cumsum(counts[used]).tolist(), strict=True):
-            table[index, 1:] += sum_bits(rows[last - counts[index] : last], self.categories)
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            of_level = reports.view(np.uint8)[rows]
+            table[index, 0] += len(of_level)
+            table[index, 1:] += sum_bits(of_level, self.categories)
 
 
 class IndependentBits(PackedBits):

@@ -22,8 +22,7 @@ from estimators.exact.sampling import (
     uniform_below,
     unit_vectors,
 )
-from estimators.exact.tallies import tally
-from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, rows_by_level
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
@@ -138,14 +137,10 @@ class RankedDirections(OutputSets):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum of coordinate 0, 1, ...)."""
-        counts = tally(level, len(self.epsilons))
-        table[:, 0] += counts
-        one_level = np.count_nonzero(counts) <= 1
-        ordered = reports if one_level else reports[np.argsort(level, kind="stable")]
-        start = 0
-        for index, n in enumerate(counts.tolist()):
-            self._add(table[index, 1:], ordered[start : start + n])
-            start += n
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            of_level = reports[rows]
+            table[index, 0] += len(of_level)
+            self._add(table[index, 1:], of_level)
 
     def _add(self, sums: Counts, reports: Reports) -> None:
         """Add the reports of one level to its sums."""
@@ -161,25 +156,22 @@ class RankedDirections(OutputSets):
 
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
-        weighed = [self._weigh(table, question) for table in tables]
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
         used = int(np.count_nonzero(tables[0, :, 0]))
         if not used:
             ones = np.ones(self.numbers)
             nothing = ones * np.nan, (-ones, ones), 0.0
-            return [
-                self._build_estimate(question, counts, shares, *nothing, radius=np.nan)
-                for counts, shares, _ in weighed
-            ]
+            return [self._build_estimate(x, *nothing, radius=np.nan) for x in weighed]
         one_law = question.one_mean(used)
         parts = [
-            self.mean_and_law(table, shares, one_law=one_law)
-            for table, (_, shares, _) in zip(tables, weighed, strict=True)
+            self.mean_and_law(table, x.shares, one_law=one_law)
+            for table, x in zip(tables, weighed, strict=True)
         ]
         deviations = deviations_of_windows(
-            [law for _, law, _ in parts], question, [total for _, _, total in weighed]
+            [law for _, law, _ in parts], question, [x.total for x in weighed]
         )
         estimates = []
-        for table, (counts, shares, _), (mean, law, slack), deviation in zip(
+        for table, of_window, (mean, law, slack), deviation in zip(
             tables, weighed, parts, deviations, strict=True
         ):
             side, radius = (x + slack for x in deviation)
@@ -189,9 +181,7 @@ class RankedDirections(OutputSets):
             p_value, nearest = self._heterogeneity(table), min(float(radius), farthest)
             effective = 1 / float(law.variance)
             estimates.append(
-                self._build_estimate(
-                    question, counts, shares, mean, bounds, effective, p_value, nearest
-                )
+                self._build_estimate(of_window, mean, bounds, effective, p_value, nearest)
             )
         return estimates
 

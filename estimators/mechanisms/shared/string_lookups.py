@@ -14,10 +14,11 @@ from estimators.bounds.heterogeneity import heterogeneity_of_points
 from estimators.estimate import Counts, Estimate, Floats, Indices, Limits
 from estimators.exact.geometries import HashedRows
 from estimators.exact.randomness import Words
+from estimators.mechanisms.mechanism import Weighed
 from estimators.mechanisms.shared.output_sets import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts, total_weight
 
 MAX_TESTED_STRINGS = 64
 """The most strings of a query that are tested for heterogeneity."""
@@ -52,12 +53,9 @@ class StringLookups(SupportReports):
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports off and on the string's hyperplane represent."""
-        lowest, highest = self.signs.range()
         chance = self._chance
-        return (
-            ((1 + lowest) / 2 - chance) / (1 - chance),
-            ((1 + highest) / 2 - chance) / (1 - chance),
-        )
+        low, high = (((1 + end) / 2 - chance) / (1 - chance) for end in self.signs.range())
+        return low, high
 
     def support(self, table: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (levels, k)."""
@@ -71,7 +69,8 @@ class StringLookups(SupportReports):
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
-            return self._empty_estimate(question, table[:, 0], keys.size)
+            unweighed = Weighed(question, table[:, 0], np.zeros(len(table)), 0.0)
+            return self._empty_estimate(unweighed, keys.size)
         return dataclasses.replace(
             self.estimate_support(counts, self.support(table, keys), question),
             reports=int(table[:, 0].sum()),
@@ -84,7 +83,8 @@ class StringLookups(SupportReports):
         `counts`, shape (levels,): the reports about rows, not all 0; `support`, shape (levels, k):
         how many of them support each string; `question`: for which bounds and weights.
         """
-        shares = level_weights(question.weights, counts, self.facts)
+        weighed = self._weigh(counts, question)
+        shares = weighed.shares
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
         used = counts > 0
         users = self.signs.law(counts, shares)
@@ -94,7 +94,7 @@ class StringLookups(SupportReports):
         tables = self._tables(np.flatnonzero(counts))
         p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
         effective = 1 / users.worst_variance
-        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
+        return self._build_estimate(weighed, value, bounds, effective, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
@@ -130,20 +130,15 @@ class StringLookups(SupportReports):
             if question.bound == "anytime":
                 n = float(counts.sum())
                 log_collision -= math.log(n) + math.log1p(n)
-            largest_share = max(
-                sketches.max_collision_share(*table, log_collision) for table in tables
-            )
-            lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
-                1 - largest_share, 1e-12
-            )
-            upper = side(np.zeros(len(counts)), log_p, 1)
+            nobody, largest = np.zeros(len(counts)), sketches.max_collision_share
+            largest_share = max(largest(*table, log_collision) for table in tables)
+            lower = (side(nobody, half, 0) - largest_share) / max(1 - largest_share, 1e-12)
+            upper = side(nobody, log_p, 1)
         else:
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
-                crowd[:, level] = (
-                    sketches.max_collision_share(*table, log_collision),
-                    sketches.min_collision_share(*table, log_collision),
-                )
+                crowd[0, level] = sketches.max_collision_share(*table, log_collision)
+                crowd[1, level] = sketches.min_collision_share(*table, log_collision)
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)

@@ -10,7 +10,7 @@ import numpy as np
 from estimators.errors import ReportError
 from estimators.estimate import AnyIntegers, Array, Counts
 from estimators.exact.tallies import NUMBERS_COUNTED_AT_A_TIME
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports, refuse_first
 
 DENSE_TABLE_FACTOR = 2
 """From this many reports for each cell on, np.bincount is faster than adding one by one."""
@@ -37,12 +37,10 @@ class ReportedSymbols(Mechanism):
         """Reject a report that is not a symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
-        is_invalid = reports > largest
-        if is_invalid.any():
-            index = int(is_invalid.argmax())
-            raise ReportError(
-                "bad_value", f"report {reports[index]}: expected 0 to {largest[index]} at its level"
-            )
+        refuse_first(
+            reports > largest,
+            lambda i: f"report {reports[i]}: expected 0 to {largest[i]} at its level",
+        )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""

@@ -14,7 +14,7 @@ from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.sampling import normal_numbers
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
-from estimators.mechanisms.repetition import REPEATABLE_FREQUENCIES
+from estimators.mechanisms.auto import FREQUENCY_CANDIDATES
 from estimators.mechanisms.subset_selection import uniform_subsets
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
@@ -293,7 +293,7 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
 
 def test_repeated_reports_of_a_category_are_private_together() -> None:
     for of, level in itertools.product(
-        [each.name for each in REPEATABLE_FREQUENCIES], range(len(EPSILONS))
+        [each.name for each in FREQUENCY_CANDIDATES], range(len(EPSILONS))
     ):
         mechanism = mechanisms.RepeatedFrequency(EPSILONS, of=of, categories=6)
         epsilon = EPSILONS[level]
