@@ -3,6 +3,7 @@
 import contextlib
 import re
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -101,7 +102,9 @@ class Campaign:
         """Run workers as processes; afterwards they have left as they were asked to."""
         flags = ["--set", f"aggregate.memory={MEMORY}"]
         flags += ["--set", "aggregate.deadletter_consecutive=0"]  # rows of thousands are meant
-        started = [self.deployment.start_worker(*flags) for _ in range(WORKERS)]
+        command = [sys.executable, "-m", "aggregator", "aggregate", *self.deployment.flags, *flags]
+        with self.deployment.log("aggregate").open("ab") as log:
+            started = [subprocess.Popen(command, stdout=log, stderr=log) for _ in range(WORKERS)]
         try:
             yield started
         finally:

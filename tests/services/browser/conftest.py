@@ -9,11 +9,9 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,12 +20,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from deploy.kafka.cluster import free_ports
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
 from tests.support.paths import ROOT
-from tests.support.running import fleet, http_client, servers
+from tests.support.running import servers
 from tests.support.running.broker import Broker
-from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.deployment import Deployment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -206,9 +205,9 @@ class Site:
     """A deployment that counts, and the server of its dashboard."""
 
     deployment: Deployment
-    port: int
     flags: list[str]
-    process: BaseProcess | None = None
+    port: int = dataclasses.field(default_factory=lambda: free_ports(1)[0])
+    serving: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
 
     @property
     def url(self) -> str:
@@ -216,26 +215,19 @@ class Site:
 
     def start(self) -> None:
         """Start `dither serve` and wait until it answers."""
-        sets = [word for flag in self.flags for word in ("--set", flag)]
-        arguments = [f"--port={self.port}", *self.deployment.flags, *sets]
-        self.process = fleet.start("serve", arguments)
-        asked = f"{self.url}/healthz"
-        wait_until(lambda: http_client.status(asked) == 200, "the server answers")
+        sets = [f"--set={flag}" for flag in self.flags]
+        self.serving.enter_context(self.deployment.serving(*sets, port=self.port))
 
     def stop(self) -> None:
         """Stop the server."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.join(30)
-            assert self.process.exitcode is not None
-            self.process = None
+        self.serving.close()
 
     def report(
         self, metric: str, values: Any, epsilons: NDArray[np.float64], time: str, seed: int
     ) -> None:
         """Let devices report; the same seed makes the same reports."""
         definition = self.deployment.metrics[metric]
-        config = {"bootstrap.servers": self.deployment.kafka.bootstrap_servers}
+        config = self.deployment.properties
         options: dict[str, Any] = {"topic": self.deployment.topic, "bits": SeededBits(seed)}
         trusted = definition.sends_true_values
         with Reporter(
@@ -254,14 +246,10 @@ def site_of() -> Sites:
 
     @contextlib.contextmanager
     def serving(deployment: Deployment, *flags: str) -> Iterator[Site]:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        site = Site(deployment, port, list(flags))
-        try:
-            site.start()
+        site = Site(deployment, list(flags))
+        site.start()
+        with site.serving:
             yield site
-        finally:
-            site.stop()
 
     return serving
 

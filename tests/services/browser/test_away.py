@@ -53,54 +53,45 @@ def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
     expect(page.locator("#connection")).to_have_text("Live")
 
 
-def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
+def test_what_is_wrong_with_the_counts_is_not_told_as_a_server_that_is_away(
     site_of_metrics: Sites, site_of: Sites, visitor: Visitor
 ) -> None:
-    with site_of_metrics(METRICS) as counted:
-        counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
-        deployment = counted.deployment
-    with site_of(deployment) as site:  # a worker that took the partition over would halt it
-        client: Any = deployment.store.client
-        client.delete(*client.keys("*}:pane:wait@*"))
-        window = "from=2026-01-01T00:00&to=2026-01-02T00:00"
-        page = visitor.open(f"{site.url}/#metric=wait&{window}")
-        expect(page.locator("#alerts")).to_contain_text("run `dither recount ")
-        expect(page.locator("#alerts")).not_to_contain_text("does not answer")
-        expect(page.locator("#connection")).to_have_text("Live")
-        expect(page.locator(".tile", has_text="Lag").locator(".big")).to_have_text("0")
-
-        file = deployment.metrics_file
-        later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
-        file.write_text(f"{METRICS}\n{later}")
-        page.goto(site.url)
-        expect(page.get_by_role("article", name="wait", exact=True)).to_be_visible()
-        expect(page.get_by_role("article", name="later", exact=True)).to_be_visible()
-        page.close()
-        visitor.expect("503")
-
-
-def test_live_is_not_said_when_nobody_counts(
-    site_of_metrics: Sites, site_of: Sites, visitor: Visitor
-) -> None:
+    """Nobody counts; then a pane is missing, and a metric is defined meanwhile."""
     with site_of_metrics(METRICS) as counted:
         counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
         deployment = counted.deployment
     with site_of(deployment) as site:  # the worker has gone
         deployment.produce([(0, b"waits")] * 7)
         page = visitor.open(site.url, reduced_motion="no-preference")
-        expect(page.locator("#connection")).to_have_text("Live")
+        connection, alerts = page.locator("#connection"), page.locator("#alerts")
+        tile = page.locator(".tile", has_text="Lag")
+        expect(connection).to_have_text("Live")
         assert page.evaluate(LONGEST) < 10_000, "an idle page is not drawn again and again"
         client: Any = deployment.store.client
         for number in deployment.store.partitions():
             mark = f"{tag(deployment.topic, number)}:committed"
             assert client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
-        expect(page.locator("#connection")).to_contain_text("No worker has counted since ")
-        expect(page.locator("#connection")).not_to_contain_text("Live")
-        expect(page.locator("#alerts")).to_contain_text("start “dither aggregate”")
-        tile = page.locator(".tile", has_text="Lag")
+        expect(connection).to_contain_text("No worker has counted since ")
+        expect(connection).not_to_contain_text("Live")
+        expect(alerts).to_contain_text("start “dither aggregate”")
         expect(tile.locator(".big")).to_have_text("7")
         expect(tile.locator(".note")).to_contain_text("6 not counted")
         with deployment.worker():
-            expect(page.locator("#connection")).to_have_text("Live")
+            expect(connection).to_have_text("Live")
             expect(tile.locator(".big")).to_have_text("0")
-            expect(page.locator("#alerts")).to_be_empty()
+            expect(alerts).to_be_empty()
+
+        # a worker that took the partition over would halt it
+        client.delete(*client.keys("*}:pane:wait@*"))
+        page.goto(f"{site.url}/#metric=wait&from=2026-01-01T00:00&to=2026-01-02T00:00")
+        expect(alerts).to_contain_text("run `dither recount ")
+        expect(alerts).not_to_contain_text("does not answer")
+        expect(connection).to_have_text("Live")
+        expect(tile.locator(".big")).to_have_text("0")
+        later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
+        deployment.metrics_file.write_text(f"{METRICS}\n{later}")
+        page.goto(site.url)
+        for name in ("wait", "later"):
+            expect(page.get_by_role("article", name=name, exact=True)).to_be_visible()
+        page.close()
+        visitor.expect("503")

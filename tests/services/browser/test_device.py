@@ -7,8 +7,6 @@ import contextlib
 import dataclasses
 import json
 import threading
-import time
-from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -16,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import LocalMetric, define
 from producers import BudgetSpent, HttpReporter, Ledger, RollUp
 from producers.device.roll_up import How
@@ -29,13 +24,13 @@ from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
-from producers.wire.reports_pb2 import ReportBatch
 from tests.support.axes import CRASH, LIES, MISTAKES
 from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
 from tests.support.running.gateway_server import serving
-from tests.support.running.served import definition, module
+from tests.support.running.scripted_server import ScriptedServer
+from tests.support.running.served import definition, page_routes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -72,65 +67,37 @@ ALL = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass
-class Site:
+class Site(ScriptedServer):
     """A page's server, and its gateway, which may answer something else first.
 
     To batches of a metric that is `failing` it answers nothing else; of every `deaf`-th batch Kafka
     has it, and the answer is an error.
     """
 
-    url: str = ""
-    answers: deque[ASGIApp] = dataclasses.field(default_factory=deque)
-    failing: dict[str, ASGIApp] = dataclasses.field(default_factory=dict)
-    deaf: int = 0
-    posted: list[ReportBatch] = dataclasses.field(default_factory=list)
-    moments: list[float] = dataclasses.field(default_factory=list)
-    changed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    def __init__(self, gateway: ASGIApp) -> None:
+        super().__init__(*ALL.values())
+        asked = ALL["slowest"]
+        told = {"metric": asked.name, "revision": asked.revision, "number": 1, "rounds": 7}
+        self.definitions["slowest/round"] = json.dumps({**told, "threshold": 64.0}).encode()
+        self.gateway, self.deaf = gateway, 0
+        self.failing: dict[str, ASGIApp] = {}
 
-    async def page(self, _: Request) -> Response:
-        return HTMLResponse("<!doctype html><title>device</title>")
+    def serve(self, name: str, served: Any) -> None:
+        """Serve another definition."""
+        self.definitions[name] = json.dumps(served).encode()
 
-    async def module(self, request: Request) -> Response:
-        return Response(module(request.url.path), media_type="text/javascript")
+    def accept(self, path: str) -> ASGIApp:
+        is_lost = self.deaf and len(self.posted) % self.deaf == 0
 
-    async def definition(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return JSONResponse(self.changed.get(name) or definition(ALL[name]))
+        async def behind(scope: Scope, receive: Receive, send: Send) -> None:
+            async def again() -> Message:
+                return {"type": "http.request", "body": self.posted[-1], "more_body": False}
 
-    async def round(self, request: Request) -> Response:
-        metric = ALL[request.path_params["name"]]
-        told = {"metric": metric.name, "revision": metric.revision, "number": 1, "rounds": 7}
-        return JSONResponse({**told, "threshold": 64.0})
+            await self.gateway(scope, again, _nowhere if is_lost else send)
+            if is_lost:
+                await Problem(500, "lost").response("/")(scope, receive, send)
 
-
-@dataclasses.dataclass
-class Posts:
-    """Notes what is posted, and answers as it is told to, or as the gateway does."""
-
-    site: Site
-    gateway: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await Request(scope, receive).body()
-        batch = ReportBatch.FromString(body)
-        self.site.posted.append(batch)
-        self.site.moments.append(time.monotonic())
-        if batch.metric in self.site.failing:
-            await self.site.failing[batch.metric](scope, receive, send)
-            return
-        if self.site.answers:
-            await self.site.answers.popleft()(scope, receive, send)
-            return
-
-        async def again() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        if self.site.deaf and len(self.site.posted) % self.site.deaf == 0:
-            await self.gateway(scope, again, _nowhere)
-            await Problem(500, "lost").response("/")(scope, receive, send)
-            return
-        await self.gateway(scope, again, send)
+        return self.failing.get(self.batches[-1].metric, behind)
 
 
 async def _nowhere(_: Message) -> None:
@@ -139,16 +106,10 @@ async def _nowhere(_: Message) -> None:
 
 @pytest.fixture
 def site(broker: Broker, topic: str) -> Iterator[Site]:
-    site, gateway = Site(), Gateway(ALL, broker.config, topic)
+    gateway = Gateway(ALL, broker.config, topic)
     (route,) = [each for each in gateway.routes if each.path == "/v1/reports"]
-    beside = [
-        Route("/posts/v1/reports", Posts(site, route.app), methods=["POST"]),
-        Route("/posts/v1/metrics/{name}", site.definition),
-        Route("/posts/v1/metrics/{name}/round", site.round),
-        Route("/", site.page),
-        *(Route(f"/static/{name}", site.module) for name in RANDOMIZER_FILES),
-    ]
-    with serving(gateway, beside) as url:
+    site = Site(route.app)
+    with serving(gateway, [site.route("/posts"), *page_routes()]) as url:
         site.url = url.removesuffix("v1/reports")
         yield site
 
@@ -158,15 +119,26 @@ async (options) => {
   window.dither ??= await import("/static/device/device.js");
   window.failures = [];
   window.now ??= options.now;
+  window.rows = async (database) => {
+    const opening = indexedDB.open(database);
+    await new Promise((resolve) => { opening.onsuccess = resolve; });
+    const store = opening.result.transaction("kept").objectStore("kept");
+    const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
+      request.onsuccess = () => resolve(request.result);
+    }));
+    const [keys, values] = await Promise.all(all);
+    opening.result.close();
+    return keys.map((key, i) => [key, values[i]]);
+  };
   const clock = window.now === undefined ? Date.now : () => window.now;
-  window.device = await dither.Device.open("/posts", {
+  window.device = await dither.Device.open(options.gateway ?? "/posts", {
     ...options, clock, onFailure: (failure) => window.failures.push(failure),
   });
 }
 """
 
 
-def opened(page: Page, site: Site, **options: Any) -> Page:
+def opened(page: Page, site: Site | ScriptedServer, **options: Any) -> Page:
     """Return a page with an open device, as `device`."""
     page.goto(site.url)
     page.evaluate(OPEN, options)
@@ -187,25 +159,21 @@ def totals(page: Page, name: str) -> list[int]:
     return [found[key] for key in ("taken", "delivered", "refused", "left")]
 
 
-DUMP = """
-async () => {
-  const opening = indexedDB.open("dither");
-  await new Promise((resolve) => { opening.onsuccess = resolve; });
-  const store = opening.result.transaction("kept").objectStore("kept");
-  const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
-    request.onsuccess = () => resolve(request.result);
-  }));
-  const [keys, values] = await Promise.all(all);
-  opening.result.close();
-  return JSON.stringify([keys, values], (_, x) => typeof x === "bigint" ? String(x) : x);
-}
+ROWS = """
+async (database) => JSON.stringify(
+  await rows(database), (_, x) => typeof x === "bigint" ? String(x) : x,
+)
 """
+
+
+def stored(page: Page, database: str = "dither") -> str:
+    """Return a database's rows: pairs of a key and a value, as JSON."""
+    return str(page.evaluate(ROWS, database))
 
 
 def gathered(page: Page, part: str = "gathered") -> list[Any]:
     """Return what roll-ups hold, or their courses."""
-    keys, values = json.loads(page.evaluate(DUMP))
-    return [value for key, value in zip(keys, values, strict=True) if key[0] == part]
+    return [value for key, value in json.loads(stored(page)) if key[0] == part]
 
 
 def test_a_report_is_charged_stored_and_sent_once(
@@ -275,9 +243,8 @@ def test_what_waits_survives_the_page_and_is_posted_as_it_was(page: Page, site: 
     assert len(site.posted) == 1
     assert call(page, "device.flush()") is None
     assert site.moments[1] - site.moments[0] >= 2
-    site.posted = [batch for batch in site.posted if batch.metric == "late"]
-    assert len(site.posted) == 3
-    assert len({batch.SerializeToString() for batch in site.posted}) == 1
+    late = [batch.SerializeToString() for batch in site.batches if batch.metric == "late"]
+    assert (len(late), len(set(late))) == (3, 1)
     assert call(page, 'device.totals("late")')["left"] == 0
 
 
@@ -296,7 +263,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(page: Page, site: S
     site.posted.clear()
     page.evaluate("() => Promise.all(Array.from({ length: 7 }, () => device.report('late', 1, 1)))")
     page.wait_for_function("failures.length >= 3")
-    assert len({batch.batch_id for batch in site.posted}) < 4
+    assert len({batch.batch_id for batch in site.batches}) < 4
     site.failing.clear()
     assert call(page, "device.flush()") is None
     assert totals(page, "late") == [8, 8, 0, 0]
@@ -412,7 +379,7 @@ def test_a_round_is_answered_and_charged_once_whatever_lies_are_told_of_it(
     assert all(each.startswith(("RangeError: round", "TypeError: round")) for each in answers[3:])
     assert call(page, "device.ledger.left()") == 5
     assert call(page, "device.flush()") is None
-    assert [(one.metric, one.round) for one in site.posted] == [("slowest", 1), ("slowest", 2)]
+    assert [(one.metric, one.round) for one in site.batches] == [("slowest", 1), ("slowest", 2)]
 
 
 @pytest.mark.more
@@ -508,26 +475,26 @@ def test_a_definition_of_no_use_loses_no_report_and_fills_no_memory(page: Page, 
         ("clicks", {"description": "a" * 2**22}, "clicks: expected an answer of at most 4194304"),
         ("query", {"revision": 7}, "revision 7 of query: expected"),
     ):
-        site.changed[name] = definition(ALL[name]) | served
+        site.serve(name, definition(ALL[name]) | served)
         with row(name):
             assert said in call(page, f'device.report("{name}", 1, 1)')
-    site.changed["late"] = definition(ALL["late"]) | {"max_batch_reports": "many"}
+    site.serve("late", definition(ALL["late"]) | {"max_batch_reports": "many"})
     assert call(page, 'device.report("late", [1, 0, 1], 1)')["reports"] == 3
     assert call(page, "device.flush()") is None
-    assert [len(batch.levels) for batch in site.posted] == [3]
+    assert [len(batch.levels) for batch in site.batches] == [3]
 
 
 @pytest.mark.more
 def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
     opened(page, site)
     call(page, 'device.report("late", 1, 1)')
-    site.changed["late"] = definition(dataclasses.replace(ALL["late"], pane="2d"))
+    shipped = definition(dataclasses.replace(ALL["late"], pane="2d"))
+    site.serve("late", shipped)
     opened(page, site)
     assert call(page, 'device.report("late", 1, 1)')["reports"] == 1  # what it meant at first
     page.wait_for_function("failures.length === 1")
     assert call(page, "failures")[0]["kind"] == "definition"
     assert call(page, 'device.report("late", 1, 1)').startswith("DefinitionChanged: the definition")
-    shipped = site.changed["late"]
     refused = page.evaluate("(one) => device.report(one, 1, 1).catch(({name}) => name)", shipped)
     assert refused == "DefinitionChanged"
 
@@ -548,14 +515,14 @@ def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -
     opened(page, site, now=START)
     call(page, 'device.report("query", "4321-secret", 4)')
     call(page, 'device.report("clicks", 43.21, 1)')
-    assert "4321" not in (stored := page.evaluate(DUMP))
-    assert "43.21" not in stored
+    assert "4321" not in (found := stored(page))
+    assert "43.21" not in found
     last = 'window.last ??= await device.rollUp("query", "last", "1d", 4)'
     assert call(page, f'({last}).add("4321-secret")') is None
-    assert "4321" in page.evaluate(DUMP)
+    assert "4321" in stored(page)
     page.evaluate("() => { now += 2 * 86_400_000 - 1; }")
     assert call(page, f"({last}).reportEnded()") == 1
-    assert "4321" not in page.evaluate(DUMP)
+    assert "4321" not in stored(page)
 
 
 def test_the_furthest_step_of_a_day_is_reported_or_the_first_one(page: Page, site: Site) -> None:
@@ -571,7 +538,7 @@ def test_the_furthest_step_of_a_day_is_reported_or_the_first_one(page: Page, sit
     page.evaluate("(hours) => { now += hours * 3_600_000; }", 24)
     assert call(page, "steps.reportEnded()") == 2
     call(page, "device.flush()")
-    reports = {batch.time_ms: batch.values for batch in site.posted}
+    reports = {batch.time_ms: batch.values for batch in site.batches}
     assert [reports[START + day * DAY - 1] for day in (1, 2)] == [b"\2", b"\0"]
 
 
@@ -591,7 +558,7 @@ def test_flags_of_a_day_are_one_category_of_the_axes(page: Page, site: Site) -> 
     values = f'{{ crashed: "yes", used_x: "no" }}, 16, {{ time: {START + 9 * DAY} }}'
     assert call(page, f'device.report("crash", {values})')["reports"] == 1
     call(page, "device.flush()")
-    reports = {(batch.time_ms - START) // DAY: batch.values for batch in site.posted}
+    reports = {(batch.time_ms - START) // DAY: batch.values for batch in site.batches}
     assert reports == {0: b"\3", 1: b"\2", 2: b"\0", 9: b"\1"}
     last = 'await device.rollUp("crash", "last", "1d", 16)'
     assert call(page, f'({last}).add({{ crashed: "yes", used_x: "no" }})') is None
@@ -627,7 +594,7 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     found = call(page, "Promise.all([clicks.reportEnded(), clicks.reportEnded(), clicks.add()])")
     assert sorted(found[:2]) == [0, 1]
     call(page, "device.flush()")
-    (batch,) = site.posted
+    (batch,) = site.batches
     assert batch.time_ms == START + DAY - 1
     assert call(page, "device.ledger.left()") == 0
     page.evaluate("(hours) => { now += hours * 3_600_000; }", 24)
@@ -638,7 +605,7 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
         assert call(page, "clicks.reportEnded()").startswith("BudgetSpent")
         assert call(page, "clicks.missed()") == 4
     call(page, "device.flush()")
-    assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
+    assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.batches) == [1, 2, 7, 8]
     page.evaluate("(days) => { now += days * 86_400_000; }", 1)
     call(page, 'device.report("late", 1, 1)')
     courses = []
@@ -737,7 +704,7 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
     passes(361)
     call(page, "clicks.reportEnded()")
     call(page, "device.flush()")
-    ends = [(batch.time_ms + 1 - START) // DAY for batch in site.posted]
+    ends = [(batch.time_ms + 1 - START) // DAY for batch in site.batches]
     assert ends[:7] == [364, 365, 1, 2, 3, 4, 5]
     assert len(set(ends)) == len(ends), "a window was reported twice"
     accounts = call(page, "[...(await device.ledger.accounts()).values()]")
@@ -834,7 +801,7 @@ def test_permanent_answers_are_those_of_python(
         [name, steps, {"changes": changes} | ({"permanent": permanent} if permanent else {})],
     )
     assert call(page, "device.flush()") is None
-    found = sorted((batch.time_ms, batch.values.hex()) for batch in site.posted)
+    found = sorted((batch.time_ms, batch.values.hex()) for batch in site.batches)
     assert [report for _, report in found] == expected
     assert call(page, "rest()") == len(shown) - words.used
     account = call(page, f'(await device.ledger.accounts()).get("{name}")')
@@ -881,10 +848,8 @@ def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path:
     opened(page, site, database="played", now=START, **LOTTERY)
     moments = [START + hour * 3_600_000 for hour in range(2, 24 * 9, 6)]
     page.evaluate(PLAY, [list(WAYS.items()), moments])
-    stored = page.evaluate(DUMP.replace('"dither"', '"played"'))
-    turns = {
-        key[1]: value for key, value in zip(*json.loads(stored), strict=True) if key[0] == "turn"
-    }
+    rows = json.loads(stored(page, "played"))
+    turns = {key[1]: value for key, value in rows if key[0] == "turn"}
     first = {"clicks": 0, "late": 3, "query": 4}
     assert sorted(tickets) == list(first)
 
@@ -909,9 +874,9 @@ def test_a_lottery_draws_and_pays_as_in_python(page: Page, site: Site, tmp_path:
                 with contextlib.suppress(BudgetSpent):
                     rolls[name].report_ended()
     with transaction(ledger.path, write=False) as database:
-        rows = database.execute("SELECT start_ms, metric, is_paid FROM turns").fetchall()
+        turns_of_python = database.execute("SELECT start_ms, metric, is_paid FROM turns").fetchall()
     assert {
-        start: {"metric": metric, "isPaid": bool(paid)} for start, metric, paid in rows
+        start: {"metric": metric, "isPaid": bool(paid)} for start, metric, paid in turns_of_python
     } == turns
     assert len([turn for turn in turns.values() if turn["isPaid"]]) >= 7
     accounts = call(page, "[...(await device.ledger.accounts()).values()]")
@@ -977,16 +942,6 @@ async ([histories, steps, hour]) => {
       return { device, rolls };
     };
     const pages = [await open(), await open()];
-    const opening = indexedDB.open(database);
-    await new Promise((resolve) => { opening.onsuccess = resolve; });
-    const rows = async () => {
-      const store = opening.result.transaction("kept").objectStore("kept");
-      const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
-        request.onsuccess = () => resolve(request.result);
-      }));
-      const [keys, values] = await Promise.all(all);
-      return keys.map((key, i) => [key, values[i]]);
-    };
     const act = async ({ device, rolls }) => {
       const some = Object.entries(rolls).filter(([, roll]) => roll !== undefined);
       const [name, roll] = pick(some) ?? [];
@@ -1005,7 +960,7 @@ async ([histories, steps, hour]) => {
         pages.push(await open());
       }
       await Promise.all(pages.map(act)); // two pages in any order of their transactions
-      for (const [key, value] of await rows()) {
+      for (const [key, value] of await rows(database)) {
         if (key[0] === "spent") charges.set(key.join(), [key[1], value.parts]);
         if (key[0] !== "turn") continue;
         const before = drawn.get(key[1]);
@@ -1029,7 +984,6 @@ async ([histories, steps, hour]) => {
     if (charges.size !== [...drawn.values()].filter((turn) => turn.isPaid).length) {
       faults.push(`charges that are not for turns in history ${history}`);
     }
-    opening.result.close();
     pages.forEach(({ device }) => device.close());
   }
   return { ...total, faults };

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from estimators import DefinitionError, define
 from estimators.mechanisms import MECHANISMS
 from estimators.metrics.kinds import KINDS
 from tests.services.browser.conftest import Sites, Visitor
@@ -84,10 +85,7 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
         page.get_by_text("What this rests on").click()
         page.get_by_text("share of yes").wait_for()
 
-
-def test_what_cannot_be_done_with_it_is_said(installed: None) -> None:
-    from estimators import DefinitionError, define
-
+    # what cannot be done with it is said
     agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "mechanism": "coin"}
     with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
         define(**agree, levels=[1]).randomize(np.array(["yes", "perhaps"]), [0, 0])

@@ -20,11 +20,61 @@ from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, Broker, count
 from tests.support.running.gateway_server import serving
-from tests.support.running.npm_package import SOURCE, NpmPackage, npm_package, run
+from tests.support.running.processes import run
 from tests.support.running.served import definition
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+import shutil
+from pathlib import Path
+
+from tests.support.running import servers
+
+SOURCE = ROOT / "producers" / "browser"
+OLDEST_NODE = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class NpmPackage:
+    """A tarball, and an application that has installed it.
+
+    Attributes
+    ----------
+    packed : list of dict
+        Path and size of each file in the tarball.
+    application : Path
+        A folder with a `package.json` and `node_modules`.
+    tools : Path
+        The programs of the package's own development dependencies.
+    """
+
+    packed: list[dict[str, Any]]
+    application: Path
+    tools: Path
+
+    def node(self, program: str, *arguments: str) -> str:
+        """Run an ES module in the application's folder; return what it prints."""
+        file = self.application / "program.mjs"
+        file.write_text(program)
+        return run(["node", file, *arguments], cwd=self.application)
+
+
+def npm_package(folder: Path) -> NpmPackage:
+    """Pack a copy of producers/browser, and install the tarball in a scratch folder."""
+    servers.program("npm", "install Node.js with npm (Debian: npm)")
+    version = run(["node", "--version"])
+    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        pytest.skip(f"Node.js {version.strip()}: the package needs {OLDEST_NODE} or newer")
+    copy, application = folder / "browser", folder / "application"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    application.mkdir()
+    told = run(["npm", "pack", "--json", "--pack-destination", folder], cwd=copy)
+    (listed,) = json.loads(told[told.rindex("\n[\n") :])  # installing its tools tells more
+    (application / "package.json").write_text('{"private": true, "type": "module"}')
+    install = ["npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund"]
+    run([*install, folder / listed["filename"]], cwd=application)
+    return NpmPackage(listed["files"], application, copy / "node_modules" / ".bin")
+
 
 MOST_BYTES = 74_000
 PROGRAM = """
@@ -233,15 +283,15 @@ def test_a_page_with_the_sdk_reports_what_its_instruments_measure(
     page: Page, package: NpmPackage, broker: Broker, topic: str
 ) -> None:
     app, tools = package.application, package.tools.parents[1] / "opentelemetry" / "node_modules"
-    (tarball,) = run(["npm", "pack", "--silent"], tools.parent).split()[-1:]
+    (tarball,) = run(["npm", "pack", "--silent"], cwd=tools.parent).split()[-1:]
     offline = ["npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund"]
-    run([*offline, str(tools.parent / tarball)], app)
+    run([*offline, tools.parent / tarball], cwd=app)
     (app / "node_modules" / "@opentelemetry").symlink_to(tools / "@opentelemetry")
     (app / "app.ts").write_text(APP)
     check = ["--noEmit", "--strict", "--target", "es2022", "--module", "preserve"]
-    run([str(tools / ".bin" / "tsc"), *check, "--lib", "es2023,dom", "--types", "", "app.ts"], app)
+    run([tools / ".bin" / "tsc", *check, "--lib", "es2023,dom", "--types", "", "app.ts"], cwd=app)
     bundled = ["--bundle", "--format=esm", "--outfile=app.js"]
-    run([str(tools / ".bin" / "esbuild"), "app.ts", *bundled], app)
+    run([tools / ".bin" / "esbuild", "app.ts", *bundled], cwd=app)
     known = {metric.name: metric for metric in (LATE, PAGE, USED)}
 
     async def shown(_: Request) -> Response:

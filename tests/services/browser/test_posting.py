@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
@@ -21,9 +18,11 @@ from tests.services.browser.conftest import Modules
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.support.running.gateway_server import serving
+from tests.support.running.scripted_server import ScriptedServer
 from tests.support.running.served import definition
 
 ALL = {metric.name: metric for metric in METRICS}
+MOODY = "moody/v1/reports"
 
 
 REPORT = """
@@ -37,18 +36,12 @@ async ([url, definition, values, epsilons, options]) => {
 """
 
 
-@dataclasses.dataclass
-class Site:
-    """A gateway, and `/moody`, which answers as it is told to; a device reports to either."""
+class Site(ScriptedServer):
+    """A gateway, and one at `MOODY`, which answers as it is told to; a device reports to either."""
 
-    device: Modules
-    url: str = ""
-    answers: deque[Response] = dataclasses.field(default_factory=deque)
-    seen: list[tuple[float, dict[str, str], bytes]] = dataclasses.field(default_factory=list)
-
-    async def moody(self, request: Request) -> Response:
-        self.seen.append((time.monotonic(), dict(request.headers), await request.body()))
-        return self.answers.popleft()
+    def __init__(self, device: Modules) -> None:
+        super().__init__()
+        self.device = device
 
     def report(self, path: str, metric: Any, values: Any, epsilons: Any, **options: Any) -> Any:
         given = [f"{self.url}{path}", definition(metric), values, epsilons, options]
@@ -57,9 +50,8 @@ class Site:
 
 @pytest.fixture
 def site(device: Modules, broker: Broker, topic: str) -> Iterator[Site]:
-    site = Site(device)
-    beside = [Route("/moody", site.moody, methods=["POST"])]
-    with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), beside) as url:
+    site, gateway = Site(device), Gateway(ALL, broker.config, topic, rate_limit="3/second")
+    with serving(gateway, [site.route("/moody")]) as url:
         site.url = url.removesuffix("v1/reports")
         yield site
 
@@ -98,12 +90,11 @@ def test_what_is_posted_again_is_the_same_batch_after_the_time_asked_for(site: S
         Response(b'{"batch_id":"00","reports":2}', 202, media_type="application/json"),
     ]
     token = "dither_secret"  # noqa: S105
-    answer = site.report("moody", LATE, [0, 1], [1, 2], token=token)
+    answer = site.report(MOODY, LATE, [0, 1], [1, 2], token=token)
     assert answer == {"batch_id": "00", "reports": 2}
-    moments, headers, bodies = zip(*site.seen, strict=True)
-    assert len(set(bodies)) == 1
-    assert all(gap >= 1 for gap in np.diff(moments))
-    batch = ReportBatch.FromString(bodies[0])
+    assert len(set(site.posted)) == 1
+    assert all(gap >= 1 for gap in np.diff(site.moments))
+    batch, headers = site.batches[0], site.headers
     assert (len(batch.batch_id), len(batch.levels)) == (16, 2)
     assert headers[0]["authorization"] == f"Bearer {token}"
     assert headers[0]["content-type"] == "application/x-protobuf"
@@ -120,18 +111,18 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(site: Site) -> None
         answers.append(Problem(429, "too often").response("/moody"))
         answers[-1].headers["Retry-After"] = after
     for answer in answers:
-        site.seen.clear()
+        site.posted.clear()
         site.answers.append(answer)
         attempts = {"attempts": 1} if answer.status_code != 429 else {}
-        found = site.report("moody", LATE, 1, 2, **attempts)
+        found = site.report(MOODY, LATE, 1, 2, **attempts)
         with row(answer.body, answer.status_code):
             assert (found["name"], found["status"]) == ("DeliveryError", answer.status_code)
-            assert [bytes(found["body"])] == [body for _, _, body in site.seen]
-    site.seen.clear()
+            assert [bytes(found["body"])] == site.posted
+    site.posted.clear()
     site.answers += [Problem(503, "Kafka is away", retry_after=1).response("/moody")] * 2
-    found = site.report("moody", LATE, 1, 2, attempts=2)
+    found = site.report(MOODY, LATE, 1, 2, attempts=2)
     assert "503: Kafka is away" in found["message"]
-    assert [bytes(found["body"])] * 2 == [body for _, _, body in site.seen]
+    assert [bytes(found["body"])] * 2 == site.posted
     again = "([url, body]) => dither.post(url, Uint8Array.from(body))"
     batch_id = ReportBatch.FromString(bytes(found["body"])).batch_id
     told = site.device.evaluate(again, [f"{site.url}v1/reports", found["body"]])
@@ -157,14 +148,14 @@ def test_an_address_to_which_nothing_can_be_posted_is_named(site: Site) -> None:
 
 def test_an_answer_without_end_is_not_read(site: Site) -> None:
     site.answers.append(Response(b" " * (2**20 + 1), 202))
-    found = site.report("moody", LATE, 1, 2, attempts=1)
+    found = site.report(MOODY, LATE, 1, 2, attempts=1)
     assert "expected an answer of at most 1048576 bytes" in found["message"]
 
 
 def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(site: Site) -> None:
     site.answers.append(RedirectResponse("/v1/reports", 303))
-    found = site.report("moody", LATE, 1, 2, attempts=1)
-    assert (found["name"], found["status"], len(site.seen)) == ("DeliveryError", 0, 1)
+    found = site.report(MOODY, LATE, 1, 2, attempts=1)
+    assert (found["name"], found["status"], len(site.posted)) == ("DeliveryError", 0, 1)
     script = """async (definition) => {
       let given;
       globalThis.fetch = async (_, init) => { given = init; return Response.json({}); };
@@ -189,5 +180,5 @@ def test_what_cannot_be_reported_is_not_posted(site: Site) -> None:
         ([1, 0], [1, 0.1], "epsilon = 0.1: metric late offers 0.5"),
     ):
         with row(values, epsilons):
-            assert said in site.report("moody", LATE, values, epsilons)["message"]
-    assert site.seen == []
+            assert said in site.report(MOODY, LATE, values, epsilons)["message"]
+    assert site.posted == []

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
-from aggregator.web.pages import RANDOMIZER_FILES
 from estimators import define
 from estimators.metrics.loading import definition_of
 from producers.gateway.problems import Problem
 from producers.sealing import CrowdLabel, decode_post, key_hash
 from tests.services.browser.conftest import Modules
 from tests.services.browser.test_device import DAY, START, call, totals
+from tests.services.browser.test_device import opened as opened_device
 from tests.support.reports.crowds import opened as opened_reports
 from tests.support.rows import row
 from tests.support.running.scripted_server import KEY, OTHER_KEY, PRIVATE, ScriptedServer
-from tests.support.running.served import definition, module
+from tests.support.running.served import definition, page_routes
 from tests.support.running.served_application import served_plainly
 
 if TYPE_CHECKING:
@@ -73,38 +71,17 @@ def test_a_page_without_a_device_reports_nothing_unsealed(device: Modules) -> No
 
 @pytest.fixture
 def relay() -> Iterator[ScriptedServer]:
-    async def page(_: Request) -> Response:
-        return HTMLResponse("<!doctype html><title>device</title>")
-
-    async def static(request: Request) -> Response:
-        return Response(module(request.url.path), media_type="text/javascript")
-
     server, gateway = ScriptedServer(LATE, PLAIN), ScriptedServer(LATE, PLAIN)
-    routes = [Route(f"/static/{name}", static) for name in RANDOMIZER_FILES]
-    routes += [server.route("/relay"), gateway.route("/gateway"), Route("/", page)]
+    routes = [*page_routes(), server.route("/relay"), gateway.route("/gateway")]
     with served_plainly(Starlette(routes=routes)) as server.url:
         yield server
     assert not gateway.posted
     assert not gateway.asked or gateway.asked == ["metrics/late"]
 
 
-OPEN = """
-async (options) => {
-  window.dither ??= await import("/static/device/device.js");
-  window.failures = [];
-  window.now ??= options.now;
-  const onFailure = (failure) => window.failures.push(failure);
-  const own = { ...options, clock: () => window.now, onFailure };
-  window.device = await dither.Device.open("/gateway", own);
-}
-"""
-
-
 def opened(page: Page, relay: ScriptedServer, **options: Any) -> Page:
-    page.goto(relay.url)
-    own = {"relay": f"{relay.url}/relay", "key": KEY, "now": START}
-    page.evaluate(OPEN, own | options)
-    return page
+    own = {"relay": f"{relay.url}/relay", "key": KEY, "now": START, "gateway": "/gateway"}
+    return opened_device(page, relay, **own | options)
 
 
 def test_a_device_seals_once_a_pane_and_posts_the_same_bytes_to_the_relay_alone(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from estimators import DenyRule, LocalMetric, define
 from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
+from estimators.exact.geometries import best_geometry
 from estimators.mechanisms.projective_sketch import POINTS_RANGE
 from estimators.metrics.categories import CodedVocabulary
 from tests.services.browser.conftest import Modules
-from tests.support.browser_module import (
-    PIECES,
-    assert_same_bytes_of_strings,
-    assert_same_geometries,
-)
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.served import definition
@@ -32,6 +29,8 @@ async ([code, texts]) => {
   return texts.map(normalUtf8).map((data) => [hex(stringKey(data), 16), hex(encode(data), 32)]);
 }
 """
+PIECES = [*"abcAZ09 /.-?=&%", "the", "ing", "http://", "é", "e\u0301", "ß", "я", "東", "\U0001f6a2"]
+"""Of strings at random: characters of one to four bytes, and two ways to write one."""
 DENIED = "(all) => all.map(([rule, texts]) => texts.map(dither.denyRule(rule)))"
 AWKWARD = [*"aA@.?#= -()/+*%[]\\4é", "%40", "e\u0301", "\U0001f6a2", "4111", "11", "12345678", "\n"]
 
@@ -66,15 +65,30 @@ def test_strings_at_random_have_the_keys_and_bits_of_python(device: Modules) -> 
             assert device.evaluate(ENCODE, [definition(metric)["code"], texts]) == expected
 
 
-def test_the_same_random_words_give_the_same_bytes(device: Modules) -> None:
-    levels = [0.0001, 1, 2, 64]
-    assert_same_bytes_of_strings(device, discovered(levels, options={"last": 40}), SEED)
-    assert_same_bytes_of_strings(device, sketched(levels, options={"rows": 300, "seed": 3}), SEED)
+GEOMETRIES = """
+async ([epsilons, limits, aim]) => {
+  const { bestGeometry, membersOf } = await load("geometry.js");
+  return epsilons.map((epsilon) => {
+    const found = bestGeometry(epsilon, limits, aim);
+    const sum = membersOf(found).reduce((all, i, rank) => (all * 31 + i * (rank + 1)) % 1e9, 0);
+    return [found.order, found.coordinates, found.variance, String(found.threshold), sum];
+  });
+}
+"""
 
 
 def test_each_level_has_the_geometry_of_python(device: Modules) -> None:
+    epsilons = [0.0001, 0.28, 1, 2.7183, 5.9999, 6]
     for limits, aim in ((TREE_POINTS, TREE_AIM), (ROW_POINTS, ROW_AIM), (POINTS_RANGE, 364)):
-        assert_same_geometries(device, [0.0001, 0.28, 1, 2.7183, 5.9999, 6], limits, aim)
+        found = device.evaluate(GEOMETRIES, [epsilons, list(limits), aim])
+        for epsilon, shown in zip(epsilons, found, strict=True):
+            geometry = best_geometry(Fraction(round(epsilon * 10**4), 10**4), limits, aim)
+            space, total = geometry.space, 0
+            for rank, member in enumerate(space.members.tolist()):
+                total = (total * 31 + member * (rank + 1)) % 10**9
+            missed = (1 - geometry.p) * 2**64
+            expected = [space.order, space.coordinates, geometry.variance, str(missed), total]
+            assert shown == expected, epsilon
 
 
 OF_A_CODE = "TypeError: code: expected "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,8 @@ from aggregator.cli.commands.relay import NEEDED_OPTIONS
 from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
-from deploy import images, reproduction
+from deploy import audit, images, reproduction
+from deploy.audit import verdict
 from deploy.kafka.distribution import kafka_version
 from estimators import SearchMetric, load_metrics
 from reproduction.experiments import EXPERIMENTS
@@ -120,13 +122,6 @@ def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> Non
     assert isinstance(metrics["longest_start"], SearchMetric)
 
 
-def test_our_containers_have_limits_of_memory(services: dict[str, Any]) -> None:
-    assert all("mem_limit" in services[service] for service in SERVICES)
-    command = services["redis"]["command"]
-    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
-    assert "--maxmemory" in command
-
-
 def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
     assert services["kafka"]["image"].partition("@")[0] == f"apache/kafka:{kafka_version()}"
 
@@ -187,26 +182,24 @@ def test_the_image_is_built_by_the_uv_of_the_lock(dockerfile: str, tmp_path: Pat
     assert dockerfile.count("constraint") >= 2
 
 
-def test_the_image_holds_every_package_and_starts_the_command(dockerfile: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    copied = re.findall(r"^COPY (\w+) \./", dockerfile, re.MULTILINE)
+def test_the_image_holds_every_package_and_runs_the_command_on_a_supported_python_and_not_as_root(
+    dockerfile: str,
+) -> None:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = described["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
-    assert set(packages) <= set(copied)
+    assert set(packages) <= set(re.findall(r"^COPY (\w+) \./", dockerfile, re.MULTILINE))
     assert all(f"!{package}" in allowed for package in packages)
-    (command,) = project["project"]["scripts"]
+    project = described["project"]
+    (command,) = project["scripts"]
     assert f'ENTRYPOINT ["{command}"]' in dockerfile
-
-
-def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (version,) = set(re.findall(r"/python:(\d+\.\d+)\.", dockerfile))
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
     (user,) = re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE)
     assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
 
 
-def test_the_composition_gives_no_privilege_and_is_reached_from_this_machine_alone(
+def test_the_composition_gives_no_privilege_and_bounds_and_is_reached_from_this_machine_alone(
     services: dict[str, Any],
 ) -> None:
     for service in SERVICES:
@@ -215,7 +208,37 @@ def test_the_composition_gives_no_privilege_and_is_reached_from_this_machine_alo
             assert given["read_only"] is True
             assert given["cap_drop"] == ["ALL"]
             assert not {"privileged", "cap_add", "user", "network_mode", "pid"} & given.keys()
+            assert "mem_limit" in given
+    command = services["redis"]["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    assert "--maxmemory" in command
     published = [port for each in services.values() for port in each.get("ports", [])]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
     assert all(each["security_opt"] == ["no-new-privileges:true"] for each in services.values())
+
+
+FINE: dict[str, Any] = {"name": "starlette", "version": "1.10.0", "vulns": []}
+SKIPPED: dict[str, Any] = {"name": "anyio", "skip_reason": "Dependency not found on PyPI"}
+FIXED = {"id": "PYSEC-2026-1", "fix_versions": ["1.10.1"], "description": "bad"}
+UNFIXED = {"id": "GHSA-xxxx", "fix_versions": [], "description": "worse"}
+BAD: dict[str, Any] = {**FINE, "vulns": [FIXED, UNFIXED]}
+
+
+def of(*dependencies: dict[str, Any], code: int = 0, errors: str = "") -> audit.Verdict:
+    return verdict(code, json.dumps({"dependencies": dependencies, "fixes": []}), errors)
+
+
+def test_a_known_vulnerability_fails_and_what_was_not_audited_is_told() -> None:
+    assert of(FINE, FINE) == audit.Verdict(0, "audit: 2 packages have no known vulnerability")
+    for found in (of(FINE, BAD, code=1), of(BAD, SKIPPED, code=1), of(BAD, code=0)):
+        assert found.code == 1
+        assert "2 known vulnerabilities" in found.told
+        assert "starlette 1.10.0: PYSEC-2026-1, fixed in 1.10.1" in found.told
+    found = of(FINE, *[SKIPPED] * 7)
+    assert (found.code, "NOT AUDITED: 7 that the database" in found.told) == (0, True)
+    away = verdict(1, "", "requests.exceptions.ConnectionError: Failed to resolve 'pypi.org'")
+    for found in (of(SKIPPED, SKIPPED), verdict(None, "", ""), away):
+        assert (found.code, "NOTHING WAS AUDITED" in found.told) == (0, True)
+    for found in (verdict(2, "", "usage: pip-audit"), verdict(1, "[]", ""), of(FINE, code=1)):
+        assert (found.code, "pip-audit failed with exit code" in found.told) == (1, True)

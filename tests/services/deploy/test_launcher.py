@@ -20,20 +20,17 @@ from deploy.kafka.command import kafka
 from tests.support.running.servers import need_apache_kafka
 
 
-@pytest.fixture
-def needs_kafka() -> None:
-    need_apache_kafka()
-
-
 @pytest.mark.more
-def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_path: Path) -> None:
+def test_a_broker_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    need_apache_kafka()
     cluster = KafkaCluster(tmp_path, properties={"num.network.threads": "many"})
     with pytest.raises(distribution.KafkaUnavailableError, match=r"num\.network\.threads"):
         cluster.start()
 
 
 @pytest.mark.more
-def test_the_command_runs_a_cluster_until_it_is_stopped(needs_kafka: None, tmp_path: Path) -> None:
+def test_the_command_runs_a_cluster_until_it_is_stopped(tmp_path: Path) -> None:
+    need_apache_kafka()
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "aggregator", "kafka"]
     command += ["--folder", str(tmp_path), "--port", str(port)]

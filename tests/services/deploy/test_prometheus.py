@@ -1,9 +1,9 @@
-"""Prometheus' rules: tested by promtool, about metrics that exist, each alert in the runbook."""
+"""Prometheus' rules and Grafana's dashboards: tested, and about metrics that exist."""
 
 from __future__ import annotations
 
+import json
 import re
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from aggregator.monitoring.reference import all_exported
 from aggregator.monitoring.relay_metrics import RELAY_METRICS
+from deploy.grafana.build import FOLDER as GRAFANA
+from deploy.grafana.build import documents
 from tests.support.paths import ROOT
 from tests.support.rows import row
+from tests.support.running.processes import run
 from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -39,9 +42,7 @@ RECORDED = {rule["record"] for rule in rules("rules.yml")}
 
 
 def promtool(*arguments: str | Path) -> None:
-    tool = program("promtool", REMEDY)
-    told = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    run([program("promtool", REMEDY), *arguments])
 
 
 def assert_names_exist(expression: str, others: Iterable[str] = ("up{",)) -> None:
@@ -135,3 +136,48 @@ def test_an_alert_is_tested_both_ways_and_says_what_to_do() -> None:
             assert all(part in body for part in ("**Means.**", "**Check.**", "**Do.**"))
     assert titles.pop() == "Redis", "what it may answer, which other messages point to"
     assert titles == [rule["alert"] for rule in ALERTS], "no section without an alert"
+
+
+# -- Grafana's dashboards ------------------------------------------------------------------------
+
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    file.stem: json.loads(file.read_text()) for file in sorted(GRAFANA.glob("*.json"))
+}
+PANELS = [
+    (f"{name}: {panel['title']}", panel)
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard["panels"]
+    if panel["type"] != "row"
+]
+OF_PROMETHEUS = {"ALERTS", "scrape_duration_seconds"}
+
+
+def test_the_files_are_what_the_generator_writes() -> None:
+    assert {file: file.read_text() for file in GRAFANA.glob("*")} == documents(), (
+        "run: python -m deploy.grafana.build"
+    )
+
+
+def test_a_panel_says_what_it_shows_and_asks_for_what_exists() -> None:
+    """Grafana finds a field of an override, and the lower edge of a band, by its name."""
+    assert len(PANELS) > 50
+    for name, panel in PANELS:
+        with row(name):
+            defaults, targets = panel["fieldConfig"]["defaults"], panel["targets"]
+            assert defaults["unit"]
+            assert defaults["thresholds"]["steps"][0]["value"] is None
+            assert re.fullmatch(r"[A-Z].*\.", panel["description"])
+            assert len({target["refId"] for target in targets}) == len(targets) > 0
+            for where in (panel, *targets):
+                assert where["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            for target in targets:
+                assert_names_exist(target["expr"], OF_PROMETHEUS)
+            fields = {target["legendFormat"] for target in targets}
+            for step in panel.get("transformations", []):
+                if step["id"] == "organize":
+                    options = step["options"]
+                    fields |= {*options["renameByName"].values(), *options["indexByName"]}
+            for override in panel["fieldConfig"]["overrides"]:
+                assert override["matcher"]["options"] in fields
+                properties = {one["id"]: one["value"] for one in override["properties"]}
+                assert properties.get("custom.fillBelowTo", next(iter(fields))) in fields

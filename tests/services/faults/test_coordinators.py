@@ -13,7 +13,13 @@ import pytest
 
 from aggregator.features.reader import Reader
 from estimators import SearchMetric
-from tests.support.reports.searching import FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
+from tests.support.reports.searching import (
+    METRICS,
+    ROUNDS,
+    assert_found,
+    devices,
+    forgetful_devices,
+)
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 from tests.support.running.fleet import CONTEXT, STARTING
 from tests.support.running.servers import Kafka
@@ -111,13 +117,7 @@ def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) 
     assert last.exitcode == 0
     assert coordinators.killed == len(deaths)
     assert given == [1] * FORGETFUL
-    found = reader.estimate("longest")
-    assert (found.lower, found.upper) == (FOUND[0], 64.0)
-    rounds = told(deployment)
-    assert {number: len(one) for number, one in rounds.items()} == dict.fromkeys(
-        range(ROUNDS + 1), 1
-    )
-    assert deployment.verify().verified
+    assert_found(deployment)
 
 
 def test_a_coordinator_that_is_killed_while_it_decides_is_followed_by_one_that_goes_on(

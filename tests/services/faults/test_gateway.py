@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import functools
 import os
+import re
 import signal
 import socket
 from collections import Counter
@@ -21,15 +22,15 @@ import pytest
 from deploy.kafka.cluster import KafkaCluster, free_ports, reserve
 from producers.gateway.bodies import PROTOBUF_TYPE
 from producers.wire.batch import encode_batch, new_batch_id
-from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
 from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
 
 pytestmark = pytest.mark.more
 
-DEVICES = 16
+DEVICES = 6
 TIME_MS = 1_357_034_400_000
 RETRY_SECONDS, PAUSE_SECONDS = 0.5, 0.05
+UNLIMITED = "--set=gateway.rate_limit="
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def endangered(own_kafka: KafkaCluster, redis_url: str, metrics_file: Path) -> D
 @pytest.fixture
 def gateway(endangered: Deployment) -> Iterator[str]:
     """Where to post; posts are given up after a second."""
-    with serving(endangered, gateway__acknowledge_timeout="1s", gateway__rate_limit="") as url:
+    with endangered.serving("--set=gateway.acknowledge_timeout=1s", UNLIMITED) as url:
         yield f"{url}/v1/reports"
 
 
@@ -98,13 +99,13 @@ def test_nothing_acknowledged_is_lost_when_kafka_is_killed_and_a_server_may_star
     early.metrics_file = endangered.metrics_file.parent / "early" / "metrics.toml"
     early.metrics_file.parent.mkdir()
     early.metrics_file.write_text(endangered.metrics_file.read_text())
-    log = log_of(endangered)
+    log = endangered.log("serve")
 
     def start_before_kafka() -> None:
         """Start a server while Kafka is away, and post to it once Kafka is there."""
         metric = early.metrics["delay"]
         told, body = {"Content-Type": PROTOBUF_TYPE}, encode_batch(metric, [0], [1], TIME_MS)
-        with serving(early) as url:
+        with early.serving() as url:
 
             def post() -> httpx.Response:
                 return http_client.post(f"{url}/v1/reports", content=body, headers=told)
@@ -131,9 +132,9 @@ def test_nothing_acknowledged_is_lost_when_kafka_is_killed_and_a_server_may_star
             crowd.stopping = True
 
     asyncio.run(story())
-    assert keys_in(early).total() == 1
+    assert early.keys().total() == 1
     assert "FAIL [" not in log.read_text(), "librdkafka's own lines would fill it"
-    logged = keys_in(endangered)
+    logged = endangered.keys()
     assert logged.keys() == crowd.acknowledged.keys(), "each was posted until it was acknowledged"
     assert logged.total() > len(logged), "some are there twice"
     endangered.count()
@@ -165,12 +166,26 @@ def adjacent_ports() -> int:
                 return first
 
 
+def worker_pids(deployment: Deployment) -> list[int]:
+    """Return the processes that the supervisor has started, in their order."""
+    told = deployment.log("serve").read_text()
+    return [int(pid) for pid in re.findall(r"worker started\W.*pid\W+(\d+)", told)]
+
+
+def answers_at(port: int) -> bool:
+    """Return whether a process shows its own metrics at this port."""
+    with contextlib.suppress(httpx.TransportError):
+        answer = http_client.get(f"http://127.0.0.1:{port}/metrics")
+        return answer.status_code == 200 and "dither_http_requests" in answer.text
+    return False
+
+
 def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
     apache_kafka: servers.Kafka, deployment: Deployment
 ) -> None:
     own_port = adjacent_ports()
-    options = {"serve__workers": "2", "serve__worker_port": str(own_port)}
-    with serving(deployment, gateway__rate_limit="", **options) as url:
+    options = ("--set=serve.workers=2", f"--set=serve.worker_port={own_port}")
+    with deployment.serving(UNLIMITED, *options) as url:
         scraped = http_client.get(f"{url}/metrics")
         assert scraped.status_code == 421
         assert str(own_port) in scraped.json()["remedy"]
@@ -194,5 +209,5 @@ def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
         for port in (own_port, own_port + 1):
             wait_until(functools.partial(answers_at, port), "each process shows its metrics")
     assert crowd.broken > 0, "connections of the killed processes broke"
-    logged = keys_in(deployment)
+    logged = deployment.keys()
     assert crowd.acknowledged.keys() <= logged.keys()

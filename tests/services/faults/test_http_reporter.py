@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from producers.http.report_queue import ReportQueue
-from tests.services.faults.gateways import keys_in, serving
 from tests.support.running.deployment import Deployment
 from tests.support.running.flaky_gateway import FlakyGateway, drawn
 
@@ -84,12 +83,12 @@ def test_every_value_arrives_just_once(defined: Callable[..., Deployment], tmp_p
     count, deployment, queue = 4_000, defined(METRICS), tmp_path / "reports.queue"
     with (
         deployment.worker(),
-        serving(deployment) as address,
+        deployment.serving() as address,
         FlakyGateway(urlsplit(address).port or 0, drawn(7, 0.3)) as flaky,
     ):
         taken = run_device(flaky.url, queue, count, kills=2, seed=3)
         deployment.wait_until_counted(300)
-        posted = keys_in(deployment)
+        posted = deployment.keys()
         del posted[b""]  # heartbeats have no key
         counts, found = deployment.counts(), deployment.reader().estimate("label")
     assert taken[0] == 0

@@ -1,19 +1,25 @@
-"""Redis that is away for longer than a consumer may be silent: the worker stays in its group."""
+"""What a running worker meets: Redis away or spoilt, its topic gone, itself asleep."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
+import time
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
+from aggregator.counting.measurements import Measurements
+from aggregator.storage.redis_keys import tag
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.servers import Redis
+from tests.support.running.fleet import Fleet
+from tests.support.running.processes import run
+from tests.support.running.servers import Kafka, Redis
 
 pytestmark = pytest.mark.more
 
@@ -30,28 +36,7 @@ def strict(deployment: Deployment, apache_kafka: object) -> Deployment:
 def test_a_long_outage_costs_neither_the_place_in_the_group_nor_a_report(
     strict: Deployment, redis_server: Redis
 ) -> None:
-    strict.produce(traffic(strict, 20))
-    with capture_logs() as logged, strict.worker() as worker:
-        strict.wait_until_counted()
-        epochs = {n: strict.store.owner(n)["epoch"] for n in range(strict.partitions)}
-        redis_server.kill()
-        strict.produce(traffic(strict, 20, seed=1))
-        threading.Event().wait(2.5 * SILENCE_MS / 1000)
-        assert worker.owned.keys() == set(range(strict.partitions))
-        redis_server.restart()
-        strict.wait_until_counted()
-        assert {n: strict.store.owner(n)["epoch"] for n in epochs} == epochs, "nobody moved"
-    events = [line["event"] for line in logged]
-    assert "lost" not in events
-    assert 1 <= events.count("waiting") <= 5, "it says so, and does not repeat itself"
-    assert "recovered" in events
-    outcome = strict.verify()
-    assert outcome.verified, outcome.differences
-
-
-def test_partitions_that_come_while_redis_is_away_are_counted_when_it_is_back(
-    strict: Deployment, redis_server: Redis
-) -> None:
+    """It begins before partitions come, and again while they are counted."""
     strict.produce(traffic(strict, 20))
     redis_server.kill()
     with capture_logs() as logged, strict.worker() as worker:
@@ -60,9 +45,20 @@ def test_partitions_that_come_while_redis_is_away_are_counted_when_it_is_back(
         assert not worker.owned
         redis_server.restart()
         strict.wait_until_counted()
+        epochs = strict.owners("epoch")
+        redis_server.kill()
+        strict.produce(traffic(strict, 20, seed=1))
+        threading.Event().wait(1.5 * SILENCE_MS / 1000)
         assert worker.owned.keys() == set(range(strict.partitions))
-    assert not any(line["event"] == "lost" for line in logged)
-    assert strict.verify().verified
+        redis_server.restart()
+        strict.wait_until_counted()
+        assert strict.owners("epoch") == epochs, "nobody moved"
+    events = [line["event"] for line in logged]
+    assert "lost" not in events
+    assert 2 <= events.count("waiting") <= 10, "it says so, and does not repeat itself"
+    assert "recovered" in events
+    outcome = strict.verify()
+    assert outcome.verified, outcome.differences
 
 
 def test_partitions_that_go_and_come_back_while_redis_is_away_are_counted_afterwards(
@@ -104,6 +100,109 @@ def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
     assert deployment.store.registry.stuck_workers(0) == {}
 
 
+def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.counting.assignment.UNREADABLE_RETRY_SECONDS", 0.3)
+    client: Any = deployment.store.client
+    prefix = tag(deployment.topic, 0)
+    deployment.produce(traffic(deployment, 40))
+    with deployment.worker(), capture_logs() as told:
+        deployment.wait_until_counted()
+        client.set(f"{prefix}:open", "spoilt")
+        deployment.produce(traffic(deployment, 40, seed=2))
+        wait_until(lambda: any(entry["event"] == "halted" for entry in told), "it halts")
+        assert f"{prefix}:open" in deployment.store.owner(0)["halted"]
+        others = range(1, deployment.partitions)
+        ends = deployment.log_ends()
+        wait_until(
+            lambda: all(int(deployment.store.owner(p)["next"]) == ends[p] for p in others),
+            "the others are counted",
+        )
+        client.delete(*client.scan_iter(match=f"{prefix}:*"))
+        deployment.wait_until_counted()
+    halts = [entry for entry in told if entry["event"] == "halted"]
+    assert 1 <= len(halts) <= 2, "told when it changes, not each time it is looked at"
+    assert deployment.verify().verified
+
+
+def measured(deployment: Deployment) -> int:
+    """Return how many messages are in the histogram of latencies, over all partitions."""
+    owners = [deployment.store.owner(number) for number in deployment.store.partitions()]
+    return sum(sum(Measurements.stored(owner).latencies.counts) for owner in owners)
+
+
+def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    deployment.settings.aggregate.commit_interval = "5s"
+    sleeper = deployment.start_worker()
+    try:
+        wait_until(lambda: all(deployment.owners("epoch")), "the sleeper owns all")
+        deployment.produce(traffic(deployment, 60))
+        time_to_count = time.monotonic() + 2
+        wait_until(lambda: time.monotonic() > time_to_count, "it has counted, but not committed")
+        os.kill(sleeper.pid or 0, signal.SIGSTOP)
+        deployment.settings.aggregate.commit_interval = "200ms"
+        with deployment.worker("heir"):
+            deployment.wait_until_counted()
+            before = deployment.state()
+            os.kill(sleeper.pid or 0, signal.SIGCONT)
+            told = deployment.log("aggregate").read_text
+            wait_until(lambda: "fenced" in told() or "lost" in told(), "it wakes")
+            deployment.produce(traffic(deployment, 30, seed=2))
+            deployment.wait_until_counted()
+            assert deployment.verify().verified
+        sums = {key for key in before if ":seen:" not in key}  # ids go when their pane closes
+        assert sums <= deployment.state().keys()
+        messages = sum(deployment.log_ends().values())
+        assert measured(deployment) == messages, "what a fenced worker measured is dropped"
+    finally:
+        os.kill(sleeper.pid or 0, signal.SIGCONT)
+        sleeper.terminate()
+        sleeper.join(60)
+    assert sleeper.exitcode == 0
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences
+
+
+def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_offset_is_there(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    deployment.produce(traffic(deployment, 20))
+    patient = ["--set", "kafka.session.timeout.ms=40000"]  # no rebalance tells it
+    fleet = Fleet([*deployment.flags, *patient], deployment.log("aggregate"))
+    try:
+        fleet.join()
+        deployment.wait_until_counted()
+        with fleet.frozen(0):
+            deployment.recreate_topic()
+            deployment.produce(traffic(deployment, 80, seed=1))
+        wait_until(
+            lambda: all("created again" in why for why in deployment.owners("halted")),
+            "all partitions are halted",
+        )
+    finally:
+        fleet.stop()
+
+
+def test_a_topic_that_was_deleted_under_a_running_worker_is_said_to_be_gone(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    admin = AdminClient(deployment.properties)
+    deployment.produce(traffic(deployment, 20))
+    with deployment.worker(), capture_logs() as told:
+        deployment.wait_until_counted()
+        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=30)
+
+        def reasons() -> list[str]:
+            return [str(entry["error"]) for entry in told if entry["event"] == "waiting"]
+
+        wait_until(lambda: any("is gone" in why for why in reasons()), "it is told")
+        assert not any("no Kafka broker answers" in why for why in reasons())
+        assert f"topic {deployment.topic!r} is gone" in reasons()[-1]
+
+
 def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:
     program = """
 import ctypes, os, sys
@@ -132,9 +231,6 @@ before, few = count(0, 300_000)  # what a poll needs meanwhile is there by then
 after, many = count(300_000, 1_200_000)
 print((after - before) / 900_000, (many - few) / 900_000)
 """
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    taken, said = map(float, told.stdout.split())
+    taken, said = map(float, run([sys.executable, "-c", program]).split())
     assert 0.9 * said < taken <= 1.1 * said
     assert taken <= 24

@@ -1,27 +1,33 @@
-"""A Redis Cluster as the store: slots that move, nodes that join, masters that die."""
+"""A Redis Cluster, or Sentinels, as the store: slots that move, and masters that change."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from aggregator import Reader
+from aggregator.errors import Fenced, StoreUnreachable
 from aggregator.reading.pane_sums import total_request
 from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
 from aggregator.storage.failures import explain_redis_error
+from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import tag
-from tests.support.reports.dead_letters import command, counted, payload
+from aggregator.storage.store import Store
+from tests.support.reports.messages import batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.reports.traffic import traffic
-from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.redis_nodes import RedisCluster
+from tests.support.running.deployment import Deployment, in_a_thread, wait_until
+from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel
 from tests.support.running.servers import Kafka
 
 
@@ -49,13 +55,8 @@ def producing(deployment: Deployment) -> Iterator[None]:
             if over.wait(0.05):
                 return
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
+    with in_a_thread(produce, over.set):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def proved(deployment: Deployment) -> None:
@@ -135,35 +136,101 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
     assert deployment.state() == before
 
 
+def taken(store: Store, worker: str) -> tuple[int, int, Partition]:
+    snapshot = store.partition.acquire(0, worker)
+    epoch, at = int(snapshot.owner["epoch"]), snapshot.next_offset
+    return epoch, at, snapshot.partition(METRICS, FUTURE_MS)
+
+
+LOG = [batch(DELAY, [1.0, 2.0], 1, seed=i) for i in range(40)]
+
+
 @pytest.mark.more
-def test_a_dead_letter_is_sent_again_and_counted_once_on_a_redis_cluster(
-    clustered: Deployment, kafka: Kafka
-) -> None:
-    deployment = clustered
-    deployment.deadletters = kafka.topic(3, prefix="dead")
-    deployment.settings.topics.deadletters = deployment.deadletters
-    age = deployment.metrics["age"]
-    deployment.produce([(number % 3, payload(age, number)) for number in range(9)])
-    deployment.produce([(0, b"\xffgarbage")])
-    assert "accepted:age" not in counted(deployment, ("delay",))
+def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
+    """The old master lives on with its worker, while another worker counts on a stale replica."""
+    with (
+        RedisNode(requirepass="secret") as old,
+        RedisNode(requirepass="secret") as new,
+        Store(connect(old.url), "reports") as cut_off,
+        Store(connect(new.url), "reports") as store,
+    ):
+        epoch, _, mine = taken(cut_off, "cut off")
+        mine.count(log(*LOG[:10]))
+        cut_off.partition.commit(0, epoch, UNSET, mine, {})
+        new.follow(old)
+        wait_until(lambda: store.owner(0).get("next") == "10", "the replica has it")
+        new.fall_behind(old)
+        mine.count(log(*LOG[10:20], first=10))
+        cut_off.partition.commit(0, epoch, 10, mine, {})
+        new.ask("REPLICAOF", "NO", "ONE")
 
-    def ask(*arguments: str) -> Any:
-        found = command(deployment, *arguments, "--json")
-        assert found.exit_code == 0, (found.output, found.exception)
-        return json.loads(found.stdout)
+        heir_epoch, at, heirs = taken(store, "heir")
+        assert at == 10, "the second commit is lost with the old master"
+        heirs.count(log(*LOG[at:25], first=at))
+        store.partition.commit(0, heir_epoch, at, heirs, {})
+        mine.count(log(*LOG[20:30], first=20))
+        cut_off.partition.commit(0, epoch, 20, mine, {})  # the old master does not know
 
-    listed = ask("list")
-    assert (listed["total"], listed["handled"]) == (10, 0)
-    place = next(one["place"] for one in listed["letters"] if one["metric"] == "age")
-    assert ask("explain", place)["now"] == "counted, unless a copy of it was"
-    assert ask("replay", "--dry-run")["sent"] == 9
-    assert ask("replay")["sent"] == 9
-    assert ask("replay")["sent"] == 0, "each is marked"
-    client: Any = deployment.store.client
-    client.delete(*client.scan_iter(match=f"*{deployment.deadletters}*handled*"))
-    assert ask("replay")["sent"] == 9, "as if it had been killed before it could mark"
-    totals = counted(deployment, ("delay", "age"))
-    assert (totals["accepted:age"], totals["duplicate:age"]) == (27, 27)
-    assert ask("drop", "--reason", "malformed", "--yes")["dropped"] == 1
-    listed = ask("list")
-    assert (listed["total"], listed["handled"]) == (0, 10)
+        old.ask("CONFIG", "SET", "masterauth", "secret")
+        old.ask("REPLICAOF", "127.0.0.1", new.port)
+        wait_until(lambda: old.link() == "up", "the old master follows")
+        mine.count(log(*LOG[30:35], first=30))
+        with pytest.raises(redis.RedisError, match="read only replica"):
+            cut_off.partition.commit(0, epoch, 30, mine, {})
+        with pytest.raises(Fenced):
+            store.partition.commit(0, epoch, 30, mine, {})
+        heirs.count(log(*LOG[25:], first=25))
+        store.partition.commit(0, heir_epoch, 25, heirs, {})
+        straight = Partition(METRICS, FUTURE_MS)
+        straight.count(log(*LOG))
+        assert store.counts(0) == dict(straight.counts)
+        (pane,) = store.partition.snapshot(0).open.values()
+        assert pane[1] == next(iter(straight.panes.values())).statistic.tobytes()
+        assert pane[2] == next(iter(straight.panes.values())).batch_ids
+
+
+@pytest.mark.slow
+def test_a_replica_that_lagged_becomes_master_meanwhile(kafka: Kafka, metrics_file: Path) -> None:
+    with RedisCluster(3, 1, requirepass="secret", masterauth="secret") as cluster:
+        deployment = Deployment(kafka, cluster.url, metrics_file)
+        with deployment.store, deployment.worker(), capture_logs() as told:
+            with producing(deployment):
+                wait_until(lambda: len(deployment.store.partitions()) == 6, "all are counted")
+                wait_until(lambda: bool(deployment.store.counts(0)), "the first commit")
+                master = cluster.master_of(tag(deployment.topic, 0))
+                replica = cluster.replicas[cluster.masters.index(master)]
+                owner = f"{tag(deployment.topic, 0)}:owner"
+                replica.fall_behind(master)
+                behind = int(master.ask("HGET", owner, "next"))
+                wait_until(lambda: int(master.ask("HGET", owner, "next")) > behind, "it goes on")
+                master.kill()
+                wait_until(lambda: replica.info("replication")["role"] == "master", "promoted")
+            deployment.wait_until_counted()
+            proved(deployment)
+        assert any(entry["event"] == "fenced" for entry in told), "the worker went back with it"
+
+
+@pytest.mark.more
+def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next() -> None:
+    asked = []
+    with (
+        RedisNode() as node,
+        RedisSentinel(node) as sentinel,
+        socket.create_server(("127.0.0.1", 0)) as broken,
+    ):
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, address = broken.accept()
+                    asked.append(address)
+                    connection.close()
+
+        places = f"redis+sentinel://127.0.0.1:{broken.getsockname()[1]},{sentinel.address}"
+        with in_a_thread(hang_up, lambda: broken.shutdown(socket.SHUT_RDWR)):
+            connect(f"{places}/dither").close()
+            assert len(asked) == 1
+            with pytest.raises(
+                StoreUnreachable, match="no Sentinel that answers knows a running master 'other'"
+            ):
+                connect(f"{places}/other")

@@ -1,15 +1,20 @@
-"""Every kind of fault once, in one schedule; `make faults` plays hundreds that are drawn."""
+"""Every kind of fault once, in one schedule, and full disks; `make faults` plays hundreds."""
 
 from __future__ import annotations
 
+import resource
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.services.faults.arena import Arena, Lane
-from tests.services.faults.play import Outcome, play
-from tests.services.faults.schedules import KINDS, Fault, Schedule, draw
+from tests.services.faults.arena import BROKERS, KINDS, Arena, Fault, Lane, Schedule, draw
+from tests.services.faults.play import Devices, Outcome, play, read, replayed
+from tests.support.reports.metrics import METRICS
+from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.fleet import Fleet
 from tests.support.running.servers import need_apache_kafka
 
 LANES, AT_ONCE, SCHEDULES = 3, 20, 500
@@ -44,3 +49,62 @@ def test_nothing_is_lost_or_doubled_in_schedules_that_are_drawn(arena: Arena, fi
         lanes = pool.map(played, arena.lanes, range(first, first + LANES))
         outcomes = [outcome for lane in lanes for outcome in lane]
     assert not [(each.schedule, each.problems) for each in outcomes if each.problems]
+
+
+PARTITIONS = 3
+
+
+def fill_disk(arena: Arena, broker: int) -> None:
+    """Let a running broker write no file further than it is: each write fails from now on."""
+    process = arena.cluster.nodes[broker - 1].process
+    assert process is not None
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+
+
+@pytest.mark.slow
+def test_brokers_with_full_disks_stop_and_all_is_counted_once_they_have_room(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    need_apache_kafka()
+    with Arena(tmp_path_factory.mktemp("arena")) as arena, arena.lanes[0].redis():
+        file = tmp_path / "metrics.toml"
+        file.write_text(METRICS)
+        deployment = Deployment(arena.lanes[0].kafka, arena.lanes[0].redis_url, file, PARTITIONS)
+        fleet = Fleet(deployment.flags, tmp_path / "workers.log")
+        devices, over = Devices(deployment, seed=1), threading.Event()
+        reporting = threading.Thread(target=devices.report, args=[over])
+        nodes = arena.cluster.nodes
+        try:
+            fleet.keep(2)
+            reporting.start()
+            wait_until(lambda: bool(deployment.counts()), "the first commit")
+
+            fill_disk(arena, 1)
+            wait_until(lambda: not nodes[0].running, "the broker with the full disk has stopped")
+            counted = total(deployment)
+            wait_until(lambda: total(deployment) > counted, "the other two go on")
+
+            fill_disk(arena, 2)
+            wait_until(lambda: not nodes[1].running, "the second one has stopped, too")
+            acknowledged = devices.acknowledged
+            threading.Event().wait(5)
+            assert devices.acknowledged == acknowledged, "one replica is no promise"
+
+            for broker in range(1, BROKERS):  # there is room again
+                arena.cluster.restart(broker)
+            wait_until(lambda: devices.acknowledged > acknowledged, "reports are taken again")
+            over.set()
+            reporting.join()
+            fleet.keep(1)
+            deployment.wait_until_counted(180)
+        finally:
+            over.set()
+            fleet.stop()
+        with deployment.store:
+            logs = read(deployment)
+            assert sum(map(len, logs.values())) == devices.acknowledged
+            assert deployment.state() == replayed(deployment, logs)
+
+
+def total(deployment: Deployment) -> int:
+    return sum(deployment.counts().values())

@@ -1,12 +1,17 @@
-"""The commands as processes, on a deployment that has counted something."""
+"""The commands as processes, also as a person at a terminal has them."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import pty
 import re
 import shlex
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from aggregator.cli.main import cli
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from estimators.rounding import common_decimals, interval, nearest
+from tests.support.events import ages
 from tests.support.reports.messages import EPOCH
 from tests.support.reports.metrics import METRICS
 from tests.support.reports.traffic import traffic
@@ -35,25 +41,23 @@ def accepted(deployment: Deployment, name: str) -> int:
     return deployment.counts()[f"accepted:{name}"]
 
 
-def test_estimate_answers_for_people_and_as_json_of_all_or_of_a_window(counted: Deployment) -> None:
+def test_estimate_answers_for_people_and_as_json_of_a_window_or_of_some_categories(
+    counted: Deployment,
+) -> None:
     command = ("estimate", "delay", "--json")
     found = as_json(counted.dither(*command))
     assert (found["metric"], found["status"]) == ("delay", "provisional")
     assert found["reports"] == accepted(counted, "delay")
-    assert -60 <= found["lower"] < found["value"] < found["upper"] <= 180
     told = counted.dither("estimate", "delay").stdout
     value, lower, upper = interval([found[key] for key in ("value", "lower", "upper")])
     assert f"{value} minutes in [{lower}, {upper}]" in told
     begin, end = str(EPOCH / 1000), str(EPOCH / 1000 + 3 * 3600)
     parts = [
-        as_json(counted.dither(*command, "--from", begin, "--to", end)),
-        as_json(counted.dither(*command, "--from", "2013-01-01T03:00", "--to", "2013-02-01")),
+        as_json(counted.dither(*command, "--from", since, "--to", until))["reports"]
+        for since, until in ((begin, end), ("2013-01-01T03:00", "2013-02-01"))
     ]
-    assert all(part["reports"] > 0 for part in parts)
-    assert sum(part["reports"] for part in parts) == found["reports"]
-
-
-def test_estimate_answers_for_some_categories_or_as_a_distribution(counted: Deployment) -> None:
+    assert all(parts)
+    assert sum(parts) == found["reports"]
     command = ("estimate", "carrier", "--json")
     whole = as_json(counted.dither(*command, "--simplex"))
     assert whole["categories"] == ["AA", "B6", "DL", "EV", "UA"]
@@ -138,19 +142,20 @@ def test_workers_are_started_again_by_a_supervisor_and_end_with_it(deployment: D
     supervisor = deployment.start_worker("--workers", "2")
     try:
         wait_until(lambda: len({*deployment.owners("worker")} - {""}) == 2, "two workers count")
-        killed = min(children(supervisor.pid))
+        pid = supervisor.pid or 0
+        killed = min(children(pid))
         deployment.produce(traffic(deployment, 20))
         os.kill(killed, signal.SIGKILL)
         wait_until(
-            lambda: len(children(supervisor.pid)) == 2 and killed not in children(supervisor.pid),
+            lambda: len(children(pid)) == 2 and killed not in children(pid),
             "another worker in its place",
         )
-        workers = children(supervisor.pid)
+        workers = children(pid)
         deployment.produce(traffic(deployment, 20, seed=1))
         deployment.wait_until_counted()
     finally:
         supervisor.kill()
-        supervisor.wait()
+        supervisor.join()
     wait_until(lambda: not living(workers), "the workers have ended, too")
     assert deployment.store.registry.worker_deaths() == 1
     assert deployment.verify().verified
@@ -192,3 +197,73 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
         late = deployment.dither("produce", *arguments)
     assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in late.stderr
     assert late.returncode == 1
+
+
+DITHER = [sys.executable, "-m", "aggregator"]
+
+
+@contextlib.contextmanager
+def watching(
+    deployment: Deployment, output: Path | int, *arguments: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `dither watch` with its output in a file or a terminal."""
+    command = [*DITHER, "watch", *arguments, "--interval=100ms", *deployment.flags]
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    with contextlib.ExitStack() as stack:
+        out = output if isinstance(output, int) else stack.enter_context(output.open("wb"))
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environ)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> int:
+    process.send_signal(signal.SIGINT)
+    return process.wait(90)
+
+
+@pytest.mark.more
+def test_each_change_is_a_line_of_json_or_of_text_and_a_terminal_is_drawn_in_place(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    screen, terminal = pty.openpty()
+    files, drawn = (tmp_path / "json", tmp_path / "text"), ""
+
+    def answers() -> list[dict[str, float]]:
+        told = files[0].read_text().splitlines()
+        return [json.loads(line) for line in told if line.startswith("{") and line.endswith("}")]
+
+    try:
+        with (
+            watching(deployment, files[0], "age", "--json") as as_json,
+            watching(deployment, files[1], "age", "--window", "10m") as as_text,
+            watching(deployment, terminal, "age") as in_place,
+        ):
+            deployment.count(ages(deployment, range(2)))
+            wait_until(lambda: [one["reports"] for one in answers()][-1:] == [240], "a first line")
+            wait_until(lambda: "120 reports" in files[1].read_text(), "a line of the last pane")
+            while "240 reports" not in drawn or "●" not in drawn:
+                drawn += os.read(screen, 65536).decode(errors="replace")
+            owner = f"{tag(deployment.topic, 2)}:owner"
+            deployment.store.client.hset(owner, "halted", "for a reason")
+            wait_until(lambda: "partition 2 is halted" in files[1].read_text(), "it is named")
+            deployment.store.client.hset(f"{tag(deployment.topic, 3)}:owner", "halted", "another")
+            wait_until(lambda: "partition 3 is halted" in files[1].read_text(), "so is the next")
+            assert interrupt(in_place) == 0
+            drawn += os.read(screen, 65536).decode(errors="replace")
+            assert [interrupt(one) for one in (as_json, as_text)] == [0, 0]
+    finally:
+        os.close(screen)
+        os.close(terminal)
+    shown = json.loads(deployment.dither("estimate", "age", "--json").stdout)
+    for key in ("metric", "reports", "value", "lower", "upper"):
+        assert answers()[-1][key] == shown[key]
+    text = files[1].read_text()
+    assert " in [" in text
+    assert "\x1b" not in text
+    assert text.count("for a reason") == 1
+    assert "epsilon" in drawn
+    assert "Traceback" not in drawn
+    assert "\x1b[?25h" in drawn, "the cursor is shown again"

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Producer
 
 from aggregator.counting import origin
-from aggregator.counting.worker import Worker
 from aggregator.errors import BrokerRefused, ConsumerEnded
 from aggregator.kafka.group import GroupWatch
 from aggregator.kafka.topic_admin import TopicId
@@ -27,6 +26,7 @@ from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, other_database, wait_until
+from tests.support.running.servers import Redis
 
 
 def sizes(messages: list[tuple[int, bytes]]) -> Counter[str]:
@@ -61,9 +61,12 @@ def test_whoever_counts_a_log_counts_each_report_once_bytes_alike(deployment: De
     assert deployment.state() == first
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_workers_share_partitions_and_hand_them_over_at_the_end(deployment: Deployment) -> None:
+    unowned = GroupWatch(deployment.settings)
     with deployment.worker("one") as one:
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
+        assert unowned(range(deployment.partitions + 1)) == [deployment.partitions]
         with deployment.worker("two") as two:
             wait_until(lambda: len(two.owned) >= 2 and len(one.owned) >= 2, "both own some")
             assert not one.owned.keys() & two.owned.keys()
@@ -72,29 +75,7 @@ def test_workers_share_partitions_and_hand_them_over_at_the_end(deployment: Depl
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all again")
         deployment.produce(traffic(deployment, 40, seed=1))
         deployment.wait_until_counted()
-    assert deployment.verify().verified
-
-
-def test_redis_that_lost_everything_or_is_older_than_the_log_is_brought_up_to_date(
-    deployment: Deployment,
-) -> None:
-    client = deployment.store.client
-    deployment.produce(traffic(deployment, 30))
-    with deployment.worker():
-        deployment.wait_until_counted()
-        before = deployment.state()
-        client.flushdb()
-        wait_until(lambda: deployment.state() == before, "the same state again")
-        older = [(key, client.dump(key) or b"") for key in client.scan_iter()]
-        deployment.produce(traffic(deployment, 30, seed=1))
-        deployment.wait_until_counted()
-        newest = deployment.state()
-        with client.pipeline() as restored:  # at once: the worker must not find it half-way
-            restored.flushdb()
-            for key, value in older:
-                restored.restore(key, 0, value)
-            restored.execute()
-        wait_until(lambda: deployment.state() == newest, "the newest state again")
+    assert unowned(range(deployment.partitions)) is None, "a group without members divides nothing"
     assert deployment.verify().verified
 
 
@@ -153,51 +134,28 @@ def test_a_worker_commits_what_it_has_counted_when_it_is_stopped(deployment: Dep
     assert deployment.verify().verified
 
 
-def test_a_second_group_on_the_same_redis_says_so_and_does_no_harm(deployment: Deployment) -> None:
-    deployment.produce(traffic(deployment, 20))
-    with deployment.worker() as first:
-        deployment.wait_until_counted()
-        epochs = deployment.owners("epoch")
-        deployment.settings.aggregate.group += "-second"
-        with deployment.worker() as second:
-            wait_until(
-                lambda: len(second.owned) == deployment.partitions, "the other group has them too"
-            )
-            assert all("aggregate.group=" in owned.halted for owned in second.owned.values())
-            deployment.produce(traffic(deployment, 20, seed=1))
-            deployment.wait_until_counted()
-        assert not any(owned.halted for owned in first.owned.values())
-    assert deployment.owners("epoch") == epochs, "nobody was fenced"
-
-
 @pytest.mark.more
-@pytest.mark.parametrize("is_established", [True, False])
-def test_two_deployments_in_one_group_say_so_and_a_redis_that_was_lost_is_no_second_one(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, is_established: bool
+def test_a_second_deployment_in_a_group_says_so_and_a_redis_that_was_lost_is_no_second_one(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(origin, "RIVAL_CHECK_SECONDS", 0.3)
     other = deployment.beside(other_database(deployment.redis_url))
     other.settings.aggregate.group = deployment.settings.aggregate.group
     deployment.produce(traffic(deployment, 20))
-    with other.store, ExitStack() as stack:
+    with other.store:
         other.store.client.flushdb()
-        first = stack.enter_context(deployment.worker("first"))
-        if is_established:
+        with deployment.worker("first") as first:
             deployment.wait_until_counted()
-        second = stack.enter_context(other.worker("second"))
-
-        def reasons(worker: Worker) -> set[str]:
-            return {owned.halted for owned in worker.owned.values()}
-
-        def somebody_says_so() -> bool:
-            loud = [second] if is_established else [first, second]
-            said = [all("they go on" in why for why in reasons(one)) for one in loud]
-            return any(one.owned and is_said for one, is_said in zip(loud, said, strict=True))
-
-        wait_until(somebody_says_so, "one of them is halted")
-        if is_established:
-            assert reasons(first) == {""}
-            assert not any(other.owners("next")), "the second has counted nothing"
+            with other.worker("second") as second:
+                wait_until(
+                    lambda: (
+                        bool(second.owned)
+                        and all("they go on" in one.halted for one in second.owned.values())
+                    ),
+                    "the second is halted",
+                )
+                assert not any(owned.halted for owned in first.owned.values())
+                assert not any(other.owners("next")), "the second has counted nothing"
     deployment.store.client.flushdb()
     deployment.count()
     assert deployment.verify().verified
@@ -241,15 +199,6 @@ def test_a_worker_waits_while_kafka_refuses_it(
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_partitions_that_a_group_has_given_to_nobody_are_known(deployment: Deployment) -> None:
-    unowned = GroupWatch(deployment.settings)
-    with deployment.worker() as worker:
-        wait_until(lambda: len(worker.owned) == deployment.partitions, "it has all")
-        assert unowned(range(deployment.partitions + 1)) == [deployment.partitions]
-    assert unowned(range(deployment.partitions)) is None, "a group without members divides nothing"
-
-
-@pytest.mark.usefixtures("apache_kafka")
 def test_a_worker_whose_group_instance_id_another_has_ends_and_names_the_setting(
     deployment: Deployment,
 ) -> None:
@@ -273,7 +222,7 @@ def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[
         assert error is None
         found.append(message.partition())
 
-    producer = Producer({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    producer = Producer(deployment.properties)
     for key, payload in messages:
         producer.produce(deployment.topic, payload, key=key, on_delivery=delivered)
         assert producer.flush(30) == 0
@@ -317,7 +266,7 @@ def test_who_floods_adds_no_more_than_the_limit_whichever_worker_counts(
     unlimited = dataclasses.replace(deployment.metrics["late"], max_batch_reports=None)
 
     def report(key: bytes, batches: int, size: int = 20) -> None:
-        servers = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+        servers = deployment.properties
         options: dict[str, Any] = {"topic": deployment.topic, "batch_reports": size, "key": key}
         with Reporter(unlimited, servers, **options) as reporter:
             reporter.report(np.ones(batches * size), epsilon=1, time=EPOCH / 1000)
@@ -338,3 +287,20 @@ def test_who_floods_adds_no_more_than_the_limit_whichever_worker_counts(
     assert sorted(reasons) == [b"over_limit"] * 48 + [b"too_many_reports"]
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
+
+
+def test_a_worker_leaves_without_redis_and_the_next_one_counts_what_it_could_not_commit(
+    deployment: Deployment, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.counting.worker.LEAVE_SECONDS", 1.0)
+    deployment.settings.aggregate.commit_interval = "1h"
+    with deployment.worker() as worker:
+        wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")
+        deployment.produce(traffic(deployment, 40))
+        wait_until(lambda: any(o.state.unsaved for o in worker.owned.values()), "it counts")
+        redis_server.kill()
+    redis_server.restart()
+    deployment.settings.aggregate.commit_interval = "200ms"
+    with deployment.worker("next"):
+        deployment.wait_until_counted()
+    assert deployment.verify().verified

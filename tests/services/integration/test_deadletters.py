@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import functools
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from aggregator.cli.commands.deadletters import deadletters
 from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.letter_replay import Forecast, replay
 from aggregator.dead_letters.reader import DeadLetterTopic
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.kafka import clients
 from aggregator.state.decoder import Rejection
-from tests.support.reports.dead_letters import command, counted, payload
-from tests.support.reports.messages import DAY, EPOCH, agreeing
+from estimators import Metric
+from tests.support.reports.messages import DAY, EPOCH, agreeing, batch
+from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment
+from tests.support.running.redis_nodes import RedisCluster
 from tests.support.running.servers import Kafka
 
-METRICS = """
-[metrics]
-delay = {kind = "mean", mechanism = "randomized_response", range = [-60, 180], levels = [0.5, 1, \
-2], pane = "1h", lateness = "1h"}
-age = {kind = "mean", mechanism = "laplace", range = [0, 100], levels = [0.5, 2], pane = "1h"}
-"""
-
 
 @pytest.fixture
-def deployment(defined: Callable[..., Deployment]) -> Deployment:
-    return defined(METRICS)
+def on_a_cluster(kafka: Kafka, metrics_file: Path) -> Iterator[Deployment]:
+    with (
+        RedisCluster(2) as cluster,
+        (deployment := Deployment(kafka, cluster.url, metrics_file)).store,
+    ):
+        yield deployment
 
 
-Ask = Callable[..., Any]
+def command(deployment: Deployment, *arguments: str, metrics: Path | None = None) -> Result:
+    chosen = ["--metrics", str(metrics)] if metrics else []
+    return CliRunner().invoke(deadletters, [*arguments, *deployment.flags, *chosen])
 
 
-@pytest.fixture
-def ask(deployment: Deployment) -> Ask:
-    """Run a subcommand on the deployment and return its JSON."""
-
-    def run(*arguments: str, metrics: Path | None = None) -> Any:
-        found = command(deployment, *arguments, "--json", metrics=metrics)
-        assert found.exit_code == 0, (found.output, found.exception)
-        return json.loads(found.stdout)
-
-    return run
+def answer(deployment: Deployment, *arguments: str, metrics: Path | None = None) -> Any:
+    """Return the JSON of a subcommand."""
+    found = command(deployment, *arguments, "--json", metrics=metrics)
+    assert found.exit_code == 0, (found.output, found.exception)
+    return json.loads(found.stdout)
 
 
+def payload(metric: Metric, number: int, time_ms: int = EPOCH, reports: int = 3) -> bytes:
+    return batch(metric, [1.0] * reports, 2, time_ms, number).SerializeToString()
+
+
+def counted(deployment: Deployment, names: Sequence[str] = ("delay", "age")) -> dict[str, int]:
+    """Let a worker that knows some metrics alone count everything; return what was counted."""
+    everything = deployment.metrics
+    deployment.metrics = {name: everything[name] for name in names}
+    with deployment.worker():
+        deployment.wait_until_counted()
+    deployment.metrics = everything
+    return deployment.counts()
+
+
+@pytest.mark.parametrize(
+    "fixture", ["deployment", pytest.param("on_a_cluster", marks=pytest.mark.more)]
+)
 def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
-    deployment: Deployment, ask: Ask, tmp_path: Path
+    fixture: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    deployment: Deployment = request.getfixturevalue(fixture)
+    ask = functools.partial(answer, deployment)
     without_age = tmp_path / "before.toml"
     without_age.write_text(METRICS.partition("age = ")[0])
     delay, age = deployment.metrics["delay"], deployment.metrics["age"]
@@ -103,8 +122,9 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
     assert ask("list")["handled"] == 9
     assert ask("replay")["sent"] == 0
 
-    marks = deployment.store.client.keys("*handled*")
-    deployment.store.client.delete(*marks)  # as if it had been killed before it could mark
+    client: Any = deployment.store.client
+    marks = client.scan_iter(match=f"*{deployment.deadletters}*handled*")
+    client.delete(*marks)  # as if it had been killed before it could mark
     assert ask("replay")["sent"] == 9
     totals = counted(deployment)
     assert (totals["accepted:age"], totals["duplicate:age"]) == (27, 27)
@@ -115,14 +135,14 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
 
 
 def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
-    deployment: Deployment, ask: Ask
+    deployment: Deployment,
 ) -> None:
     delay = deployment.metrics["delay"]
     old = payload(delay, 1, EPOCH)
     after = [(0, one.SerializeToString()) for one in agreeing(delay, EPOCH + DAY, 2)]
     deployment.produce([*after, (0, old)])
     counted(deployment)
-    (kept,) = ask("replay")["kept"]
+    (kept,) = answer(deployment, "replay")["kept"]
     assert (kept["reason"], kept["letters"]) == ("late", 1)
     told = command(deployment, "replay").output
     assert "0 of 1 dead letters were sent again" in told
@@ -136,22 +156,19 @@ def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
         assert replay(deployment.settings, list(topic.letters()), blind, handled).sent == 1
     deployment.store.client.flushdb()
     assert counted(deployment)["accepted:delay"] == 8
-    letters = {one["from"]: one["replays"] for one in ask("list")["letters"]}
+    letters = {one["from"]: one["replays"] for one in answer(deployment, "list")["letters"]}
     assert letters == {"0:8": 0, "0:9": 1}
-    kept = ask("replay", "--rounds", "1")["kept"]
+    kept = answer(deployment, "replay", "--rounds", "1")["kept"]
     assert {one["reason"] for one in kept} == {"late", "replayed"}
 
 
-@pytest.fixture
-def send(deployment: Deployment) -> Iterator[Callable[[Rejection], None]]:
-    producer = clients.producer(deployment.settings)
+@contextlib.contextmanager
+def diverting(deployment: Deployment, **properties: Any) -> Iterator[Callable[..., None]]:
+    """Yield a function that puts a refused message into the dead letters."""
+    producer = clients.producer(deployment.settings, **properties)
     letters = DeadLetters(producer, deployment.deadletters)
-
-    def now(refusal: Rejection) -> None:
-        letters.enqueue(refusal)
-        letters.flush(30)
-
-    yield now
+    yield lambda *refused: letters.enqueue(Rejection(*refused))
+    letters.flush(30)
     producer.close()
 
 
@@ -165,56 +182,46 @@ def original(topic: str, number: int, value: bytes) -> Any:
     return found
 
 
-Send = Callable[[Rejection], None]
-
-
 def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cut(
-    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
+    apache_kafka: Kafka, deployment: Deployment
 ) -> None:
     reports = deployment.topic
     deployment.settings.topics.deadletters = deployment.deadletters = apache_kafka.topic(
         3, prefix="dead"
     )
+    with diverting(deployment) as divert:
+        for number in range(30):
+            for _ in range(2):
+                divert(original(reports, number, b"\xffgarbage"), "malformed", "no ReportBatch")
+        divert(original("another", 1, b"\xffgarbage"), "malformed", "")
     producer = clients.producer(deployment.settings)
-    letters = DeadLetters(producer, deployment.deadletters)
-    for number in range(30):
-        one = original(reports, number, b"\xffgarbage")
-        for _ in range(2):
-            letters.enqueue(Rejection(one, "malformed", "not a ReportBatch"))
-    letters.enqueue(Rejection(original("another", 1, b"\xffgarbage"), "malformed", ""))
-    letters.flush(30)
     producer.produce(deployment.deadletters, b"no dead letter at all")
     forged = {"topic": reports, "partition": "-5", "offset": "7"}
     headers: Any = [(f"__connect.errors.{name}", value) for name, value in forged.items()]
     producer.produce(deployment.deadletters, b"", headers=headers)
     producer.flush(30)
     producer.close()
-    found = ask("list", "--limit", "100")
+    found = answer(deployment, "list", "--limit", "100")
     assert (found["total"], found["others"]) == (30, 3)
     assert len({one["place"].partition(":")[0] for one in found["letters"]}) == 3
-    assert ask("drop", "--all", "--yes")["dropped"] == 30
+    assert answer(deployment, "drop", "--all", "--yes")["dropped"] == 30
     admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})
     cut = TopicPartition(deployment.deadletters, 0, 3)
     admin.delete_records([cut])[cut].result(30)
-    assert ask("list")["total"] == 0, "the copies are marked, too"
+    assert answer(deployment, "list")["total"] == 0, "the copies are marked, too"
     told = command(deployment, "explain", "0:1").exception
     assert "no dead letter at 0:1" in str(told)
     assert "0:3 to 0:" in str(told)
 
 
-def test_a_truncated_message_cannot_be_sent_again_and_says_so(
-    deployment: Deployment, ask: Ask
-) -> None:
+def test_a_truncated_message_cannot_be_sent_again_and_says_so(deployment: Deployment) -> None:
     delay = deployment.metrics["delay"]
     whole = payload(delay, 1, reports=60_000)
-    producer = clients.producer(deployment.settings, **{"message.max.bytes": 110_000})
-    letters = DeadLetters(producer, deployment.deadletters)
-    letters.enqueue(Rejection(original(deployment.topic, 7, whole), "wrong_revision", ""))
-    letters.flush(30)
-    producer.close()
-    found = ask("list")
+    with diverting(deployment, **{"message.max.bytes": 110_000}) as divert:
+        divert(original(deployment.topic, 7, whole), "wrong_revision", "")
+    found = answer(deployment, "list")
     assert found["counts"][0]["metric"] == "delay", "its name is at the beginning"
-    outcome = ask("replay")
+    outcome = answer(deployment, "replay")
     assert outcome["sent"] == 0
     assert outcome["kept"][0]["reason"] == "truncated"
     told = command(deployment, "explain", found["letters"][0]["place"]).output
@@ -222,13 +229,14 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
 
 
 def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matters(
-    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
+    apache_kafka: Kafka, deployment: Deployment
 ) -> None:
     delay = deployment.metrics["delay"]
     timed, untimed = payload(delay, 1), payload(delay, 2, 0)
-    for number, one in ((7, timed), (8, untimed)):
-        send(Rejection(original(deployment.topic, number, one), "unknown_metric", ""))
-    assert ask("replay")["sent"] == 2
+    with diverting(deployment) as divert:
+        for number, one in ((7, timed), (8, untimed)):
+            divert(original(deployment.topic, number, one), "unknown_metric", "")
+    assert answer(deployment, "replay")["sent"] == 2
     found = deployment.messages(at_least=2)
     assert [(m.key(), m.value()) for m in found] == [(b"key 7", timed), (b"key 8", untimed)]
     assert [m.headers() for m in found] == [[("trace", b"1"), ("dither.replays", b"1")]] * 2
@@ -237,20 +245,22 @@ def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matte
 
     stamping = apache_kafka.topic(1, message_timestamp_type="LogAppendTime")
     deployment.topic = deployment.settings.topics.reports = stamping
-    send(Rejection(original(stamping, 8, untimed), "future", ""))
-    (kept,) = ask("replay")["kept"]
+    with diverting(deployment) as divert:
+        divert(original(stamping, 8, untimed), "future", "")
+    (kept,) = answer(deployment, "replay")["kept"]
     assert kept["reason"] == "time_lost", "this topic would stamp it anew"
 
 
 def test_dropping_without_saying_which_is_refused_and_asks_before_it_does(
-    deployment: Deployment, ask: Ask, send: Send
+    deployment: Deployment,
 ) -> None:
-    send(Rejection(original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
+    with diverting(deployment) as divert:
+        divert(original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J")
     refused = command(deployment, "drop")
     assert refused.exit_code == 2
     assert "--reason" in refused.output
     assert command(deployment, "drop", "--all").exit_code == 1, "nobody said yes"
-    place = ask("list")["letters"][0]["place"]
+    place = answer(deployment, "list")["letters"][0]["place"]
     assert "\x1b" not in command(deployment, "explain", place).output
     assert "expected PARTITION:OFFSET" in command(deployment, "explain", "7").output
-    assert ask("list")["total"] == 1
+    assert answer(deployment, "list")["total"] == 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
@@ -18,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from aggregator.kafka import clients, log_reader, topic_admin
-from aggregator.local.embedded import EmbeddedBroker
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL_TYPE, Event
@@ -38,12 +35,10 @@ from tests.support.events import (
     final_ids,
     on_topic,
     publishing,
-    reader_of,
     settings_of,
 )
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.servers import Kafka
 
 
 @pytest.fixture
@@ -71,15 +66,35 @@ def forget_the_copy(deployment: Deployment) -> None:
     client.delete(*client.scan_iter(match="*publisher*"))
 
 
-def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer(counted: Deployment) -> None:
+def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer_and_so_is_a_new_total(
+    counted: Deployment,
+) -> None:
+    """A policy holds for what is published from then on."""
+
+    def totals() -> list[Found]:
+        return [event for event in on_topic(counted) if not event.is_final]
+
     with publishing(counted):
         wait_for_finals(counted, 24)
-        wait_until(lambda: len(on_topic(counted)) == 25, "and a running total")
+        wait_until(lambda: len(totals()) == 1, "the first total")
         assert counted.store.registry.publisher_status()[0]
+        reader, starts = counted.reader(), [(EPOCH + pane * PANE) / 1000 for pane in range(25)]
+        answers = [reader.estimate("age", *each) for each in itertools.pairwise(starts)]
+        counted.store.registry.set_policy("age", "uniform")
+        wait_until(lambda: len(totals()) == 2, "another policy is a change")
+        count(counted, range(24, 26))
+        wait_for_finals(counted, 26)
     has_leader, published = counted.store.registry.publisher_status()
     assert not has_leader, "it has let go of the lease"
-    assert published["final"] == 24
+    assert published["final"] == 26
+    with publishing(counted):  # another one knows which total it was
+        count(counted, range(26, 27))
+        wait_until(lambda: totals()[-1].answer["reports"] == 27 * 120, "the total has grown again")
+    last = totals()[-1]
+    told = (last.key, last.answer["policy"], last.answer["status"])
+    assert told == ("age", "uniform", "provisional")
     found, revision = on_topic(counted), counted.metrics["age"].revision
+    assert len({event.id for event in found}) == len(found)
     for event in found:
         cloud: Any = from_kafka(KafkaMessage(event.headers, event.key, event.value), JSONFormat())
         assert (cloud.get_specversion(), cloud.get_id()) == ("1.0", event.id)
@@ -88,16 +103,18 @@ def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer(counted: De
         assert cloud.get_time().tzinfo is not None
         assert cloud.get_datacontenttype() == "application/json"
         assert cloud.get_data() == event.answer
-    for pane, event in enumerate(event for event in found if event.is_final):
-        start, end = (EPOCH + pane * PANE) / 1000, (EPOCH + (pane + 1) * PANE) / 1000
-        expected, answer = reader_of(counted).estimate("age", start, end), event.answer
-        assert answer["status"] == expected.status == "final"
-        assert (answer["bound"], answer["reports"]) == ("fixed", 120)
-        assert (answer["value"], answer["unbiased"]) == (expected.shown, expected.value)
-        assert (answer["lower"], answer["upper"]) == (expected.lower, expected.upper)
+    finals = [event for event in found if event.is_final]
+    for number, event in enumerate(finals):
+        answer, policy = event.answer, "optimal" if number < 24 else "uniform"
+        assert (answer["status"], answer["bound"], answer["reports"]) == ("final", "fixed", 120)
         assert event.headers["ce_time"].decode() == answer["to"]
         assert event.key == f"age@{revision:08x}/{answer['from']}"
-        assert event.id == f"{event.key}/final/optimal"
+        assert (event.id, answer["policy"]) == (f"{event.key}/final/{policy}", policy)
+    for event, expected in zip(finals, answers, strict=False):
+        answer = event.answer
+        assert expected.status == "final"
+        assert (answer["value"], answer["unbiased"]) == (expected.shown, expected.value)
+        assert (answer["lower"], answer["upper"]) == (expected.lower, expected.upper)
 
 
 def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_events(
@@ -119,30 +136,6 @@ def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_ev
     bare = [event for event in on_topic(counted) if event.is_final][4:]
     assert [event.answer["status"] for event in bare] == ["final"] * 2
     assert framed[0].answer["payload"].keys() == bare[0].answer.keys()
-
-
-def test_a_running_total_is_published_when_it_changes_and_a_policy_holds_from_then_on(
-    counted: Deployment,
-) -> None:
-    def totals() -> list[Found]:
-        return [event for event in on_topic(counted) if not event.is_final]
-
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-        wait_until(lambda: len(totals()) == 1, "the first total")
-        counted.store.registry.set_policy("age", "uniform")
-        wait_until(lambda: len(totals()) == 2, "another policy is a change")
-        count(counted, range(24, 26))
-        wait_for_finals(counted, 26)
-    with publishing(counted):  # another one knows which total it was
-        count(counted, range(26, 27))
-        wait_until(lambda: totals()[-1].answer["reports"] == 27 * 120, "the total has grown again")
-    last = totals()[-1]
-    told = (last.key, last.answer["policy"], last.answer["status"])
-    assert told == ("age", "uniform", "provisional")
-    assert len({event.id for event in totals()}) == len(totals())
-    policies = [event.answer["policy"] for event in on_topic(counted) if event.is_final][:26]
-    assert policies == ["optimal"] * 24 + ["uniform"] * 2
 
 
 @pytest.mark.usefixtures("apache_kafka")
@@ -191,7 +184,7 @@ def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no
         report(0, 1, 5)
         assert [letter["value"] is None for letter in deployment.dead(2)] == [False, False]
         assert deployment.counts()["late:age"] == 240
-        shown = reader_of(deployment).estimate("age", EPOCH / 1000, (EPOCH + 6 * PANE) / 1000)
+        shown = deployment.reader().estimate("age", EPOCH / 1000, (EPOCH + 6 * PANE) / 1000)
         assert (shown.status, shown.reports) == ("final", 5 * 120)
         report(0, 7)
         wait_for_finals(deployment, 6)
@@ -206,7 +199,7 @@ def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
     monkeypatch.setattr(clients, "SILENT_SECONDS", 0.5)
     settings = settings_of(counted)
     settings.kafka["bootstrap.servers"] = "127.0.0.1:1"
-    publisher = Publisher(settings, reader_of(counted))
+    publisher = Publisher(settings, counted.reader())
     with structlog.testing.capture_logs() as logs:
         publisher.start()
         try:
@@ -251,7 +244,7 @@ def test_events_of_publishers_that_crashed_before_and_after_their_commit_are_pub
             broken.setattr(owner, name, crashing)
             broken.setattr(Lease, "release", lambda self: None)
             broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all in one transaction
-            publisher = Publisher(settings_of(counted, lease="500ms"), reader_of(counted))
+            publisher = Publisher(settings_of(counted, lease="500ms"), counted.reader())
             with pytest.raises(Crash):
                 publisher.run()
         assert len(final_ids(counted)) == published
@@ -336,7 +329,7 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
 def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_others(
     deployment: Deployment,
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    admin = AdminClient(deployment.properties)
     admin.delete_topics([deployment.deadletters])[deployment.deadletters].result(30)
     listed = admin.list_topics
     wait_until(lambda: deployment.deadletters not in listed(timeout=30).topics, "one is missing")
@@ -349,19 +342,6 @@ def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
         described = admin.describe_configs([asked])[asked].result(30)
         assert described["cleanup.policy"].value == policy, name
-
-
-@pytest.mark.usefixtures("apache_kafka")
-def test_a_producer_of_an_identity_ends_the_transaction_before(deployment: Deployment) -> None:
-    topic_admin.ensure_topics(deployment.settings)
-    made = [EventProducer(deployment.settings, deployment.estimates, deployment.topic)]
-    made[0]._producer.begin_transaction()
-    made[0]._producer.produce(deployment.estimates, b"of the first", b"key")
-    made[0]._producer.flush(30)
-    made.append(EventProducer(deployment.settings, deployment.estimates, deployment.topic))
-    with pytest.raises(KafkaException):
-        made[0]._producer.commit_transaction(30)
-    assert on_topic(deployment) == []
 
 
 @pytest.mark.usefixtures("apache_kafka")
@@ -387,7 +367,7 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
             raise
         raise AssertionError("committed by a publisher whose time was over")
 
-    frozen = Publisher(settings_of(counted, lease="1s"), reader_of(counted))
+    frozen = Publisher(settings_of(counted, lease="1s"), counted.reader())
     with monkeypatch.context() as freezing:
         freezing.setattr(EventProducer, "publish", freeze)
         frozen.start()
@@ -407,25 +387,3 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
         woken.set()
         frozen.stop()
     assert set(final_ids(counted).values()) == {1}
-
-
-@pytest.mark.more
-def test_quiet_partitions_are_closed_though_the_broker_is_far_away(
-    redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No question for the ends of the log is answered within 0.1 s."""
-    near = confluent_kafka.Producer
-
-    def far(config: dict[str, Any]) -> Producer:
-        return near({**config, "test.mock.broker.rtt": 150})
-
-    with contextlib.ExitStack() as stack:
-        with monkeypatch.context() as patched:
-            patched.setattr(confluent_kafka, "Producer", far)
-            broker = stack.enter_context(EmbeddedBroker())
-        kafka = Kafka(broker.bootstrap_servers, "in-process", "far away", broker)
-        deployment = Deployment(kafka, redis_url, metrics_file)
-        stack.enter_context(deployment.store)
-        deployment.produce(ages(deployment, range(2)))
-        with deployment.worker(), publishing(deployment):
-            wait_for_finals(deployment, 2)

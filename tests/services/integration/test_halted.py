@@ -18,7 +18,6 @@ from aggregator.counting import assignment
 from aggregator.dead_letters.writer import HEADER_PREFIX, UNREADABLE_HEADER
 from aggregator.kafka import clients, compaction, obstacles
 from aggregator.kafka.log_ends import NO_ANSWER, NO_VISIBLE_TOPIC, KafkaLog, LogEnds
-from aggregator.reading.status import Rates, status
 from aggregator.state.partition import Partition
 from aggregator.storage import eviction
 from estimators import Metric, define
@@ -63,7 +62,7 @@ def wait_until_goes_on(deployment: Deployment) -> None:
 
 
 def set_policy(deployment: Deployment, policy: str) -> None:
-    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    admin = AdminClient(deployment.properties)
     entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(
         ConfigResource.Type.TOPIC, deployment.topic, incremental_configs=[entry]
@@ -318,32 +317,18 @@ def test_what_is_reported_and_counted_while_a_recount_asks_is_not_taken_for_lost
     assert deployment.verify().verified
 
 
-def test_what_waits_is_asked_of_kafka_and_never_guessed(deployment: Deployment) -> None:
-    log = KafkaLog(deployment.settings)
-
-    def lags() -> dict[int, int | None]:
-        ends = log.ask()
-        assert ends.unknown == ""
-        found = status(deployment.store.overview(), deployment.metrics, Rates(), ends)
-        return {one.partition: one.lag for one in found.partitions}
-
-    none = dict.fromkeys(range(deployment.partitions), 0)
-    deployment.produce([(0, b"one"), (0, b"two"), (1, b"three")])
-    assert lags() == {**none, 0: 2, 1: 1}, "also where nobody ever counted"
-    deployment.count()
-    assert lags() == none
-    deployment.produce([(0, b"four")] * 5)
-    assert lags() == {**none, 0: 5}, "all workers are gone"
+def test_what_waits_is_unknown_where_kafka_has_no_topic_or_does_not_answer(
+    deployment: Deployment,
+) -> None:
     for topic, servers, why in (
-        ("nowhere", "", NO_VISIBLE_TOPIC),
+        ("nowhere", deployment.kafka.bootstrap_servers, NO_VISIBLE_TOPIC),
         ("reports", "127.0.0.1:9", NO_ANSWER),
     ):
-        settings = Settings(kafka=dict(deployment.settings.kafka))
+        settings = Settings(kafka={**deployment.settings.kafka, "bootstrap.servers": servers})
         settings.topics.reports = topic
-        if servers:
-            settings.kafka["bootstrap.servers"] = servers
-        other = KafkaLog(settings)
-        wait_until(lambda log=other, why=why: log().unknown == why, "it is known to be unknown")  # type: ignore[misc]
-        assert other().ranges == {}
+        log = KafkaLog(settings)
+        wait_until(lambda log=log, why=why: log().unknown == why, "it is known to be unknown")  # type: ignore[misc]
+        assert log().ranges == {}
     if deployment.kafka.is_real:
-        assert "nowhere" not in log._connected().list_topics(timeout=10).topics
+        admin = AdminClient(deployment.properties)
+        assert "nowhere" not in admin.list_topics(timeout=10).topics

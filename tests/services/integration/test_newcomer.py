@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.local.deployment import free_port
+from deploy.kafka.cluster import free_ports
 from estimators import load_metrics
 from producers.wire.batch import encode_batch
 from tests.support.paths import ROOT
@@ -59,7 +59,7 @@ class Shell:
     """A folder with a CSV file, where commands run as the README has them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, (self.port,) = folder, free_ports(1)
         rows = (f"{i % 90 - 20},2026-03-{1 + i % 28:02d} {i % 24:02d}:00" for i in range(DEVICES))
         (folder / "delays.csv").write_text("dep_delay,time_hour\n" + "\n".join(rows))
         program = folder / ".venv" / "bin" / "dither"

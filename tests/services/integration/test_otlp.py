@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from deploy.kafka.cluster import free_ports
 from tests.services.integration.test_walk import export
 from tests.support.events import service
-from tests.support.running.collector import BUILD_SECONDS, built, collecting
+from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.go_programs import go_programs
 from tests.support.running.otlp import attributes_of, in_prometheus, receiving
+from tests.support.running.processes import answering
+
+SOURCE = ROOT / "tests" / "support" / "collector"
+BUILD_SECONDS = 560
+CONFIG = """\
+receivers:
+  otlp:
+    protocols:
+      http:
+        endpoint: {address}
+exporters:
+  otlp_http:
+    endpoint: {target}
+    encoding: json
+service:
+  telemetry:
+    metrics:
+      level: none
+  pipelines:
+    metrics: {{receivers: [otlp], exporters: [otlp_http]}}
+    traces: {{receivers: [otlp], exporters: [otlp_http]}}
+"""
+
+
+def built() -> Path:
+    """Return the Collector's program; the test is skipped where it cannot be built."""
+    (program,) = go_programs(SOURCE, ["otelcol"], "the OpenTelemetry Collector")
+    return program
+
+
+@contextlib.contextmanager
+def collecting(program: Path, folder: Path, target: str) -> Iterator[str]:
+    """Run a Collector that passes everything on to `target`; yield its address for OTLP."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    config = folder / "collector.yaml"
+    config.write_text(CONFIG.format(address=address, target=target))
+    command = [str(program), "--config", f"file:{config}"]
+    asked = f"http://{address}/v1/metrics"
+    with answering(command, folder / "collector.log", lambda: http_client.status(asked) == 405):
+        yield f"http://{address}"
+
 
 EXPORTS = 400
 METRICS = """

@@ -43,7 +43,7 @@ def test_reports_of_people_arrive_by_a_relay(
         ServiceClient, "post", lambda self, body: post(self, body) and post(self, body)
     )
     deployment, now_ms, key = defined(METRICS), [EPOCH], public(KEY)
-    config = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+    config = deployment.properties
     keys, folder = str(key_file(tmp_path)), CrowdFolder(tmp_path / "relay")
     gateway = Gateway(deployment.metrics, config, deployment.topic, crowd_keys=keys)
     with serving(gateway) as url:

@@ -23,6 +23,7 @@ from tests.support.reports.searching import (
     FOUND,
     METRICS,
     ROUNDS,
+    assert_found,
     devices,
     forgetful_devices,
     told,
@@ -41,17 +42,6 @@ def searching(apache_kafka: Kafka, defined: Callable[..., Deployment]) -> Deploy
 def wait_until_over(deployment: Deployment) -> None:
     reader = deployment.reader()
     wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
-
-
-def assert_found(deployment: Deployment) -> None:
-    """Check the answer, that no round was told or decided in two ways, and the sums."""
-    found = deployment.reader().estimate("longest")
-    assert (found.status, found.lower, found.upper) == ("final", FOUND[0], 64.0)
-    rounds = told(deployment)
-    assert {number: len(one) for number, one in rounds.items()} == dict.fromkeys(
-        range(ROUNDS + 1), 1
-    )
-    assert deployment.verify().verified
 
 
 def test_a_maximum_is_found_each_device_answers_once_and_what_is_decided_stays(

@@ -133,7 +133,7 @@ def asked(address: str) -> dict[str, bytes]:
 
 
 def test_no_sum_leaves_but_in_a_release(defined: Callable[..., Deployment]) -> None:
-    trusted, emitted = defined(METRICS), dict[str, bytes]()
+    trusted, emitted = defined(METRICS, 2), dict[str, bytes]()
     trusted.produce([*reports(trusted), (0, b"no batch")])
 
     def released() -> bool:
@@ -163,8 +163,8 @@ def test_no_sum_leaves_but_in_a_release(defined: Callable[..., Deployment]) -> N
         emitted[f"event {number}"] = event.key.encode() + headers + event.value
     letters = on_topic(trusted, trusted.deadletters)
     emitted |= {f"dead letter {n}": letter.value for n, letter in enumerate(letters)}
-    for name in ("workers.log", "server.log"):
-        emitted[name] = trusted.metrics_file.with_name(name).read_bytes()
+    for name in ("aggregate", "serve"):
+        emitted[name] = trusted.log(name).read_bytes()
         assert b'"level": "debug"' in emitted[name]
     assert len(emitted) > 40
     assert leaks(emitted, sums) == []

@@ -18,7 +18,7 @@ from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
 from aggregator.tracing.commit_trace import MESSAGE_COUNT
 from estimators import SearchMetric
-from tests.support.events import on_topic, reader_of, settings_of
+from tests.support.events import on_topic, settings_of
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import ARRIVAL, batch
 from tests.support.reports.searching import METRICS, ROUNDS, devices, told
@@ -132,7 +132,7 @@ def test_rounds_and_publishes_are_spans(defined: Callable[..., Deployment]) -> N
     metric = SearchMetric.require(deployment.metrics["longest"])
     delays = batch(deployment.metrics["delay"], [1.0] * 50, 1, ARRIVAL).SerializeToString()
     with traced(deployment) as (tracing, receiver):
-        reader = reader_of(deployment)
+        reader = deployment.reader()
         coordinator = Coordinator(deployment.settings, reader, tracer=tracing)
         publisher = Publisher(settings_of(deployment), reader, tracing)
         with deployment.worker(), devices(deployment, metric):

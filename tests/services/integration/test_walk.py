@@ -91,7 +91,7 @@ def walk(lasting: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
 
 def send(deployment: Deployment, url: str, folder: Path) -> Any:
     """Report by every way in; return what `dither produce` told."""
-    metrics, config = deployment.metrics, {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+    metrics, config = deployment.metrics, deployment.properties
 
     def reporter(name: str, **options: Any) -> Reporter:
         metric, topic = LocalMetric.require(metrics[name]), deployment.topic

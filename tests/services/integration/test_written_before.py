@@ -1,20 +1,28 @@
-"""A log and a state that an earlier version wrote are read, verified and counted on from.
+"""A state of Redis from before is counted on: an earlier version's, and one from a backup.
 
-`tests/vectors/written_before.json` has both, as the commit before the modules moved into rooms
-left them: every kind of metric, copies, late and malformed messages, two partitions.
+`tests/vectors/written_before.json` has a log and a state, as the commit before the modules moved
+into rooms left them: every kind of metric, copies, late and malformed messages, two partitions.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from deploy.kafka.cluster import free_ports
 from tests.support.paths import ROOT
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import Deployment
-from tests.support.running.servers import Kafka
+from tests.support.reports.traffic import traffic
+from tests.support.running.deployment import PATIENCE, Deployment, wait_until
+from tests.support.running.placed_redis import PlacedRedis
+from tests.support.running.processes import run
+from tests.support.running.servers import Kafka, program
 
 WRITTEN = ROOT / "tests" / "vectors" / "written_before.json"
 HOUR = 3_600_000
@@ -66,3 +74,49 @@ def test_a_state_of_an_earlier_version_is_verified_and_counted_on(
     assert deployment.counts() == {**counted, "accepted:delay": counted["accepted:delay"] + 200}
     found = deployment.reader().estimate("delay")
     assert found.reports == counted["accepted:delay"] + 200
+
+
+BACK_UP, RESTORE = re.findall(
+    r"^```bash\n(.*?)^```", (ROOT / "docs" / "versions.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.more
+def test_a_redis_that_is_lost_and_restored_ends_with_the_sums_of_the_log_or_says_what_is_missing(
+    apache_kafka: Kafka, metrics_file: Path, tmp_path: Path
+) -> None:
+    program("redis-server", "install Redis (Debian: redis-server)")
+
+    def run_commands(commands: str) -> None:
+        """Run commands of the page in the data folder, on this server's port."""
+        words = ["bash", "-euo", "pipefail", "-c", commands.replace("6379", str(redis.port))]
+        run(words, cwd=tmp_path / "redis", timeout=PATIENCE)
+
+    def lose_and_restore() -> None:
+        redis.kill()
+        run_commands(RESTORE)
+        redis.start()
+
+    with PlacedRedis(tmp_path / "redis", free_ports(1)[0]) as redis:
+        deployment = Deployment(apache_kafka, redis.url, metrics_file)
+        with deployment.store:
+            with deployment.worker():
+                deployment.produce(traffic(deployment, 40, seed=1))
+                deployment.wait_until_counted()
+                positions = [int(one) for one in deployment.owners("next")]
+                run_commands(BACK_UP)
+                deployment.produce(traffic(deployment, 40, seed=2))
+                deployment.wait_until_counted()
+                state = deployment.state()
+                lose_and_restore()
+                wait_until(lambda: deployment.state() == state, "it has counted on")
+            ends = deployment.log_ends()
+            assert all(0 < positions[number] < end for number, end in ends.items())
+            verified = deployment.dither("verify")
+            assert verified.returncode == 0, verified.stdout
+            deployment.cut({number: at + 5 for number, at in enumerate(positions)})
+            lose_and_restore()
+            with deployment.worker():
+                wait_until(lambda: all(deployment.owners("halted")), "every partition halts")
+            assert all("5 " in reason for reason in deployment.owners("halted"))
+            assert [int(one) for one in deployment.owners("next")] == positions

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,20 @@ class Places:
         if redis is not None:
             settings.redis.url = self.secured.redis.user(full, redis)
         return settings
+
+    def variables(self, settings: Settings) -> dict[str, str]:
+        """Return the variables that give a command the settings of a user."""
+        topics = ("reports", "deadletters", "estimates", "rounds")
+        counting = ("group", "past", "commit_interval")
+        given: dict[str, Any] = {
+            "metrics": settings.metrics,
+            "redis_url": settings.redis.url,
+            "publish_interval": settings.publish.interval,
+            **{f"topics_{name}": getattr(settings.topics, name) for name in topics},
+            **{f"aggregate_{name}": getattr(settings.aggregate, name) for name in counting},
+            **{f"kafka_{name.replace('.', '_')}": value for name, value in settings.kafka.items()},
+        }
+        return {f"DITHER_{name.upper()}": str(value) for name, value in given.items()}
 
     def filled(self) -> Places:
         """Create the topics, and put some batches and a message that is none into them.

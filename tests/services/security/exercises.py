@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,7 +31,7 @@ from aggregator.verifying.verify import verify
 from estimators import Metric, define
 from producers import Reporter, Rounds
 from tests.support.reports.messages import EPOCH, batch, log
-from tests.support.running.deployment import PATIENCE, wait_until
+from tests.support.running.deployment import in_a_thread, wait_until
 
 Metrics = Mapping[str, Metric]
 FUTURE_MS = 10**12
@@ -137,30 +136,16 @@ def _run_until(
     done: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a service until it has done its work, or says that it is not allowed to."""
-    failures: list[BaseException] = []
+    with (
+        structlog.testing.capture_logs() as told,
+        in_a_thread(service.run, service.stop) as failures,
+    ):
 
-    def running() -> None:
-        try:
-            service.run()
-        except BaseException as error:
-            failures.append(error)
+        def over() -> bool:
+            says_so = any(line["event"] == done_when for line in told)
+            return bool(failures or _denials(told)) or says_so or done()
 
-    with structlog.testing.capture_logs() as told:
-        thread = threading.Thread(target=running)
-        thread.start()
-        try:
-
-            def over() -> bool:
-                says_so = any(line["event"] == done_when for line in told)
-                return bool(failures or _denials(told)) or says_so or done()
-
-            wait_until(over, "done or denied")
-        finally:
-            service.stop()
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-    if failures:
-        raise failures[0]
+        wait_until(over, "done or denied")
     if denials := _denials(told):
         raise Denied(denials[0])
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aggregator.local.deployment import free_port
 from aggregator.state.watermark import CONFIRMING_BATCHES
+from deploy.kafka.cluster import free_ports
 from tests.services.security.conftest import Places
 from tests.support.paths import ROOT
 from tests.support.running import http_client
@@ -91,7 +91,7 @@ def command(*arguments: str) -> list[str]:
 
 def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Places) -> None:
     here = places.filled()
-    port = free_port()
+    (port,) = free_ports(1)
     running: list[subprocess.Popen[bytes]] = []
     (folder / "ca.pem").write_bytes(here.secured.certificates.ca.read_bytes())
     (folder / "metrics.toml").write_bytes(here.metrics_file.read_bytes())
@@ -99,25 +99,14 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
     def start(role: str, *arguments: str) -> None:
         rights = here.role(role)
         settings = here.user(role, rights.kafka, rights.redis)
-        plain = {
-            **{f"kafka.{key}": value for key, value in settings.kafka.items()},
-            "kafka.ssl.ca.location": folder / "ca.pem",
-            "redis.url": settings.redis.url.replace(
-                str(here.secured.certificates.ca), str(folder / "ca.pem")
-            ),
-            "metrics": folder / "metrics.toml",
-            "topics.reports": settings.topics.reports,
-            "topics.deadletters": settings.topics.deadletters,
-            "topics.estimates": settings.topics.estimates,
-            "topics.rounds": settings.topics.rounds,
-            "aggregate.group": settings.aggregate.group,
-            "aggregate.past": "36500d",
-        }
-        named = {f"DITHER_{k}".upper().replace(".", "_"): str(v) for k, v in plain.items()}
+        authority, readable = str(here.secured.certificates.ca), str(folder / "ca.pem")
+        settings.kafka["ssl.ca.location"] = readable
+        settings.redis.url = settings.redis.url.replace(authority, readable)
+        settings.metrics = str(folder / "metrics.toml")
         with (folder / f"{role}.log").open("wb") as log:
             process = subprocess.Popen(
                 command(sys.executable, "-m", "aggregator", *arguments),
-                env={**jail, **named},
+                env={**jail, **here.variables(settings)},
                 stdout=log,
                 stderr=log,
                 cwd="/",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from aggregator.storage.connection import connect
 from producers import Reporter
 from producers.delivery.delivery_errors import DeliveryError
 from tests.services.security.conftest import Places, refusal_of
+from tests.support.rows import row
 from tests.support.running.deployment import wait_until
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 
@@ -41,61 +41,52 @@ def test_the_right_password_gets_in(places: Places, mechanism: str) -> None:
     clients.admin(places.user("reporter", [], mechanism=mechanism))
 
 
-Change = Callable[[Settings, Secured, Certificates], None]
-
-
-def change(**properties: str) -> Change:
-    def apply(settings: Settings, secured: Secured, strangers: Certificates) -> None:
-        for key, value in properties.items():
-            known = {"EXPIRED": secured.kafka.expired, "STRANGERS": str(strangers.ca)}
-            known["NUMBER"] = secured.kafka.address.replace("localhost", "127.0.0.1")
-            settings.kafka[key.replace("_", ".")] = known.get(value, value)
-
-    return apply
-
-
-KAFKA = {
+KAFKA: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "a wrong password": (
-        change(sasl_password=WRONG),
+        {"sasl.password": WRONG},
         ("invalid credentials", "check sasl.username, sasl.password and sasl.mechanism"),
     ),
-    "an unknown user": (change(sasl_username="nobody"), ("invalid credentials", "sasl.username")),
+    "an unknown user": ({"sasl.username": "nobody"}, ("invalid credentials", "sasl.username")),
     "another mechanism": (
-        change(sasl_mechanism="PLAIN"),
+        {"sasl.mechanism": "PLAIN"},
         ("PLAIN mechanism", "SCRAM-SHA-512", "sasl.mechanism"),
     ),
     "an unknown authority": (
-        change(ssl_ca_location="STRANGERS"),
+        {"ssl.ca.location": "STRANGERS"},
         ("not signed by an authority of [kafka] ssl.ca.location",),
     ),
-    "an expired certificate": (change(bootstrap_servers="EXPIRED"), ("has expired: renew it",)),
+    "an expired certificate": ({"bootstrap.servers": "EXPIRED"}, ("has expired: renew it",)),
     "another host's certificate": (
-        change(bootstrap_servers="NUMBER"),
+        {"bootstrap.servers": "NUMBER"},
         ("for another host: connect by a name in the certificate", "127.0.0.1"),
     ),
     "no TLS": (
-        change(security_protocol="SASL_PLAINTEXT"),
+        {"security.protocol": "SASL_PLAINTEXT"},
         ("speaks TLS", "security.protocol is SASL_PLAINTEXT: expected SASL_SSL"),
     ),
 }
 
 
-@pytest.mark.parametrize("case", KAFKA)
 def test_kafka_says_which_check_failed_and_what_to_do(
-    case: str, somebody: Settings, secured: Secured, strangers: Certificates
+    somebody: Settings, secured: Secured, strangers: Certificates
 ) -> None:
-    apply, expected = KAFKA[case]
-    settings = copy.deepcopy(somebody)
-    password = str(settings.kafka["sasl.password"])
-    apply(settings, secured, strangers)
-    with pytest.raises(BrokerRefused) as error:
-        clients.admin(settings)
-    told = str(error.value)
-    assert told.startswith(f"Kafka at {settings.kafka['bootstrap.servers']} ")
-    for words in expected:
-        assert words in told
-    assert password not in told
-    assert WRONG not in told
+    for case, (changed, expected) in KAFKA.items():
+        settings = copy.deepcopy(somebody)
+        password = str(settings.kafka["sasl.password"])
+        values = {
+            "EXPIRED": secured.kafka.expired,
+            "STRANGERS": str(strangers.ca),
+            "NUMBER": secured.kafka.address.replace("localhost", "127.0.0.1"),
+        }
+        settings.kafka |= {key: values.get(value, value) for key, value in changed.items()}
+        with row(case):
+            with pytest.raises(BrokerRefused) as error:
+                clients.admin(settings)
+            told = str(error.value)
+            assert told.startswith(f"Kafka at {settings.kafka['bootstrap.servers']} ")
+            assert all(words in told for words in expected)
+            assert password not in told
+            assert WRONG not in told
 
 
 def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(counted: Places) -> None:

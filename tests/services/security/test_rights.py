@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import redis
 from confluent_kafka import KafkaException
 
-from aggregator.cli.roles import Role, roles
+from aggregator.cli.roles import roles
 from aggregator.config.settings import Settings
 from aggregator.counting import committer, worker
 from aggregator.errors import DitherError
@@ -20,6 +20,7 @@ from producers.delivery.delivery_errors import DeliveryError
 from tests.services.security import exercises
 from tests.services.security.conftest import Places
 from tests.services.security.exercises import Denied
+from tests.support.rows import row
 
 REFUSALS = (Denied, DitherError, DeliveryError, KafkaException, redis.RedisError)
 SAYS_SO = re.compile(
@@ -27,19 +28,15 @@ SAYS_SO = re.compile(
     r"|AUTHORIZATION_FAILED",
     re.IGNORECASE,
 )
-KNOWN = roles(Settings())
+SYSTEMS = {"kafka": exercises.ON_KAFKA, "redis": exercises.ON_REDIS}
 SLOW = ("reader", "publisher", "coordinator", "verifier")
 """Without each of their rights in turn, as all are once: a minute."""
-
-
-def each_right(of: Callable[[Role], Sequence[object]]) -> list[Any]:
-    """Return each role with the index of each of its rights, and the right as the test's name."""
-    return [
-        pytest.param(name, i, id=f"{name} without {right}", marks=marks)
-        for name, role in KNOWN.items()
-        for marks in [[pytest.mark.slow] if name in SLOW else []]
-        for i, right in enumerate(of(role))
-    ]
+ROLES = [
+    (system, name)
+    for system in SYSTEMS
+    for name, role in roles(Settings()).items()
+    if getattr(role, system)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +45,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LEAVE_SECONDS", 0.0)
 
 
-def prepared(role: str, places: Places, counted: Places) -> Places:
+def prepared(system: str, role: str, places: Places, counted: Places) -> Places:
     """Return places with what a role begins with."""
+    if system == "redis":
+        return places if role in ("worker", "recounter") else counted
     if role == "publisher":  # there is something to read, and something new
         counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
         topic_admin.ensure_topics(counted.administration())
@@ -88,42 +87,35 @@ def forget_published(places: Places) -> None:
             client.delete(key)
 
 
-@pytest.mark.parametrize("name", exercises.ON_KAFKA)
-def test_a_role_works_with_its_rights(name: str, places: Places, counted: Places) -> None:
-    here = prepared(name, places, counted)
+@pytest.mark.parametrize(("system", "name"), ROLES)
+def test_a_role_works_with_its_rights(
+    system: str, name: str, places: Places, counted: Places
+) -> None:
+    here = prepared(system, name, places, counted)
     role = here.role(name)
-    settings = here.user(name, role.kafka, role.redis or None)
-    exercises.ON_KAFKA[name](settings, here.metrics)
+    kafka = role.kafka if system == "kafka" else None
+    settings = here.user(name, kafka, role.redis or None)
+    SYSTEMS[system][name](settings, here.metrics)
 
 
-@pytest.mark.parametrize(("name", "left_out"), each_right(lambda role: role.kafka))
-def test_a_role_needs_each_of_its_rights_in_kafka(
-    name: str, left_out: int, places: Places, counted: Places
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [pytest.param(*role, marks=[pytest.mark.slow] * (role[1] in SLOW)) for role in ROLES],
+)
+def test_a_role_needs_each_of_its_rights(
+    system: str, name: str, places: Places, counted: Places
 ) -> None:
-    here = prepared(name, places, counted)
-    rights = list(here.role(name).kafka)
-    right = rights.pop(left_out)
-    with pytest.raises(REFUSALS, match=SAYS_SO) as refusal:
-        exercises.ON_KAFKA[name](here.user(name, rights), here.metrics)
-    if right.resource == "topic" and "Topic authorization failed" in str(refusal.value):
-        assert right.name in str(refusal.value)
-
-
-@pytest.mark.parametrize("name", exercises.ON_REDIS)
-def test_a_role_works_with_its_rights_in_redis(name: str, places: Places, counted: Places) -> None:
-    here = places if name in ("worker", "recounter") else counted
-    settings = here.user(name, redis=here.role(name).redis)
-    exercises.ON_REDIS[name](settings, here.metrics)
-
-
-@pytest.mark.parametrize(("name", "left_out"), each_right(lambda role: role.redis))
-def test_a_role_needs_each_of_its_rights_in_redis(
-    name: str, left_out: int, places: Places, counted: Places
-) -> None:
-    here = places if name in ("worker", "recounter") else counted
-    rules = list(here.role(name).redis)
-    del rules[left_out]
-    with here.secured.redis.administrator() as client:
-        client.script_flush()
-    with pytest.raises(REFUSALS, match=SAYS_SO):
-        exercises.ON_REDIS[name](here.user(name, redis=rules), here.metrics)
+    here = prepared(system, name, places, counted)
+    every: Sequence[Any] = getattr(here.role(name), system)
+    for right in every:
+        if system == "redis":  # what a refused worker has left there is in the way of the next
+            unused = Places(places.secured, places.metrics_file)
+            here = prepared(system, name, unused, counted)
+        others: Any = {system: [other for other in every if other != right]}
+        with here.secured.redis.administrator() as client:
+            client.script_flush()
+        with row(right), pytest.raises(REFUSALS, match=SAYS_SO) as refusal:
+            SYSTEMS[system][name](here.user(name, **others), here.metrics)
+        if system == "kafka" and right.resource == "topic":
+            told = str(refusal.value)
+            assert right.name in told or "Topic authorization failed" not in told

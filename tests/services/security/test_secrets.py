@@ -15,22 +15,20 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from confluent_kafka import Consumer
 
 from aggregator.cli.roles import Role
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
-from aggregator.local.deployment import free_port
+from deploy.kafka.cluster import free_ports
 from tests.services.security.conftest import Places
 from tests.support.running import fleet
-from tests.support.running.deployment import PATIENCE, wait_until
+from tests.support.running.deployment import PATIENCE, read_topic, wait_until
 from tests.support.running.processes import PROC, descendants
 
 pytestmark = pytest.mark.more
 
 ENDINGS = "@/:+%&=?#"
 """What a password may have, and a URL must not."""
-SILENT = ("serve.gateway=false", "publish.enabled=false")
 
 
 class Service:
@@ -53,28 +51,13 @@ class Service:
     def environ(self, role: Role, **wrong: str) -> dict[str, str]:
         """Return variables for a role: secrets are in files that they name."""
         settings = self._user(role)
-        properties = {**settings.kafka, **{k.replace("_", "."): v for k, v in wrong.items()}}
-        topics, found = settings.topics, dict(os.environ)
-        plain = {
-            "metrics": settings.metrics,
-            "topics.reports": topics.reports,
-            "topics.deadletters": topics.deadletters,
-            "topics.estimates": topics.estimates,
-            "topics.rounds": topics.rounds,
-            "aggregate.group": settings.aggregate.group,
-            "aggregate.commit_interval": "100ms",
-            "publish.interval": "100ms",
-            **{f"kafka.{key}": str(value) for key, value in properties.items()},
-            "kafka.debug": "security,conf,broker",
-            "redis.url": settings.redis.url,
-        }
-        for key, value in plain.items():
-            variable = f"DITHER_{key}".upper().replace(".", "_")
-            if key in ("kafka.sasl.password", "redis.url"):
-                file = self.folder / f"{role.name}-{variable}"
-                file.write_text(f"{value}\n")
-                variable, value = f"{variable}_FILE", str(file)
-            found[variable] = value
+        settings.kafka["debug"] = "security,conf,broker"
+        settings.kafka |= {name.replace("_", "."): value for name, value in wrong.items()}
+        found = {**os.environ, **self.places.variables(settings)}
+        for variable in ("DITHER_KAFKA_SASL_PASSWORD", "DITHER_REDIS_URL"):
+            file = self.folder / f"{role.name}-{variable}"
+            file.write_text(f"{found.pop(variable)}\n")
+            found[f"{variable}_FILE"] = str(file)
         return found
 
     def _user(self, role: Role) -> Settings:
@@ -143,7 +126,7 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
     certificate, key = secured.certificates.issue("serve")
     tls = [f"serve.tls_certificate={certificate}", f"serve.tls_key={key}"]
     trust = ssl.create_default_context(cafile=str(secured.certificates.ca))
-    reading, taking = free_port(), free_port()
+    reading, taking = free_ports(2)
 
     def options(*assignments: str) -> list[str]:
         return [word for one in assignments for word in ("--set", one)]
@@ -219,30 +202,8 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
         for form in (secret, quote(secret, safe="")):
             where = said.find(form)
             assert where < 0, said[max(0, where - 300) : where]
-    assert read_estimates(places) > 0
-
-
-def read_estimates(places: Places) -> int:
-    """Return how many events are on the estimates topic."""
-    properties = {
-        **places.secured.kafka.administration,
-        "group.id": f"look-{places.suffix}",
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer(properties)
-    consumer.subscribe([places.settings.topics.estimates])
-    found = 0
-
-    def is_there() -> bool:
-        nonlocal found
-        found += sum(message.error() is None for message in consumer.consume(10, 1.0))
-        return found > 0
-
-    try:
-        wait_until(is_there, "an event")
-    finally:
-        consumer.close()
-    return found
+    administration, topic = secured.kafka.administration, places.settings.topics.estimates
+    wait_until(lambda: bool(read_topic(administration, topic)), "an event")
 
 
 def test_librdkafkas_log_tells_no_secret(places: Places, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from estimators import Metric, SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers import Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode
-from tests.support.running.deployment import PATIENCE, Deployment, wait_until
+from tests.support.running.deployment import (
+    PATIENCE,
+    Deployment,
+    in_a_thread,
+    read_topic,
+    wait_until,
+)
 
 METRICS = """
 [metrics]
@@ -34,40 +39,25 @@ VALUES = np.where(np.arange(DEVICES) % 4 < 2, 5.0, 45.0)
 """So far apart that answers decide alike in all but one of a million runs."""
 
 
-def properties(deployment: Deployment) -> dict[str, str]:
-    """Return the properties of a device's clients."""
-    return {"bootstrap.servers": deployment.kafka.bootstrap_servers}
-
-
 @contextlib.contextmanager
 def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
     """Let a thousand devices answer, each the round that it drew for itself."""
     epsilons = np.array(metric.levels)[np.arange(DEVICES) % len(metric.levels)]
     own = 1 + metric.search.own_round(DEVICES, SeededBits(5))
-    failures: list[BaseException] = []
 
     def answer() -> None:
-        config = properties(deployment)
-        try:
-            with (
-                Reporter(metric, config, topic=deployment.topic, batch_reports=50) as reporter,
-                Rounds(config, deployment.rounds) as rounds,
-            ):
-                for asked in rounds.follow(metric, timeout=PATIENCE):
-                    mine = own == asked.number
-                    reporter.answer(asked, VALUES[mine], epsilons[mine])
-                    reporter.flush()
-        except BaseException as error:
-            failures.append(error)
+        config = deployment.properties
+        with (
+            Reporter(metric, config, topic=deployment.topic, batch_reports=50) as reporter,
+            Rounds(config, deployment.rounds) as rounds,
+        ):
+            for asked in rounds.follow(metric, timeout=PATIENCE):
+                mine = own == asked.number
+                reporter.answer(asked, VALUES[mine], epsilons[mine])
+                reporter.flush()
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
+    with in_a_thread(answer):
         yield
-    finally:
-        thread.join(2 * PATIENCE)
-        assert not thread.is_alive()
-    assert not failures, failures
 
 
 @contextlib.contextmanager
@@ -82,7 +72,7 @@ def forgetful_devices(
     over = threading.Event()
 
     def insist() -> None:
-        config = properties(deployment)
+        config = deployment.properties
         with (
             Reporter(metric, config, topic=deployment.topic) as reporter,
             Rounds(config, deployment.rounds) as rounds,
@@ -97,39 +87,30 @@ def forgetful_devices(
                     given[device] += reporter.answer(asked, 5.0, 2.0, ledger=ledger)
             reporter.flush()
 
-    thread = threading.Thread(target=insist)
-    thread.start()
-    try:
+    with in_a_thread(insist, over.set):
         yield given
-    finally:
-        over.set()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
 
 
 def told(deployment: Deployment) -> dict[int, set[Round]]:
     """Return all that was ever committed to the topic of rounds, by the number of decisions."""
-    consumer = Consumer(
-        {
-            **properties(deployment),
-            "group.id": "look",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
     found: defaultdict[int, set[Round]] = defaultdict(set)
-    consumer.assign([TopicPartition(deployment.rounds, 0, 0)])
 
     def whole() -> bool:
-        for message in consumer.consume(100, timeout=0.2):
-            if message.error() is None:
-                asked = decode(message.value() or b"")
-                found[len(asked.decisions)].add(asked)
+        for message in read_topic(deployment.properties, deployment.rounds):
+            asked = decode(message.value() or b"")
+            found[len(asked.decisions)].add(asked)
         return ROUNDS in found
 
-    try:
-        wait_until(whole, "the last round is on the topic")
-    finally:
-        consumer.close()
+    wait_until(whole, "the last round is on the topic")
     return found
+
+
+def assert_found(deployment: Deployment) -> None:
+    """Check the answer, that no round was told or decided in two ways, and the sums."""
+    found = deployment.reader().estimate("longest")
+    assert (found.status, found.lower, found.upper) == ("final", FOUND[0], 64.0)
+    rounds = told(deployment)
+    assert {number: len(one) for number, one in rounds.items()} == dict.fromkeys(
+        range(ROUNDS + 1), 1
+    )
+    assert deployment.verify().verified

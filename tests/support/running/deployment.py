@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
+import signal
 import subprocess
-import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from aggregator.storage.store import Store
 from aggregator.tracing.spans import Tracer
 from aggregator.verifying.comparison import Verification
 from aggregator.verifying.verify import verify
+from deploy.kafka.cluster import free_ports
 from estimators import Metric
-from tests.support.running import fleet
+from tests.support.running import fleet, http_client
 from tests.support.running.servers import Kafka
 
 PATIENCE = 90.0
@@ -48,12 +50,74 @@ def wait_until(
         threading.Event().wait(pause)
 
 
+@contextlib.contextmanager
+def in_a_thread(
+    job: Callable[[], object], stop: Callable[[], object] = lambda: None
+) -> Iterator[list[BaseException]]:
+    """Run a job until it is told to stop in the end; what it raises meanwhile is raised then."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            job()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        stop()
+        thread.join(2 * PATIENCE)
+        assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
 def other_database(redis_url: str) -> str:
     """Return the URL of a second database of the same Redis."""
     base, _, query = redis_url.partition("?")
     if base.startswith("unix:"):
         return f"{base}?db=1" + (f"&{query}" if query else "")
     return f"{base.rsplit('/', 1)[0]}/1" + (f"?{query}" if query else "")
+
+
+def consumer(properties: Mapping[str, Any], topic: str, **more: Any) -> Consumer:
+    """Return a client for looking at a topic."""
+    looking = {
+        "group.id": f"look-{topic}",
+        "log_level": 0,  # fault tests take brokers away
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    return Consumer({**looking, **properties, **more})
+
+
+def read_topic(
+    properties: Mapping[str, Any],
+    topic: str,
+    isolation: str = "read_committed",
+    seconds: float = PATIENCE,
+) -> list[Message]:
+    """Return every message of a topic, up to the end of each partition."""
+    found: list[Message] = []
+    with contextlib.closing(consumer(properties, topic, **{"isolation.level": isolation})) as read:
+        left = set(read.list_topics(topic, timeout=30).topics[topic].partitions)
+        read.assign([TopicPartition(topic, number, 0) for number in left])
+
+        def is_read() -> bool:
+            for message in read.consume(1_000, timeout=0.2):
+                error: Any = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+            return not left
+
+        wait_until(is_read, f"{topic} is read to its end", seconds, pause=0)
+    return found
 
 
 class Deployment:
@@ -123,21 +187,32 @@ class Deployment:
         """Run a command to its end."""
         return fleet.run([*arguments, *self.flags], PATIENCE)
 
-    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def log(self, command: str) -> Path:
+        """Return where a command writes that was started: `aggregate` or `serve`."""
+        return self.metrics_file.with_name(f"{command}.log")
+
+    def start_worker(self, *arguments: str) -> BaseProcess:
         """Start `dither aggregate` in a process group of its own."""
-        return self._start("aggregate", "workers.log", *arguments)
+        return fleet.start("aggregate", [*self.flags, *arguments], self.log("aggregate"))
 
-    def start_server(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start `dither serve` in a process group of its own, on any free port."""
-        return self._start("serve", log, "--port", "0", *arguments)
+    @contextlib.contextmanager
+    def serving(self, *arguments: str, port: int = 0) -> Iterator[str]:
+        """Run `dither serve`, on a free port by default; yield its address once it answers."""
+        port, log = port or free_ports(1)[0], self.log("serve")
+        process = fleet.start("serve", [*self.flags, f"--port={port}", *arguments], log)
+        url = f"http://127.0.0.1:{port}"
 
-    def _start(self, command: str, log_name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        line = [sys.executable, "-m", "aggregator", command, *self.flags, *arguments]
-        log = Path(self.metrics_file).with_name(log_name).open("ab")
-        with log:
-            return subprocess.Popen(
-                line, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
-            )
+        def answers() -> bool:
+            assert process.is_alive(), log.read_text()
+            return http_client.status(f"{url}/healthz") == 200
+
+        try:
+            wait_until(answers, "the server answers")
+            yield url
+        finally:
+            process.terminate()
+            process.join(60)
+        assert process.exitcode in (0, -signal.SIGTERM)
 
     @contextlib.contextmanager
     def worker(
@@ -145,24 +220,8 @@ class Deployment:
     ) -> Iterator[Worker]:
         """Run a worker in a thread; afterwards it has drained, committed and left."""
         worker = Worker(self.settings, self.metrics, self.store, name, clock=clock, tracer=tracer)
-        failures: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                worker.run()
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with in_a_thread(worker.run, worker.stop):
             yield worker
-        finally:
-            worker.stop()
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-        if failures:
-            raise failures[0]
 
     def produce(self, messages: Sequence[tuple[int, bytes | None]], **more: Sequence[Any]) -> None:
         """Put (partition, payload) messages into the reports topic, in order.
@@ -228,22 +287,16 @@ class Deployment:
                 threading.Event().wait(0.2)
 
     def _log_ends(self, topic: str) -> dict[int, int]:
-        with contextlib.closing(self._consumer()) as consumer:
+        with contextlib.closing(consumer(self.properties, topic)) as looking:
             return {
-                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+                number: looking.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
                 for number in range(self.kafka.partitions(topic))
             }
 
-    def _consumer(self) -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": f"look-{self.topic}",
-                "log_level": 0,  # fault tests take brokers away
-                "auto.offset.reset": "error",
-                "enable.auto.commit": False,
-            }
-        )
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Where clients find Kafka."""
+        return {"bootstrap.servers": self.kafka.bootstrap_servers}
 
     def messages(
         self, topic: str = "", at_least: int = 0, seconds: float = PATIENCE
@@ -253,25 +306,25 @@ class Deployment:
         Parameters
         ----------
         topic : str
-            None of its offsets belongs to a transaction.
         at_least : int
             So many are waited for.
         seconds : float
             At most so long.
         """
-        topic = topic or self.topic
-        ends, found = self.log_ends(topic), list[Message]()
-        wanted = max(at_least, sum(ends.values()))
-        with contextlib.closing(self._consumer()) as consumer:
-            consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+        topic, found = topic or self.topic, list[Message]()
 
-            def whole() -> bool:
-                read = consumer.consume(1_000, timeout=0.5)
-                found.extend(message for message in read if message.error() is None)
-                return len(found) >= wanted
+        def are_there() -> bool:
+            with contextlib.suppress(KafkaException):
+                found[:] = read_topic(self.properties, topic, seconds=seconds)
+                return len(found) >= at_least
+            return False
 
-            wait_until(whole, f"{wanted} messages of {topic} are read", seconds, pause=0)
+        wait_until(are_there, f"{at_least} messages of {topic} are read", seconds)
         return found
+
+    def keys(self) -> Counter[bytes]:
+        """Return how often each batch id is in the log."""
+        return Counter(bytes(message.key() or b"") for message in self.messages())
 
     def wait_until_counted(self, seconds: float = PATIENCE) -> None:
         """Wait until the store has everything that is in the log."""

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,13 @@ def descendants(pid: int) -> set[int]:
 def living(pids: set[int]) -> set[int]:
     """Return those that still run."""
     return pids & parents().keys()
+
+
+def run(command: Sequence[str | Path], **options: Any) -> str:
+    """Run a program to its end; return what it prints; what it says of a failure fails the test."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return str(done.stdout)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from aggregator.local.deployment import free_port as free_port
+from deploy.kafka.cluster import free_ports
 from tests.support.paths import ROOT
 from tests.support.running import http_client
 from tests.support.running.processes import answering
@@ -63,7 +63,7 @@ def running(folder: Path, target: str) -> Iterator[Prometheus]:
     config["scrape_configs"] = [dither]
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [
         str(binary),
         f"--config.file={file}",

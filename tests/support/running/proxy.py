@@ -1,4 +1,4 @@
-"""A network for tests: TCP connections that can be cut, refused, delayed, throttled or silenced."""
+"""A network for tests: TCP connections that can be cut, refused, delayed or silenced."""
 
 from __future__ import annotations
 
@@ -37,14 +37,11 @@ class Proxy:
         Seconds that everything takes longer, each way, as long as there is this proxy.
     delay : float
         The same, until `heal`.
-    bytes_per_second : float
-        At most so fast, each way.
     """
 
     def __init__(self, network: Network, port: int, target: Callable[[], int]) -> None:
         self.port, self.target = port, target
         self.distance = self.delay = 0.0
-        self.bytes_per_second = float("inf")
         self._network = network
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -54,7 +51,7 @@ class Proxy:
 
     def heal(self) -> None:
         """Pass everything on at once again, also what was held back."""
-        self.delay, self.bytes_per_second = 0.0, float("inf")
+        self.delay = 0.0
         self._network.run(self._heal())
 
     def cut(self) -> None:
@@ -143,8 +140,6 @@ class Proxy:
         """Take what comes; nothing, at the end, tells that no more comes."""
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
-                if self.bytes_per_second < float("inf"):
-                    await asyncio.sleep(len(data) / self.bytes_per_second)
                 await line.put((self._network.loop.time() + self.distance + self.delay, data))
         await line.put((0.0, b""))
 

@@ -1,12 +1,15 @@
 """A relay, or a gateway, that records what reaches it and answers as a test tells it to."""
 
+import time
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from aggregator.reading.serialization import definition
-from estimators import LocalMetric
+from estimators import Metric
 from producers.sealing import decode_post
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports import crowds
@@ -16,21 +19,32 @@ KEY, OTHER_KEY = (crowds.public(private).hex() for private in (PRIVATE, "08" * 3
 
 
 class ScriptedServer:
-    """It serves definitions and a key; to posts it gives the answers that are left, in order."""
+    """It serves definitions and a key; to posts it gives the answers that are left, in order.
 
-    def __init__(self, *metrics: LocalMetric) -> None:
+    Attributes
+    ----------
+    definitions : dict of str to bytes
+        What is served below `metrics/`.
+    asked : list of str
+        The paths of requests, below the version.
+    posted, headers, moments : list
+        Of posts: bodies, headers, and when they came.
+    """
+
+    def __init__(self, *metrics: Metric) -> None:
         self.definitions = {each.name: msgspec.json.encode(definition(each)) for each in metrics}
         self.key, self.url = KEY, ""
         self.asked: list[str] = []
         self.posted: list[bytes] = []
         self.headers: list[dict[str, str]] = []
-        self.answers: list[Response] = []
+        self.moments: list[float] = []
+        self.answers: list[ASGIApp] = []
 
     def route(self, prefix: str = "") -> Route:
         """Return the route below a prefix."""
         return Route(prefix + "/v1/{path:path}", self.answer, methods=["GET", "POST"])
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> ASGIApp:
         """Answer a request."""
         path = request.path_params["path"]
         self.asked.append(path)
@@ -41,12 +55,19 @@ class ScriptedServer:
             return Response(body, 404 if body is None else 200)
         self.posted.append(await request.body())
         self.headers.append(dict(request.headers))
-        if self.answers:
-            return self.answers.pop(0)
+        self.moments.append(time.monotonic())
+        return self.answers.pop(0) if self.answers else self.accept(path)
+
+    def accept(self, path: str) -> ASGIApp:
+        """Return the answer to a post for which no other is left."""
         if path == "sealed":
             return JSONResponse({"status": "accepted"}, 202)
-        batch = ReportBatch.FromString(self.posted[-1])
-        return JSONResponse({"batch_id": batch.batch_id.hex()}, 202)
+        return JSONResponse({"batch_id": self.batches[-1].batch_id.hex()}, 202)
+
+    @property
+    def batches(self) -> list[ReportBatch]:
+        """The batches that were posted to a gateway."""
+        return [ReportBatch.FromString(body) for body in self.posted]
 
     @property
     def opened(self) -> list[bytes]:

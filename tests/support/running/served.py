@@ -4,6 +4,9 @@ from importlib import resources
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from aggregator.reading import serialization
 from aggregator.web.pages import RANDOMIZER_FILES
@@ -16,6 +19,18 @@ def definition(metric: Metric) -> dict[str, Any]:
         msgspec.json.encode(serialization.definition(metric))
     )
     return found
+
+
+def page_routes() -> list[Route]:
+    """Return the routes of an empty page, and of the modules that it may load."""
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse("<!doctype html><title>device</title>")
+
+    async def script(request: Request) -> Response:
+        return Response(module(request.url.path), media_type="text/javascript")
+
+    return [Route("/", page), *(Route(f"/static/{name}", script) for name in RANDOMIZER_FILES)]
 
 
 def module(address: str) -> str:

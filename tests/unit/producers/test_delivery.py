@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from deploy.kafka.cluster import free_ports
 from producers import Connection, DeliveryError, Reporter
 from tests.support.clocks import wait_until
 from tests.support.running.broker import LATE, Broker, count
-from tests.support.running.prometheus import free_port
 from tests.support.running.proxy import Network, Proxy
 
 
@@ -20,7 +20,7 @@ def door(broker: Broker) -> Iterator[Proxy]:
     """A way to the broker that is closed."""
     port = int(broker.servers.split(",")[0].rpartition(":")[2])
     with Network() as network:
-        proxy = network.proxy(free_port(), lambda: port)
+        proxy = network.proxy(free_ports(1)[0], lambda: port)
         proxy.refuse()
         yield proxy
 
