@@ -12,13 +12,7 @@ import numpy as np
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
-from aggregator.features.alarms.stored import (
-    MAX_STORED_RAISED,
-    StoredAlarm,
-    StoredSeries,
-    identity,
-    read_state,
-)
+from aggregator.features.alarms.stored import MAX_STORED_RAISED, StoredAlarm, identity, read_state
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
@@ -129,22 +123,14 @@ class AlarmRun:
 
     def stored(self) -> StoredAlarm:
         """Return the state of the run."""
+        detectors = [series.detector and series.detector.state() for series in self.series]
         return StoredAlarm(
             next_ms=self.next_ms,
             skipped=self.skipped,
             is_learning=self.is_learning,
             series=[
-                StoredSeries(
-                    baseline=None if series.baseline is None else series.baseline.tobytes(),
-                    detector=None if series.detector is None else series.detector.state(),
-                    known=series.compared_with,
-                    evidence=series.evidence,
-                    smallest_shift=series.smallest_shift,
-                    panes=series.panes,
-                    alarms=series.alarms,
-                    reason=series.reason,
-                )
-                for series in self.series
+                msgspec.structs.replace(series.state, detector=detector)
+                for series, detector in zip(self.series, detectors, strict=True)
             ],
             raised=self.raised,
             reason=self.reason,
@@ -156,41 +142,35 @@ class AlarmRun:
             raise ValueError("its state has another number of series")
         if (stored.next_ms - self.next_ms) % every_ms or stored.next_ms < self.next_ms:
             raise ValueError("its state is not at the beginning of a pane")
-        zero = self.metric.zero()
-        for series, stored_series in zip(self.series, stored.series, strict=True):
-            if stored_series.baseline is not None:
-                if len(stored_series.baseline) != zero.nbytes:
-                    raise ValueError("its state has a baseline of another size")
-                sums = np.frombuffer(stored_series.baseline, np.int64)
-                series.baseline = sums.reshape(zero.shape).copy()
-            series.evidence, series.reason = stored_series.evidence, stored_series.reason
-            series.panes, series.alarms = stored_series.panes, stored_series.alarms
-            series.smallest_shift = stored_series.smallest_shift
+        for series, state in zip(self.series, stored.series, strict=True):
+            if state.baseline is not None and len(state.baseline) != self.metric.zero().nbytes:
+                raise ValueError("its state has a baseline of another size")
+            series.state = msgspec.structs.replace(state, detector=None)
             series.detector = None
-            if stored_series.detector is not None:
-                self._watch(series).restore(stored_series.detector)
+            if state.detector is not None:
+                self._watch(series).restore(state.detector)
         self.next_ms, self.skipped = stored.next_ms, stored.skipped
         self.raised, self.reason = [*stored.raised], stored.reason
         self.is_learning = stored.is_learning
 
     def _watch(self, series: AlarmSeries) -> Detector:
         """Set the detector of a series; raise ValueError if the series is unwatchable."""
-        definition = self.definition
+        definition, sums = self.definition, series.state.baseline
         series.detector = Detector(
             self.metric,
             definition.false_alarms / len(self.series),
-            baseline=series.baseline,
+            baseline=None if sums is None else np.frombuffer(sums, np.int64),
             baseline_value=definition.baseline_value,
             direction=definition.direction,  # type: ignore[arg-type]
             least=definition.least,
             category=series.index,
         )
         value, reports = series.detector.baseline_estimate
-        if definition.baseline_ms is None:
-            series.compared_with = Baseline(start=None, end=None, value=value, reports=None)
-        else:
+        baseline = Baseline(start=None, end=None, value=value, reports=None)
+        if definition.baseline_ms is not None:
             start, end = iso(definition.start_ms - definition.baseline_ms), definition.start_ms
-            series.compared_with = Baseline(start=start, end=iso(end), value=value, reports=reports)
+            baseline = Baseline(start=start, end=iso(end), value=value, reports=reports)
+        series.state.known = baseline
         return series.detector
 
     def _learn(self, overview: TopicProgress) -> bool:
@@ -208,15 +188,15 @@ class AlarmRun:
             return False
         rows, min_reports = _rows(window), max(1, self.metric.minimum_reports)
         for series in self.series:
-            series.baseline = rows[series.group].copy()
-            reports = int(self.metric.counts(series.baseline).sum())
+            sums, state = rows[series.group], series.state
+            state.baseline, reports = sums.tobytes(), int(self.metric.counts(sums).sum())
             if reports < min_reports:
-                series.reason = f"its baseline has {reports} reports: expected {min_reports}"
+                state.reason = f"its baseline has {reports} reports: expected {min_reports}"
                 continue
             try:
                 self._watch(series)
             except ValueError as error:
-                series.reason = str(error)
+                state.reason = str(error)
         return True
 
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
@@ -248,38 +228,33 @@ class AlarmRun:
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))
             return WatchedPane(start_ms, end_ms, (), ())
         rows = _rows(window)
-        states = [series.detector.state() if series.detector else b"" for series in self.series]
+        watched = [(series, series.detector) for series in self.series if series.detector]
+        detector_states = [detector.state() for _, detector in watched]
         steps, raised = [], []
-        for series in self.series:
-            if series.detector is None:
-                continue
-            step = series.detector.update(rows[series.group])
+        for series, detector in watched:
+            step = detector.update(rows[series.group])
             steps.append((series, step))
             if step.raised:
                 event_data = self._event_data(overview, series, step, end_ms)
                 if event_data is None:
-                    self._undo(states)
+                    for (_, updated), detector_state in zip(watched, detector_states, strict=True):
+                        updated.restore(detector_state)
                     return None
                 raised.append(event_data)
-        for series, step in steps:
-            series.panes = 0 if step.raised else series.panes + 1
-            series.alarms += step.raised
-            series.evidence = step.evidence / step.needed if math.isfinite(step.evidence) else None
-            if series.detector is not None:
-                series.smallest_shift = smallest_shift(series.detector)
+        for (series, step), (_, detector) in zip(steps, watched, strict=True):
+            state = series.state
+            state.panes = 0 if step.raised else state.panes + 1
+            state.alarms += step.raised
+            state.evidence = step.evidence / step.needed if math.isfinite(step.evidence) else None
+            state.smallest_shift = smallest_shift(detector)
         self.raised = [*reversed(raised), *self.raised][:MAX_STORED_RAISED]
         return WatchedPane(start_ms, end_ms, tuple(steps), tuple(raised))
-
-    def _undo(self, states: list[bytes]) -> None:
-        for series, state in zip(self.series, states, strict=True):
-            if series.detector is not None:
-                series.detector.restore(state)
 
     def _event_data(
         self, overview: TopicProgress, series: AlarmSeries, step: Step, end_ms: int
     ) -> AlarmRaised | None:
         """Return the data of a series' event; None if its window must be read again."""
-        definition, metric = self.definition, self.metric
+        definition, metric, baseline = self.definition, self.metric, series.state.known
         since_ms = end_ms - (step.since or 1) * definition.every_ms
         window = self._read(overview, since_ms, end_ms)
         if window.status == "provisional":
@@ -296,7 +271,7 @@ class AlarmRun:
         numbers = compared_numbers(estimate, series.below)
         bounds = (numbers.value, numbers.lower, numbers.upper)
         value, lower, upper = (plain(np.ravel(x)[0]) for x in bounds)
-        assert step.direction is not None and series.compared_with is not None  # noqa: S101, PT018
+        assert step.direction is not None and baseline is not None  # noqa: S101, PT018
         return AlarmRaised(
             alarm=definition.name,
             metric=metric.name,
@@ -306,12 +281,12 @@ class AlarmRun:
             direction=step.direction,
             at=iso(end_ms),
             since=iso(since_ms),
-            baseline=series.compared_with,
+            baseline=baseline,
             now=Since(value=value, lower=lower, upper=upper, reports=numbers.reports),
             evidence=step.evidence,
             needed=step.needed,
             promise=promise(definition, len(self.series)),
-            panes=series.panes + 1,
+            panes=series.state.panes + 1,
         )
 
 

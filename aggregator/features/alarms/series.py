@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from aggregator.features.alarms.answers import Baseline, series_names
+from aggregator.features.alarms.answers import series_names
 from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.features.alarms.stored import SeriesState
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import values
@@ -16,7 +17,6 @@ from estimators import LocalMetric
 from estimators.alarms import Detector
 from estimators.comparison.distributions import limit_indices
 from estimators.distribution import share_names
-from estimators.estimate import Counts
 
 
 @dataclasses.dataclass
@@ -27,10 +27,10 @@ class AlarmSeries:
     ----------
     below : tuple of float
         For a distribution: the edge; the watched number is the share of users below it.
-    baseline : ndarray of int64 or None
-        The sums from which the baseline is estimated.
+    state : SeriesState
+        Its `detector` is empty; `detector` has that state while the alarm runs.
     detector : Detector or None
-        None if the series is not watched, or not yet; `reason` says why.
+        None if the series is not watched, or not yet.
     """
 
     group: int
@@ -38,14 +38,8 @@ class AlarmSeries:
     category: str | None
     index: int | None
     below: tuple[float, ...] = ()
-    baseline: Counts | None = None
+    state: SeriesState = dataclasses.field(default_factory=SeriesState)
     detector: Detector | None = None
-    compared_with: Baseline | None = None
-    evidence: float | None = None
-    smallest_shift: float | None = None
-    panes: int = 0
-    alarms: int = 0
-    reason: str = ""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from aggregator.features.alarms.answers import (
 )
 from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
 from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
-from aggregator.features.alarms.stored import StoredSeries, identity, read_state
+from aggregator.features.alarms.stored import SeriesState, StoredAlarm, identity, read_state
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import values
 from aggregator.timestamps import iso
@@ -52,20 +52,22 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
     metric = LocalMetric.require(reader.metric(definition.metric))
     alarm_series = series_of(metric, definition)
     stored = read_state(reader.store, identity(definition, metric))
-    if stored is None or len(stored.series) != len(alarm_series):
-        stored = None
-    is_learning = definition.baseline_ms is not None if stored is None else stored.is_learning
-    state: State = "learning" if is_learning else "watching"
-    if stored is not None and stored.reason:
+    has_run = stored is not None and len(stored.series) == len(alarm_series)
+    if stored is None or not has_run:
+        stored = StoredAlarm(
+            next_ms=definition.start_ms,
+            is_learning=definition.baseline_ms is not None,
+            series=[series.state for series in alarm_series],
+        )
+    state: State = "learning" if stored.is_learning else "watching"
+    if stored.reason:
         state = "unwatchable"
-    stored_series = [None] * len(alarm_series) if stored is None else stored.series
-    series = [
-        _series_answer(one_series, series_state, state)
-        for one_series, series_state in zip(alarm_series, stored_series, strict=True)
+    answers = [
+        _series_answer(series, series_state, state)
+        for series, series_state in zip(alarm_series, stored.series, strict=True)
     ]
-    if all(one_series.state == "unwatchable" for one_series in series):
+    if all(answer.state == "unwatchable" for answer in answers):
         state = "unwatchable"
-    began = stored is not None and stored.next_ms > definition.start_ms
     return AlarmAnswer(
         alarm=definition.name,
         metric=definition.metric,
@@ -76,28 +78,25 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
         every_seconds=definition.every_ms / 1000,
         direction=definition.direction,  # type: ignore[arg-type]
         state=state,
-        until=iso(stored.next_ms) if stored is not None and began else None,
-        skipped=0 if stored is None else stored.skipped,
+        until=iso(stored.next_ms) if stored.next_ms > definition.start_ms else None,
+        skipped=stored.skipped,
         promise=promise(definition, len(alarm_series)),
         promised_per_year=definition.false_alarms * YEAR_MS / definition.every_ms,
-        series=sorted(series, key=series_answer_order),
-        raised=[] if stored is None else stored.raised,
-        reason=NEVER_RUN if stored is None else stored.reason,
+        series=sorted(answers, key=series_answer_order),
+        raised=stored.raised,
+        reason=stored.reason if has_run else NEVER_RUN,
     )
 
 
-def _series_answer(series: AlarmSeries, stored: StoredSeries | None, alarm: State) -> SeriesAnswer:
-    state = alarm
-    if stored is not None and stored.detector is None and alarm == "watching":
-        state = "unwatchable"
+def _series_answer(series: AlarmSeries, stored: SeriesState, alarm: State) -> SeriesAnswer:
     return SeriesAnswer(
         slice=values(series.slice),
         category=msgspec.UNSET if series.category is None else series.category,
-        state=state,
-        evidence=None if stored is None else stored.evidence,
-        baseline=None if stored is None else stored.known,
-        smallest_shift=None if stored is None else stored.smallest_shift,
-        panes=0 if stored is None else stored.panes,
-        alarms=0 if stored is None else stored.alarms,
-        reason="" if stored is None else stored.reason,
+        state="unwatchable" if stored.reason else alarm,
+        evidence=stored.evidence,
+        baseline=stored.known,
+        smallest_shift=stored.smallest_shift,
+        panes=stored.panes,
+        alarms=stored.alarms,
+        reason=stored.reason,
     )

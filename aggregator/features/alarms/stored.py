@@ -22,38 +22,40 @@ MAX_STORED_RAISED = 100
 log = LazyLog("dither.alarms")
 
 
-class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
+class SeriesState(msgspec.Struct, kw_only=True):
     """A series: the sums of its baseline, the detector's state, and the results of its last step.
 
     Attributes
     ----------
     baseline : bytes or None
-        int64, little-endian; None if the definition states the baseline.
+        int64, little-endian; None if the definition states the baseline, or before it is final.
     detector : bytes or None
-        None if the series cannot be watched; `reason` says why.
+        None if the series is not watched, or not yet.
     known : Baseline or None
-        The estimate of the baseline.
+        The value of the baseline, for readers.
+    reason : str
+        Why the series cannot be watched; empty if it can.
     """
 
-    baseline: bytes | None
-    detector: bytes | None
-    known: Baseline | None
-    evidence: float | None
-    smallest_shift: float | None
-    panes: int
-    alarms: int
-    reason: str
+    baseline: bytes | None = None
+    detector: bytes | None = None
+    known: Baseline | None = None
+    evidence: float | None = None
+    smallest_shift: float | None = None
+    panes: int = 0
+    alarms: int = 0
+    reason: str = ""
 
 
 class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """An alarm: the next pane, and its series in the order of slices and categories."""
 
     next_ms: int
-    skipped: int
+    skipped: int = 0
     is_learning: bool
-    series: list[StoredSeries]
-    raised: list[AlarmRaised]
-    reason: str
+    series: list[SeriesState]
+    raised: list[AlarmRaised] = []
+    reason: str = ""
 
 
 def identity(definition: AlarmDefinition, metric: Metric) -> str:

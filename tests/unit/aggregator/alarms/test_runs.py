@@ -135,7 +135,7 @@ def test_the_series_that_moves_raises_an_alarm_and_none_without_a_baseline(reade
     assert "over 4 series together" in first.promise
     alone = Detector(LATE, MOVES.false_alarms / 4, baseline_value=0.3)
     assert first.needed == pytest.approx(alone.needed), "each series has its part of false alarms"
-    state = {tuple(one.slice.values()): one.reason for one in run.series}
+    state = {tuple(one.slice.values()): one.state.reason for one in run.series}
     assert state == {
         ("DE",): "",
         ("FR",): "",
@@ -145,7 +145,7 @@ def test_the_series_that_moves_raises_an_alarm_and_none_without_a_baseline(reade
     strict = Reader(reader.store, {"late": dataclasses.replace(LATE, minimum_reports=4_000)})
     run = AlarmRun(strict, MOVES)
     assert not any(one.steps for one in take(strict, run))
-    assert run.series[0].reason == "its baseline has 3600 reports: expected 4000"
+    assert run.series[0].state.reason == "its baseline has 3600 reports: expected 4000"
     key = state_key(reader.store.topic, run.name)
     reader.store.client.set(key, msgspec.msgpack.encode(run.stored()))
     assert alarm_answer(strict, MOVES).state == "unwatchable", "as each of its series is"
