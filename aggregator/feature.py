@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import msgspec
@@ -45,34 +46,66 @@ class EventType:
 
 
 class Feature:
-    """The hooks of a feature; each feature overrides those that it needs."""
+    """A feature: a folder of `aggregator/features/`, some of whose modules have hooks.
 
-    commands: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Group and help of its commands by name; command `x` is the function `x` of `x_command`."""
+    A hook's module is imported when the core first uses the hook.
+
+    Parameters
+    ----------
+    name : str
+        The folder's name.
+    *modules : str
+        The modules of the folder that have hooks; without a hook's module the default is used.
+    metric_class : str
+        The name of the class of metrics that `plan.py` reads, if the folder has such a module.
+    commands : mapping
+        Group and help of the commands by name; command `x` is the function `x` of `x_command.py`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *modules: str,
+        metric_class: str = "",
+        commands: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    ) -> None:
+        self.name, self._modules = name, modules
+        self._metric_class, self.commands = metric_class, commands
 
     def tables(self) -> Sequence[TableKind[Any, Any]]:
-        """Return the feature's kinds of tables in the definitions file."""
-        return ()
+        """Return the kinds of tables in the definitions file: `TABLE_KINDS` of `definitions.py`."""
+        return self._hook("definitions", "TABLE_KINDS", ())
 
     def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
-        """Return the reading plan for a class of metrics; None if this feature has no such plan."""
-        return None
+        """Return the reading plan, `READING_PLAN` of `plan.py`; None for other classes of metrics.
+
+        The module is not imported for other classes.
+        """
+        if self._metric_class not in {base.__name__ for base in metric_class.__mro__}:
+            return None
+        return self._hook("plan", "READING_PLAN", None)
 
     def event_types(self) -> Sequence[EventType]:
-        """Return the feature's types of events."""
-        return ()
+        """Return the types of events: `EVENT_TYPES` of `due_events.py`."""
+        return self._hook("due_events", "EVENT_TYPES", ())
 
     def due_events(self, publication: Publication) -> DueEvents | None:
-        """Return a finder of due events, used while this process publishes."""
-        return None
+        """Return a finder of due events, by `find_due_events` of `due_events.py`."""
+        return self._hook("due_events", "find_due_events", lambda _: None)(publication)
 
     def samples(self) -> type[Samples] | None:
-        """Return the class that makes the feature's exported samples."""
-        return None
+        """Return the class that makes exported samples: `SAMPLES_CLASS` of `samples.py`."""
+        return self._hook("samples", "SAMPLES_CLASS", None)
 
     def routes(self) -> Sequence[Operation]:
-        """Return the feature's HTTP operations."""
-        return ()
+        """Return the HTTP operations: `HTTP_OPERATIONS` of `routes.py`."""
+        return self._hook("routes", "HTTP_OPERATIONS", ())
+
+    def _hook(self, module: str, name: str, default: Any) -> Any:
+        if module not in self._modules:
+            return default
+        imported = importlib.import_module(f"aggregator.features.{self.name}.{module}")
+        return getattr(imported, name, default)
 
 
 def features() -> tuple[Feature, ...]:

@@ -122,7 +122,7 @@ def import_command(name: str) -> click.Command:
     owner = next((feature for feature in features() if name in feature.commands), None)
     module = f"aggregator.cli.commands.{name}"
     if owner is not None:
-        module = f"{type(owner).__module__.rpartition('.')[0]}.{name}_command"
+        module = f"aggregator.features.{owner.name}.{name}_command"
     collects = gc.isenabled()
     gc.disable()
     try:

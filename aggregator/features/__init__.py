@@ -5,17 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from aggregator.feature import Feature
-from aggregator.features.alarms.feature import Alarms
-from aggregator.features.comparisons.feature import Comparisons
-from aggregator.features.discovery.feature import DiscoverySearches
-from aggregator.features.rounds.feature import SearchRounds
-from aggregator.features.trusted.feature import TrustedCollection
 
-FEATURES: Final[tuple[Feature, ...]] = (
-    Comparisons(),
-    Alarms(),
-    DiscoverySearches(),
-    TrustedCollection(),
-    SearchRounds(),
+FEATURES: Final = (
+    Feature(
+        "comparisons",
+        *("definitions", "due_events", "samples", "routes"),
+        commands={
+            "compare": ("Ask", "Compare two slices, windows or metrics."),
+            "comparisons": ("Ask", "Show how the comparisons of the definitions stand."),
+        },
+    ),
+    Feature(
+        "alarms",
+        *("definitions", "due_events", "samples", "routes"),
+        commands={"alarms": ("Ask", "Show whether metrics have moved from their baselines.")},
+    ),
+    Feature(
+        "discovery",
+        "routes",
+        commands={"discover": ("Ask", "Find the frequent strings of an open vocabulary.")},
+    ),
+    Feature("trusted", "plan", "due_events", metric_class="TrustedMetric"),
+    Feature(
+        "rounds",
+        *("plan", "routes"),
+        metric_class="SearchMetric",
+        commands={"coordinate": ("Run", "Run the rounds of minimum and maximum metrics.")},
+    ),
 )
 """In the order of the publisher, the exporter and the API's description."""

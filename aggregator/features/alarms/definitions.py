@@ -157,9 +157,9 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
     )
 
 
-ALARM_TABLES = TableKind("alarms", AlarmTable, define_alarm)
-
-
 def alarms_of(metrics: Mapping[str, Metric]) -> Mapping[str, AlarmDefinition]:
     """Return the alarms of the current definitions, by name."""
-    return table(metrics, ALARM_TABLES.kind)
+    return table(metrics, "alarms")
+
+
+TABLE_KINDS = (TableKind("alarms", AlarmTable, define_alarm),)

@@ -25,18 +25,12 @@ ALARM_EVENT = EventType(
     key="The alarm and the hash of its definition, the series and the end of the pane, as in "
     "late_moved@0000001f/country=DE/2026-11-22T00:00:00Z.",
 )
+EVENT_TYPES = (ALARM_EVENT,)
 log = structlog.get_logger("dither.publisher")
 
 
 class AlarmWatch(RunWatch[AlarmRun]):
     """Runs the alarms of a deployment."""
-
-    @classmethod
-    def resumed(cls, publication: Publication) -> AlarmWatch:
-        """Return the watch of all alarms, each resumed from its state in Redis."""
-        reader = publication.reader
-        alarms = alarms_of(reader.metrics).values()
-        return cls(publication, [AlarmRun.resumed(reader, definition) for definition in alarms])
 
     def events(
         self, run: AlarmRun, overview: TopicProgress, closed: Mapping[str, int]
@@ -68,3 +62,10 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"
     encoded = msgspec.json.encode(raised)
     return Event(key, ALARM_EVENT.name, source, raised.alarm, raised.at, key, encoded)
+
+
+def find_due_events(publication: Publication) -> AlarmWatch:
+    """Return the watch of all alarms, each resumed from its state in Redis."""
+    reader = publication.reader
+    alarms = alarms_of(reader.metrics).values()
+    return AlarmWatch(publication, [AlarmRun.resumed(reader, alarm) for alarm in alarms])

@@ -38,3 +38,6 @@ async def alarms(service: Service, request: Request) -> Response:
         return as_json(answer)
 
     return await service.estimates.run(request, compute)
+
+
+HTTP_OPERATIONS = (alarms,)

@@ -78,3 +78,6 @@ class AlarmSamples(Samples):
             }
             for labels, at in last.items():
                 yield Sample(ALARM_RAISED, from_iso(at), (alarm.alarm, *labels))
+
+
+SAMPLES_CLASS = AlarmSamples

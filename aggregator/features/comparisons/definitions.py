@@ -173,9 +173,9 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
     )
 
 
-COMPARISON_TABLES = TableKind("comparisons", ComparisonTable, define_comparison)
-
-
 def comparisons_of(metrics: Mapping[str, Metric]) -> Mapping[str, ComparisonDefinition]:
     """Return the comparisons of the current definitions, by name."""
-    return table(metrics, COMPARISON_TABLES.kind)
+    return table(metrics, "comparisons")
+
+
+TABLE_KINDS = (TableKind("comparisons", ComparisonTable, define_comparison),)

@@ -24,19 +24,12 @@ DECISION_EVENT = EventType(
     key="The comparison and the hash of its definition, and the category or coordinate where there "
     "are several, as in new_checkout@0000001f/red.",
 )
+EVENT_TYPES = (DECISION_EVENT,)
 log = structlog.get_logger("dither.publisher")
 
 
 class ComparisonWatch(RunWatch[ComparisonRun]):
     """Runs the comparisons of a deployment."""
-
-    @classmethod
-    def resumed(cls, publication: Publication) -> ComparisonWatch:
-        """Return the watch of all comparisons, each resumed from its state in Redis."""
-        reader = publication.reader
-        definitions = comparisons_of(reader.metrics).values()
-        runs = [ComparisonRun.resumed(reader, definition) for definition in definitions]
-        return cls(publication, runs)
 
     def events(
         self, run: ComparisonRun, overview: TopicProgress, closed: Mapping[str, int]
@@ -70,3 +63,11 @@ def decision_event(decision: ComparisonDecided, identity: str, source: str) -> E
     key = identity if category is msgspec.UNSET else f"{identity}/{category}"
     encoded = msgspec.json.encode(decision)
     return Event(key, DECISION_EVENT.name, source, decision.comparison, decision.at, key, encoded)
+
+
+def find_due_events(publication: Publication) -> ComparisonWatch:
+    """Return the watch of all comparisons, each resumed from its state in Redis."""
+    reader = publication.reader
+    definitions = comparisons_of(reader.metrics).values()
+    runs = [ComparisonRun.resumed(reader, definition) for definition in definitions]
+    return ComparisonWatch(publication, runs)

@@ -210,3 +210,6 @@ async def comparison(service: Service, request: Request) -> Response:
         return as_json(living_answer(living_comparison, history=True))
 
     return await service.surveys.run(request, compute)
+
+
+HTTP_OPERATIONS = (change, compare, comparisons, comparison)

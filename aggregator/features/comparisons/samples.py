@@ -119,3 +119,6 @@ class ComparisonSamples(Samples):
             ):
                 if np.isfinite(number):
                     yield Sample(exported, number, facts)
+
+
+SAMPLES_CLASS = ComparisonSamples

@@ -106,6 +106,9 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
     return as_json(progress)
 
 
+HTTP_OPERATIONS = (discover, cancel_discovery)
+
+
 def _searches(service: Service) -> Searches:
     describe = functools.partial(describe_discovery, service.reader)
     return service.shared(Searches, lambda: Searches(describe, service.reader.read))

@@ -87,3 +87,6 @@ class SearchPlan(ReadingPlan[SearchMetric]):
             return None
         location = f"{rounds_key(self.store.topic)}, field {self.key}"
         return parsing.open_round(location, rounds[self.key], self.metric)
+
+
+READING_PLAN = SearchPlan

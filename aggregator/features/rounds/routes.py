@@ -32,3 +32,6 @@ async def show_round(service: Service, request: Request) -> Response:
     if opened is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
     return conditional.respond_unless_known(request, opened)
+
+
+HTTP_OPERATIONS = (show_round,)

@@ -64,3 +64,6 @@ class ReleaseDrawer:
         key = metric_key(metric.name, metric.revision)
         data = self.published.draw_once(key, window.start_ms, draw)
         return events.release_event(window, data, self._source)
+
+
+find_due_events = ReleaseDrawer

@@ -104,6 +104,9 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         return SeriesPlan(self, query, window, metric.pane_ms, windows, estimates)
 
 
+READING_PLAN = TrustedPlan
+
+
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
     """Return an estimate without reports, for the time before the first release."""
     release = metric.release(metric.zero(), weights=policy)

@@ -52,8 +52,6 @@ class TideSamples(Samples):
 
 
 class Tides(Feature):
-    commands: ClassVar = {"tides": ("Ask", "Show the tides.")}
-
     def event_types(self) -> Sequence[EventType]:
         return (TURNED,)
 
@@ -67,7 +65,8 @@ class Tides(Feature):
 def test_a_feature_is_shown_by_every_interface(
     store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aggregator.features, "FEATURES", (*aggregator.features.FEATURES, Tides()))
+    toy = Tides("tides", commands={"tides": ("Ask", "Show the tides.")})
+    monkeypatch.setattr(aggregator.features, "FEATURES", (*aggregator.features.FEATURES, toy))
     assert "Show the tides." in CliRunner().invoke(cli, ["--help"]).output
     assert HEIGHT in all_exported()
     assert "| `port` | a port |" in reference()
