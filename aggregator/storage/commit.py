@@ -208,19 +208,19 @@ def commit_commands(
         yield from _parts(head, more)
 
 
-def chunks(prefix: str, key: PaneKey | str, ids: int) -> list[tuple[str, int]]:
+def chunks(prefix: str, key: PaneKey, ids: int) -> list[tuple[str, int]]:
     """Return the keys of the chunks of a pane's batch ids, with the number of ids in each.
 
     Parameters
     ----------
     prefix : str
-    key : PaneKey or str
+    key : PaneKey
     ids : int
         The number of ids of the pane.
 
     Examples
     --------
-    >>> chunks("{p}", "pane:delay:0", 4_001)
+    >>> chunks("{p}", PaneKey("pane", "delay", 0), 4_001)
     [('{p}:seen:pane:delay:0:0', 4000), ('{p}:seen:pane:delay:0:1', 1)]
     """
     return [

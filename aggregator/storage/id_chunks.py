@@ -6,11 +6,14 @@ have ids in one value, ``P:seen:PANE``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.batch_ids import BatchIds, as_ids
+from aggregator.state.pane import Uses
+from aggregator.state.pane_keys import PaneKey
 from aggregator.storage.commit import chunks
 from aggregator.storage.parsing import Command
 from producers.wire.batch import BATCH_ID_BYTES
@@ -22,32 +25,34 @@ ROUND_BYTES = 2**22
 ROUND_COMMANDS = 1_000
 MERGE_DIVISOR = 5
 """Ids that were read are sorted, and merged into the others, once they are a fifth as many."""
-MAX_PANE_IDS = 2**48
 EXPECTED_IDS = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
 
 
-class OpenPane(NamedTuple):
-    """An open pane as it is stored, without its ids."""
+@dataclasses.dataclass
+class OpenPane:
+    """An open pane as it is stored; :func:`read_ids` adds its ids."""
 
-    member: bytes  # of the set of open panes
+    key: PaneKey
+    first_offset: int
     statistic: bytes | None  # None if it is missing
-    unchunked: int  # bytes of ids in one value
+    unchunked_bytes: int  # of ids in one value
     chunked: int  # number of ids in chunks
-    uses: Any  # the hash of message keys
+    used: Uses  # reports by message key, where the metric has a limit
+    ids: BatchIds = dataclasses.field(default_factory=BatchIds)
+    gone: str = ""  # the key at which ids are missing; "" if none are
 
-
-class StoredIds(NamedTuple):
-    """The ids of an open pane."""
-
-    ids: BatchIds
-    unchunked: int  # number of ids in one value
-    gone: str  # the key at which ids are missing; "" if none are
+    def missing_key(self, prefix: str) -> str:
+        """Return the key of the missing statistic or ids; "" if nothing is missing."""
+        if self.statistic is None:
+            return f"{prefix}:{self.key}"
+        has_no_ids = self.key.grain == "pane" and not self.ids
+        return self.gone or (f"{prefix}:seen:{self.key}" if has_no_ids else "")
 
 
 def read_ids(
     ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
-) -> list[StoredIds]:
-    """Return the ids of open panes, except those that were added after the panes were read.
+) -> None:
+    """Add the ids of open panes, except those that were stored after the panes were read.
 
     A repeated id or a wrong size raises StateUnreadable.
 
@@ -58,49 +63,44 @@ def read_ids(
     prefix : str
     panes : sequence of OpenPane
     """
-    pane_loads = [_Loading() for _ in panes]
+    pane_loads = [_Loading(pane) for pane in panes]
     for reads in _rounds(prefix, panes):
         replies = ask([read.command for read in reads])
         for read, reply in zip(reads, replies, strict=True):
             pane_loads[read.pane].take(str(read.command[1]), reply, read.size)
-    stored_ids = []
-    for pane, pane_ids in zip(panes, pane_loads, strict=True):
-        key = f"{prefix}:seen:{pane.member.rpartition(b':')[0].decode(errors='replace')}"
-        stored_ids.append(
-            StoredIds(pane_ids.finish(key), pane.unchunked // BATCH_ID_BYTES, pane_ids.gone)
-        )
-    return stored_ids
+    for pane_load in pane_loads:
+        pane_load.finish(prefix)
 
 
 class _Loading:
     """Collects the ids of a pane while they are read."""
 
-    def __init__(self) -> None:
-        self.ids, self.gone = BatchIds(), ""
+    def __init__(self, pane: OpenPane) -> None:
+        self._pane = pane
         self._waiting: list[bytes] = []
         self._bytes = 0
 
     def take(self, key: str, reply: bytes, size: int) -> None:
         """Add the ids in a reply to a read of `size` bytes at a key."""
         if size and not reply:
-            self.gone = self.gone or key
+            self._pane.gone = self._pane.gone or key
             return
         if len(reply) < size or size % BATCH_ID_BYTES:
             raise StateUnreadable(key, f"{len(reply)} bytes", EXPECTED_IDS)
         self._waiting.append(reply)
         self._bytes += size
-        if self._bytes >= max(ROUND_BYTES, len(self.ids) * BATCH_ID_BYTES // MERGE_DIVISOR):
+        if self._bytes >= max(ROUND_BYTES, len(self._pane.ids) * BATCH_ID_BYTES // MERGE_DIVISOR):
             self._load()
 
-    def finish(self, key: str) -> BatchIds:
-        """Return all ids."""
+    def finish(self, prefix: str) -> None:
+        """Add the last ids, and check that none is repeated."""
         self._load()
-        if self.ids.has_repeats():
+        if self._pane.ids.has_repeats():
+            key = f"{prefix}:seen:{self._pane.key}"
             raise StateUnreadable(key, "an id twice", EXPECTED_IDS)
-        return self.ids
 
     def _load(self) -> None:
-        self.ids.load(as_ids(self._waiting))
+        self._pane.ids.load(as_ids(self._waiting))
         self._waiting, self._bytes = [], 0
 
 
@@ -112,11 +112,11 @@ class _Read(NamedTuple):
 
 def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
     for number, pane in enumerate(panes):
-        key = pane.member.rpartition(b":")[0].decode(errors="replace")
-        for first in range(0, pane.unchunked, PIECE_BYTES):
-            end = min(first + PIECE_BYTES, pane.unchunked)
-            yield _Read(number, ("GETRANGE", f"{prefix}:seen:{key}", first, end - 1), end - first)
-        for chunk, ids in chunks(prefix, key, pane.chunked):
+        key = f"{prefix}:seen:{pane.key}"
+        for first in range(0, pane.unchunked_bytes, PIECE_BYTES):
+            end = min(first + PIECE_BYTES, pane.unchunked_bytes)
+            yield _Read(number, ("GETRANGE", key, first, end - 1), end - first)
+        for chunk, ids in chunks(prefix, pane.key, pane.chunked):
             size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
 

@@ -17,7 +17,7 @@ from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
+from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_panes
 from estimators import Metric
 
 MAX_SNAPSHOT_ATTEMPTS = 3
@@ -80,18 +80,12 @@ class PartitionStore(PartitionWriter):
             ((opened, replies),) = consistent_read.read(ask, [request])
             hashes, values = replies[: len(SNAPSHOT_HASHES)], iter(replies[len(SNAPSHOT_HASHES) :])
             chunked = pairs(hashes[-1])
-            panes = open_panes(
-                prefix,
-                (
-                    (
-                        *(member, next(values), next(values)),
-                        *(chunked.get(member.rpartition(b":")[0]), next(values)),
-                    )
-                    for member in sorted(opened)
-                ),
-            )
-            stored = read_ids(ask, prefix, panes)
-            snapshot = Snapshot.of(prefix, hashes, panes, stored)
+            panes = [
+                open_pane(prefix, member, next(values), next(values), chunked, next(values))
+                for member in sorted(opened)
+            ]
+            read_ids(ask, prefix, panes)
+            snapshot = Snapshot.of(prefix, hashes, panes)
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             owner = pairs(hashes[0])
@@ -134,11 +128,11 @@ class PartitionStore(PartitionWriter):
             uncounted = _uncounted(prefix, opened, metrics)
             counted = [member for member in opened if member not in uncounted]
             panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
-            stored = read_ids(self._commands.ask, prefix, panes)
+            read_ids(self._commands.ask, prefix, panes)
             stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
             if stored_owner != [[owner[b"epoch"], token.encode()]]:
                 continue  # another worker took it over, and may have closed panes
-            snapshot = Snapshot.of(prefix, hashes, panes, stored, uncounted)
+            snapshot = Snapshot.of(prefix, hashes, panes, uncounted)
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):

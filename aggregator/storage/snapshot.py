@@ -6,22 +6,23 @@ The ids of batches are read by :mod:`aggregator.storage.id_chunks`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.admission import ANY_AGE
-from aggregator.state.batch_ids import BatchIds
-from aggregator.state.pane import Pane, Uses
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.id_chunks import MAX_PANE_IDS, OpenPane, StoredIds
+from aggregator.storage.id_chunks import OpenPane
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
+from producers.wire.batch import BATCH_ID_BYTES
 
+MAX_PANE_IDS = 2**48
 PANES_PER_READ = 300
 """Open panes read in one round trip."""
 USES_PER_SCAN = 5_000
@@ -36,13 +37,7 @@ class Snapshot:
     owner: dict[str, str]  # epoch, next, begin, topic_id, worker, high, halted, gap, partitions
     watermarks: dict[str, Watermark]  # by metric key
     counts: dict[str, int]  # reports by ``outcome:metric``
-    # First offset, statistic and batch ids of each open pane.
-    open: dict[PaneKey, tuple[int, bytes, BatchIds]]
-    # Reports by message key, where the metric has a limit.
-    used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
-    # Number of ids in one value.
-    unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
-    gone: str = ""  # the key of a missing statistic, or of missing ids
+    open: dict[PaneKey, OpenPane]
     uncounted: Collection[bytes] = ()  # open panes of other definitions, which were not read
 
     @classmethod
@@ -51,7 +46,6 @@ class Snapshot:
         prefix: str,
         hashes: Sequence[Any],
         panes: Sequence[OpenPane],
-        stored: Sequence[StoredIds],
         uncounted: Collection[bytes] = (),
     ) -> Snapshot:
         """Return a snapshot made of the replies of a read.
@@ -62,8 +56,7 @@ class Snapshot:
         hashes : sequence of hashes
             The owner, the watermarks and the counts.
         panes : sequence of OpenPane
-        stored : sequence of StoredIds
-            The ids of each pane, from :func:`aggregator.storage.id_chunks.read_ids`.
+            With their ids, from :func:`aggregator.storage.id_chunks.read_ids`.
         uncounted : collection of bytes
             Open panes that were not read.
 
@@ -72,39 +65,28 @@ class Snapshot:
         StateUnreadable
             If stored values contradict each other.
         """
-        facts, marks, numbers, *_ = hashes
-        open_panes, used, unchunked, gone = {}, {}, {}, ""
-        for pane, stored_ids in zip(panes, stored, strict=True):
-            key, first = parsing.opened(f"{prefix}:open", pane.member)
-            if key in open_panes:
-                raise StateUnreadable(f"{prefix}:open", f"{key} twice", "every open pane once")
-            open_panes[key] = first, pane.statistic or b"", stored_ids.ids
-            unchunked[key] = stored_ids.unchunked
-            if pane.statistic is None:
-                gone = f"{prefix}:{key}"
-            elif stored_ids.gone:
-                gone = stored_ids.gone
-            elif key.grain == "pane" and not stored_ids.ids:
-                gone = f"{prefix}:seen:{key}"
-            uses_key = f"{prefix}:keys:{key}"
-            used[key] = {
-                name: parsing.integer(uses_key, count, 1)
-                for name, count in pairs(pane.uses).items()
-            }
+        owner, marks, counts = map(pairs, hashes[:3])
+        open_panes: dict[PaneKey, OpenPane] = {}
+        for pane in panes:
+            if open_panes.setdefault(pane.key, pane) is not pane:
+                raise StateUnreadable(f"{prefix}:open", f"{pane.key} twice", "every open pane once")
         snapshot = cls(
             prefix,
-            parsing.owner(f"{prefix}:owner", pairs(facts)),
-            parsing.watermarks(f"{prefix}:watermarks", pairs(marks)),
-            parsing.counts(f"{prefix}:counts", pairs(numbers)),
+            parsing.owner(f"{prefix}:owner", owner),
+            parsing.watermarks(f"{prefix}:watermarks", marks),
+            parsing.counts(f"{prefix}:counts", counts),
             open_panes,
-            used,
-            unchunked,
-            gone,
             uncounted,
         )
         if snapshot.next_offset != TORN:
             snapshot._check()
         return snapshot
+
+    @property
+    def gone(self) -> str:
+        """The key of a missing statistic, or of missing ids; "" if nothing is missing."""
+        missing_keys = (pane.missing_key(self.prefix) for pane in self.open.values())
+        return next(filter(None, missing_keys), "")
 
     @property
     def next_offset(self) -> int:
@@ -129,13 +111,13 @@ class Snapshot:
         partition.next_offset = max(0, self.next_offset)
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)
-        for key, (first_offset, value, batch_ids) in self.open.items():
+        for key, opened in self.open.items():
             metric = counted_metric(metrics, key.metric)
             if metric is not None:
-                sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
-                used = dict(self.used.get(key, {}))
-                pane = Pane(metric, first_offset, sums, batch_ids, used=used)
-                pane.unchunked = self.unchunked.get(key, 0)
+                statistic = opened.statistic or b""
+                sums = parsing.pane(f"{self.prefix}:{key}", key, statistic, metric).copy()
+                pane = Pane(metric, opened.first_offset, sums, opened.ids, used={**opened.used})
+                pane.unchunked = opened.unchunked_bytes // BATCH_ID_BYTES
                 partition.restore(key, pane)
         return partition
 
@@ -158,13 +140,36 @@ class Snapshot:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
 
-def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
-    """Return open panes from the replies of a script or of commands."""
-    panes_with_ids = []
-    for member, statistic, unchunked, chunked, uses in panes:
-        ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MAX_PANE_IDS)
-        panes_with_ids.append(OpenPane(member, statistic, unchunked, ids, uses))
-    return panes_with_ids
+def open_pane(
+    prefix: str,
+    member: bytes,
+    statistic: bytes | None,
+    unchunked_bytes: int,
+    chunked: Mapping[bytes, bytes],
+    uses: Any,
+) -> OpenPane:
+    """Return an open pane without its ids.
+
+    Parameters
+    ----------
+    prefix : str
+    member : bytes
+        The pane in the set of open panes.
+    statistic : bytes or None
+    unchunked_bytes : int
+        The bytes of ids in one value.
+    chunked : mapping of bytes to bytes
+        The number of ids in the chunks of each pane.
+    uses : hash
+        The reports by message key.
+    """
+    key, first_offset = parsing.opened(f"{prefix}:open", member)
+    ids = parsing.integer(f"{prefix}:ids", chunked.get(str(key).encode(), b"0"), 0, MAX_PANE_IDS)
+    used = {
+        name: parsing.integer(f"{prefix}:keys:{key}", count, 1)
+        for name, count in pairs(uses).items()
+    }
+    return OpenPane(key, first_offset, statistic, unchunked_bytes, ids, used)
 
 
 def read_panes(
@@ -209,9 +214,8 @@ def read_panes(
                 while cursor:
                     ((cursor, more),) = ask([_scan(prefix, key, cursor)])
                     used.update(more)
-            ids = chunked.get(member.rpartition(b":")[0])
-            panes.append((member, statistic, unchunked, ids, used))
-    return open_panes(prefix, panes)
+            panes.append(open_pane(prefix, member, statistic, unchunked, chunked, used))
+    return panes
 
 
 def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:

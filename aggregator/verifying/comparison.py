@@ -329,7 +329,7 @@ class PartitionComparison:
             closed = [(self._number, key) for key in keys_together if key not in opened]
             statistics = iter(self._store.panes.statistics(closed))
             for key in keys_together:
-                yield opened[key][1] if key in opened else next(statistics)
+                yield (opened[key].statistic or b"") if key in opened else next(statistics)
 
     def _size(self, key: PaneKey) -> int:
         metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
@@ -374,18 +374,16 @@ class PartitionComparison:
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 detail = "not among the open panes: running totals lack it"
                 self._differ(key, detail)
-        for key, (first, _, stored_ids) in self._snapshot.open.items():
+        for key, stored in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
                 continue
-            if first != self._stored.get(key):
-                self._compare_first(key, first)
-            if pane.batch_ids != stored_ids:
-                self._differ(
-                    key,
-                    f"{len(stored_ids)} batch ids in the store, {len(pane.batch_ids)} from the log",
-                )
-            if pane.used != (used := self._snapshot.used.get(key, {})):
+            if stored.first_offset != self._stored.get(key):
+                self._compare_first(key, stored.first_offset)
+            if pane.batch_ids != stored.ids:
+                ids, replayed = len(stored.ids), len(pane.batch_ids)
+                self._differ(key, f"{ids} batch ids in the store, {replayed} from the log")
+            if pane.used != (used := stored.used):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
                 self._differ(
                     key,

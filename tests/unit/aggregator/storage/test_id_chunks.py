@@ -202,11 +202,11 @@ def before_ids_are_read(
     """Have something happen whenever ids are read, so many times."""
     left = [times]
 
-    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[id_chunks.StoredIds]:
+    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> None:
         left[0] -= 1
         if left[0] >= 0:
             happens()
-        return id_chunks.read_ids(ask, prefix, panes)
+        id_chunks.read_ids(ask, prefix, panes)
 
     monkeypatch.setattr(partition_store, "read_ids", read)
 

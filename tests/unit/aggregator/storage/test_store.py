@@ -90,7 +90,7 @@ def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
     partition.next_offset = 0
     partition.count(log(batch(DELAY, [1.0], seed=2)))
     store.partition.commit(0, epoch, 1, partition, {})
-    (seen,) = (seen for _, _, seen in store.partition.snapshot(0).open.values())
+    (seen,) = (pane.ids for pane in store.partition.snapshot(0).open.values())
     (pane,) = partition.panes.values()
     assert len(seen) == 2
     assert seen == pane.batch_ids
@@ -180,7 +180,7 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
     assert calls(store, "hscan")[0] >= before + 4, "in pieces, so that Redis answers others"
     restored.count(messages[2_500:])
     store.partition.commit(0, epoch, expected, restored, {})
-    assert store.partition.snapshot(0).used[key] == restored.panes[key].used
+    assert store.partition.snapshot(0).open[key].used == restored.panes[key].used
     assert sum(restored.panes[key].used.values()) == 5_200
     restored.count(log(*agreeing(DELAY, EPOCH + HOUR, 9_000), first=2_600))
     (deleted,) = calls(store, "del")
