@@ -21,8 +21,7 @@ from aggregator.kafka import worker_clients
 from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
-from aggregator.tracing.commit_trace import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace
-from aggregator.tracing.spans import Span
+from aggregator.tracing import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace, Span
 from estimators import Metric
 
 DEAD_LETTER_SECONDS = 10.0

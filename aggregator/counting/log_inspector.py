@@ -13,8 +13,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import topic_admin
-from aggregator.kafka.clients import ANSWER_SECONDS
-from aggregator.kafka.renewed_consumer import RenewedConsumer
+from aggregator.kafka.clients import ANSWER_SECONDS, RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
 
 

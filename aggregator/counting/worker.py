@@ -21,8 +21,7 @@ from aggregator.errors import ConsumerEnded
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.storage.store import Store
-from aggregator.tracing.commit_trace import CommitTrace
-from aggregator.tracing.spans import Span, Tracer
+from aggregator.tracing import CommitTrace, Span, Tracer
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.kafka.kafka_errors import describe_kafka_error, without_secrets

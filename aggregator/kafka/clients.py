@@ -1,10 +1,11 @@
-"""Kafka clients with the service's configuration, and queries of a cluster."""
+"""Kafka clients with the service's configuration, and what they log."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -12,10 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
+from aggregator.lazy_log import LazyLog
 from producers.delivery.server_probe import CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER
 from producers.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
+    REFUSAL_CODES,
     ExplainingProducer,
     WithoutSecrets,
     describe_kafka_error,
@@ -24,10 +27,12 @@ from producers.kafka.kafka_errors import (
 
 LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is unreachable, for users who add a handler. The
-relevant errors are logged by :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
+relevant errors are logged by :class:`aggregator.kafka.clients.ThrottledErrorLog`."""
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 LIBRDKAFKA_LOG.addFilter(WithoutSecrets())
 LIBRDKAFKA_LOG.propagate = False
+
+log = LazyLog("dither.kafka")
 
 ANSWER_SECONDS = 10.0
 REFUSAL_CHECK_SECONDS = 1.0
@@ -65,6 +70,10 @@ TRANSIENT_CODES = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 """Errors after which a cluster may return a topic's id later."""
+REPEAT_SECONDS = 60.0
+"""The time between equal log lines."""
+OPEN_CONNECTION_STATE = "in state UP"
+"""Part of librdkafka's error about a connection that was open, not about an attempt to connect."""
 FILE_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER_DEFAULTS, *MANDATORY_PROPERTIES)
 
@@ -162,3 +171,65 @@ def _check_files(settings: Settings) -> None:
             key = f"kafka.{name}"
             source = settings.sources.get(key, "settings")
             raise SettingsError(key, file, "a file that this user can read", source)
+
+
+class RenewedConsumer:
+    """Holds a consumer, and replaces it after an unanswered query.
+
+    librdkafka 2.16 has stayed in "all broker connections are down" for more than 20 minutes after a
+    broker was frozen and came back, while other clients of the process worked.
+    """
+
+    def __init__(self, connect: Callable[[], Consumer]) -> None:
+        self._connect = connect
+        self._current: Consumer | None = None
+
+    @property
+    def current(self) -> Consumer:
+        """The consumer for the next query."""
+        if self._current is None:
+            self._current = self._connect()
+        return self._current
+
+    def renew(self) -> None:
+        """Close the consumer; the next query gets a new one."""
+        if self._current is not None:
+            self._current.close()
+        self._current = None
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self.renew()
+
+
+class ThrottledErrorLog:
+    """An ``error_cb`` that logs an unreachable cluster, or a refusal, once a minute each.
+
+    A broken connection is not logged: brokers close connections whose token has expired, maybe all
+    at once, and the client opens new ones. If that fails too, the cluster is unreachable.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._down: KafkaError | None = None
+        self._down_at = float("-inf")
+        self._logged_at: dict[int, float] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        """Log an error of the client, if it is one that is logged."""
+        now = self._now()
+        if error.code() in REFUSAL_CODES:
+            self._tell(error, now)
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down, self._down_at = error, now
+        elif (
+            self._down is not None
+            and OPEN_CONNECTION_STATE not in error.str()
+            and now - self._down_at <= 2 * REPEAT_SECONDS
+        ):
+            self._tell(self._down, now, cause=describe_kafka_error(error))
+
+    def _tell(self, error: KafkaError, now: float, **cause: str) -> None:
+        if now - self._logged_at.get(error.code(), float("-inf")) >= REPEAT_SECONDS:
+            self._logged_at[error.code()] = self._down_at = now
+            log.warning("kafka error", error=describe_kafka_error(error), **cause)

@@ -1,21 +1,41 @@
-"""Creates missing topics, and queries the ids and partitions of topics."""
+"""Creates missing topics, and queries topics and the workers' group."""
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+import concurrent.futures
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
-from aggregator.errors import BrokerUnreachable, DitherError, TopicGone
-from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
+from aggregator.errors import BrokerUnreachable, DitherError, TopicCompacted, TopicGone
+from aggregator.kafka.clients import (
+    ANSWER_SECONDS,
+    LIBRDKAFKA_LOG,
+    TRANSIENT_CODES,
+    admin,
+    admin_properties,
+)
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
 """Timeout of a count of partitions; without an answer the last count is used: it never falls."""
 MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
+POLICY_CHECK_SECONDS = 60.0
+"""The time between two checks of a topic that is being counted."""
 NO_TOPIC_CODES = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -158,3 +178,96 @@ def stamps_messages(settings: Settings, topic: str) -> bool | None:
     except (KafkaException, TimeoutError):
         return None
     return bool(entry.value == "LogAppendTime")
+
+
+class GroupWatch:
+    """Finds partitions of the reports topic that the workers' group has assigned to nobody."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: AdminClient | None = None
+
+    def __call__(self, partitions: Iterable[int]) -> list[int] | None:
+        """Return the unassigned ones of `partitions`, ascending; None if Kafka does not say."""
+        group, topic = self._settings.aggregate.group, self._settings.topics.reports
+        if self._client is None:
+            config = admin_properties(self._settings)
+            self._client = AdminClient(config, logger=LIBRDKAFKA_LOG)
+        try:
+            answer = self._client.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[
+                group
+            ]
+            group_description = answer.result(timeout=ANSWER_SECONDS)
+        except (KafkaException, TimeoutError):
+            self._client = None
+            return None
+        if group_description.state != ConsumerGroupState.STABLE:
+            return None
+        owned = {
+            assigned.partition
+            for member in group_description.members
+            for assigned in member.assignment.topic_partitions
+            if assigned.topic == topic
+        }
+        return sorted({*partitions} - owned)
+
+
+def refuse_compaction(settings: Settings) -> None:
+    """Raise TopicCompacted if the cluster says that the reports topic is compacted.
+
+    The cluster is not asked if ``topics.managed = false``, and needs DescribeConfigs to answer.
+    """
+    watch = CompactionWatch(settings)
+    watch()
+    if watch.answer is not None:
+        concurrent.futures.wait([watch.answer], ANSWER_SECONDS)
+    if why := watch():
+        raise TopicCompacted(why)
+
+
+class CompactionWatch:
+    """Checks the topic's policy once a minute, without waiting for the answer.
+
+    Calling it returns why the topic must not be counted, by the last answer; "" if it may.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client: AdminClient | None = None
+        self._next_look = float("-inf")
+        self._why = ""
+        self.answer: Future[Any] | None = None
+
+    def __call__(self) -> str:
+        """Return the result of the last answer; ask again if it is older than a minute."""
+        if self.answer is not None and self.answer.done():
+            self._why = self._read(self.answer)
+            self.answer = None
+        elif self.answer is None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + POLICY_CHECK_SECONDS
+            self._ask()
+        return self._why
+
+    def _ask(self) -> None:
+        if not self._settings.topics.managed:
+            return
+        self._client = self._client or admin(self._settings)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._settings.topics.reports)
+        self.answer = self._client.describe_configs([resource])[resource]
+
+    def _read(self, answer: Future[Any]) -> str:
+        try:
+            policy = str(answer.result()["cleanup.policy"].value)
+        except KafkaException:
+            self._client = None
+            return self._why
+        if "compact" not in policy:
+            return ""
+        topic, servers = self._settings.topics.reports, self._settings.kafka
+        return (
+            f"topic {topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key "
+            "occurs again, even before they are counted. Set it with `kafka-configs.sh "
+            f"--bootstrap-server {servers.get('bootstrap.servers', '')} --alter --entity-type "
+            f"topics --entity-name {topic} --add-config cleanup.policy=delete`, then start the "
+            "workers again"
+        )

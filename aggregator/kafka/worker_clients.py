@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from aggregator.config.settings import Settings
-from aggregator.kafka.client_log import ThrottledErrorLog
-from aggregator.kafka.clients import CONSUMER_DEFAULTS, consumer, producer
-from aggregator.kafka.compaction import CompactionWatch
-from aggregator.kafka.group import GroupWatch
+from aggregator.kafka.clients import (
+    CONSUMER_DEFAULTS,
+    RenewedConsumer,
+    ThrottledErrorLog,
+    consumer,
+    producer,
+)
 from aggregator.kafka.obstacles import Probe, start_probe
-from aggregator.kafka.renewed_consumer import RenewedConsumer
-from aggregator.kafka.topic_admin import TopicId, ask_partition_count
+from aggregator.kafka.topic_admin import CompactionWatch, GroupWatch, TopicId, ask_partition_count
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
 DEAD_LETTER_PROPERTIES: dict[str, Any] = {

@@ -21,7 +21,7 @@ import numpy as np
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.features.trusted.releases import Releases
+from aggregator.features.trusted.plan import Releases
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_relay import DemoRelay

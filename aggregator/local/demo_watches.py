@@ -14,8 +14,7 @@ from aggregator.config.definition_tables import Where
 from aggregator.features.alarms.answers import AlarmRaised
 from aggregator.features.alarms.standing import all_alarms
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
-from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.features.comparisons.stored import Look
+from aggregator.features.comparisons.run import ComparisonRun, Look
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso, iso

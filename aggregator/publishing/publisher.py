@@ -35,7 +35,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
-from aggregator.tracing.spans import Attributes, Tracer
+from aggregator.tracing import Attributes, Tracer
 from estimators import Metric
 from estimators.durations import milliseconds
 

@@ -13,11 +13,10 @@ from aggregator.state.pane_keys import counted_metric
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Commands, script
 from aggregator.storage.commit import TYPES_BY_KEY, PartitionWriter
-from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_panes
+from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_ids, read_panes
 from estimators import Metric
 
 MAX_SNAPSHOT_ATTEMPTS = 3

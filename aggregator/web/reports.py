@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, SettingsError
 from aggregator.kafka import clients, topic_admin
-from aggregator.kafka.client_log import ThrottledErrorLog
+from aggregator.kafka.clients import ThrottledErrorLog
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Families
 from aggregator.secrets import masked_path

@@ -9,9 +9,8 @@ import msgspec
 
 from aggregator.config.settings import Settings
 from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
-from aggregator.features.alarms.frames import alarms_frame, steps_frame
 from aggregator.features.alarms.run import AlarmRun, WatchedPane
-from aggregator.features.alarms.standing import all_alarms, definition_of
+from aggregator.features.alarms.standing import alarms_frame, all_alarms, definition_of, steps_frame
 from aggregator.terminal.format import table
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options

@@ -11,7 +11,7 @@ from aggregator.feature import EventType
 from aggregator.features.alarms.answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
 from aggregator.features.alarms.run import AlarmRun
-from aggregator.features.alarms.stored import state_key
+from aggregator.features.alarms.series import state_key
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -55,7 +55,7 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     ----------
     raised : AlarmRaised
     identity : str
-        The alarm's identity, from :func:`aggregator.features.alarms.stored.identity`.
+        The alarm's identity, from :func:`aggregator.features.alarms.series.identity`.
     source : str
         The CloudEvents attribute `source`.
     """

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.features.alarms.answers import AlarmsAnswer
-from aggregator.features.alarms.frames import alarms_frame
-from aggregator.features.alarms.standing import all_alarms
+from aggregator.features.alarms.standing import alarms_frame, all_alarms
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import Format, parse
 from aggregator.web.service_context import Service

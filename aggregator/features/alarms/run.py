@@ -11,8 +11,16 @@ import numpy as np
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
-from aggregator.features.alarms.stored import MAX_STORED_RAISED, StoredAlarm, identity, read_state
+from aggregator.features.alarms.series import (
+    MAX_STORED_RAISED,
+    AlarmSeries,
+    StoredAlarm,
+    identity,
+    promise,
+    read_state,
+    series_of,
+    unit_of,
+)
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
@@ -54,7 +62,7 @@ class AlarmRun:
     Attributes
     ----------
     name : str
-        The alarm's :func:`aggregator.features.alarms.stored.identity`.
+        The alarm's :func:`aggregator.features.alarms.series.identity`.
     next_ms : int
         The start of the next pane.
     skipped : int

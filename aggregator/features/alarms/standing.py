@@ -1,8 +1,12 @@
-"""The states of all alarms, from Redis."""
+"""The states of all alarms from Redis, as plain values and as tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import msgspec
+from msgspec import UNSET
 
 from aggregator.errors import DitherError
 from aggregator.features.alarms.answers import (
@@ -11,18 +15,37 @@ from aggregator.features.alarms.answers import (
     SeriesAnswer,
     State,
     series_answer_order,
+    series_names,
 )
 from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
-from aggregator.features.alarms.series import AlarmSeries, promise, series_of, unit_of
-from aggregator.features.alarms.stored import SeriesState, StoredAlarm, identity, read_state
+from aggregator.features.alarms.run import WatchedPane
+from aggregator.features.alarms.series import (
+    AlarmSeries,
+    SeriesState,
+    StoredAlarm,
+    identity,
+    promise,
+    read_state,
+    series_of,
+    unit_of,
+)
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.grouping import slice_name
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import values
-from aggregator.timestamps import iso
+from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
 from estimators.errors import meant
 
 YEAR_MS = 365 * 86_400_000
 NEVER_RUN = "no publisher has looked at a pane yet: `dither serve` runs alarms (publish.enabled)"
+ALARM_COLUMNS = (
+    *("alarm", "metric", "unit", "slice", "label", "direction", "state", "watched_until"),
+    *("baseline", "evidence", "smallest_shift", "panes", "alarms", "last_alarm", "reason"),
+)
+STEP_COLUMNS = (
+    *("alarm", "metric", "slice", "label", "window_start", "evidence", "informative", "raised"),
+)
 
 
 def all_alarms(reader: MetricReader) -> AlarmsAnswer:
@@ -100,3 +123,46 @@ def _series_answer(series: AlarmSeries, stored: SeriesState, alarm: State) -> Se
         alarms=stored.alarms,
         reason=stored.reason,
     )
+
+
+def alarms_frame(answer: AlarmsAnswer) -> Frame:
+    """Return a table with the state of each series."""
+    return Frame.of(ALARM_COLUMNS, (row for alarm in answer.alarms for row in _series_rows(alarm)))
+
+
+def steps_frame(alarm: str, metric: str, panes: Iterable[WatchedPane]) -> Frame:
+    """Return a table with the evidence of each pane and series.
+
+    Parameters
+    ----------
+    alarm, metric : str
+    panes : iterable of WatchedPane
+    """
+    rows = (
+        (
+            *(alarm, metric, slice_name(series.slice), series.category, pane.start_ms),
+            *(step.evidence / step.needed, step.informative, bool(step.raised)),
+        )
+        for pane in panes
+        for series, step in pane.steps
+    )
+    return Frame.of(STEP_COLUMNS, rows)
+
+
+def _series_rows(alarm: AlarmAnswer) -> Iterator[tuple[Any, ...]]:
+    last: dict[tuple[str, ...], str] = {}
+    for raised in alarm.raised:  # the newest first
+        last.setdefault(tuple(raised.names), raised.at)
+    for series in alarm.series:
+        baseline = None if series.baseline is None else series.baseline.value
+        yield (
+            *(alarm.alarm, alarm.metric, alarm.unit, ", ".join(series_names(series.slice, UNSET))),
+            *(None if series.category is UNSET else series.category, alarm.direction, series.state),
+            *(_ms(alarm.until), baseline if isinstance(baseline, int | float) else None),
+            *(series.evidence, series.smallest_shift, series.panes, series.alarms),
+            *(_ms(last.get(tuple(series.names))), series.reason or alarm.reason),
+        )
+
+
+def _ms(moment: str | None) -> int | None:
+    return None if moment is None else round(1000 * from_iso(moment))

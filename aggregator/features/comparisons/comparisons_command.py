@@ -16,7 +16,7 @@ from aggregator.features.comparisons.living import (
     living,
     living_answer,
 )
-from aggregator.features.comparisons.stored import ComparisonDecided
+from aggregator.features.comparisons.run import ComparisonDecided
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso

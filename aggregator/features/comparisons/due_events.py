@@ -9,8 +9,7 @@ import structlog
 
 from aggregator.feature import EventType
 from aggregator.features.comparisons.definitions import comparisons_of
-from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.features.comparisons.stored import ComparisonDecided, state_key
+from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, state_key
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -55,7 +54,7 @@ def decision_event(decision: ComparisonDecided, identity: str, source: str) -> E
     ----------
     decision : ComparisonDecided
     identity : str
-        The comparison's identity, from :func:`aggregator.features.comparisons.stored.identity`.
+        The comparison's identity, from :func:`aggregator.features.comparisons.run.identity`.
     source : str
         The CloudEvents attribute `source`.
     """

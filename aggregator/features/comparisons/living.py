@@ -15,8 +15,7 @@ from aggregator.features.comparisons.answers import ComparisonAnswer, comparison
 from aggregator.features.comparisons.arms import Arms
 from aggregator.features.comparisons.compared import Compared
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
-from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.features.comparisons.stored import ComparisonDecided, Look
+from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, Look
 from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment

@@ -1,44 +1,131 @@
 """Runs a living comparison over the final panes of its metrics, until it is decided.
 
 After each pane the run compares the sums since the start, with bounds that hold at all times. So
-the log determines what it sees at each pane, and its decision.
+the log determines what it sees at each pane, its decision, and its state in Redis.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from aggregator.features.comparisons.answers import ComparedArm
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
-from aggregator.features.comparisons.stored import (
-    ComparisonDecided,
-    Look,
-    StoredComparison,
-    identity,
-    read_state,
-)
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import Number, plain, values
+from aggregator.reading.serialization import Moment, Number, Numbers, plain, values
 from aggregator.reading.window import Window
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
+from producers.wire.decoding import decode_msgpack
 
 MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
 """The most looks in a history, and the most numbers in them."""
 
 log = LazyLog("dither.comparisons")
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison as it stood at the end of a final pane, with the reports of both arms."""
+
+    at: Moment
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: tuple[int, int]
+
+
+class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of a comparison's event: its arms are proved to be different.
+
+    `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
+    `upper`. The numbers are those of all final panes from the start to `at`. `incomplete` is the
+    number of these panes some of whose reports are in no table of slices. Each category or
+    coordinate has a separate event; the bounds hold for all together. The estimate at the time of a
+    decision is too large on average; the bounds are not.
+    """
+
+    comparison: str
+    metric: str
+    unit: str
+    of: str
+    category: str | UnsetType = UNSET
+    at: Moment
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    p_value: Numbers
+    bound: str
+    beta: float
+    covers: str
+    law: str
+    split: float | None
+    a: ComparedArm
+    b: ComparedArm
+    rest: bool
+    incomplete: int = 0
+
+
+class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison: the next pane, and the sums of both arms from the start up to it.
+
+    Attributes
+    ----------
+    sums : tuple of bytes
+        int64, little-endian.
+    incomplete : int
+        The number of panes with reports in no table of slices.
+    stride : int
+        The number of panes between two looks in `history`.
+    """
+
+    next_ms: int
+    sums: tuple[bytes, bytes]
+    incomplete: int
+    stride: int
+    history: list[Look]
+    decided: list[ComparisonDecided]
+
+
+def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
+    """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
+    keys = [metric_key(metric.name, metric.revision) for metric in metrics]
+    keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
+    text = " ".join((definition.key, *keys))
+    return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def state_key(topic: str, comparison: str) -> str:
+    """Return the key of a comparison's state; `comparison` is its :func:`identity`."""
+    return f"{publisher_key(topic)}:comparison:{comparison}"
+
+
+def read_state(store: Store, comparison: str) -> StoredComparison | None:
+    """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
+    state: Any = store.client.get(state_key(store.topic, comparison))
+    if state is None:
+        return None
+    try:
+        return decode_msgpack(state, StoredComparison)
+    except ValueError as error:
+        log.warning("state of a comparison is unreadable", name=comparison, error=str(error))
+        return None
 
 
 def query_of(
@@ -93,7 +180,7 @@ class ComparisonRun:
     metrics : tuple of LocalMetric
         The metrics of both arms.
     name : str
-        The comparison's :func:`aggregator.features.comparisons.stored.identity`.
+        The comparison's :func:`identity`.
     next_ms : int
         The start of the next pane.
     sums : tuple of ndarray of int64

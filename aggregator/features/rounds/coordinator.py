@@ -30,7 +30,7 @@ from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
-from aggregator.tracing.spans import Attributes, Span, Tracer, ending
+from aggregator.tracing import Attributes, Span, Tracer, ending
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts

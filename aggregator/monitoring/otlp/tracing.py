@@ -15,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aggregator.config.settings import Settings
 from aggregator.monitoring.otlp.sender import log_exporter_errors, resource_of
-from aggregator.tracing.spans import Attributes, Span, Tracer
+from aggregator.tracing import Attributes, Span, Tracer
 
 SERVER_ERROR_STATUS = 500
 TRACE_CONTEXT_HEADERS = ("traceparent", "tracestate")

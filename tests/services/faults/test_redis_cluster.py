@@ -185,8 +185,8 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
         straight.count(log(*LOG))
         assert store.counts(0) == dict(straight.counts)
         (pane,) = store.partition.snapshot(0).open.values()
-        assert pane[1] == next(iter(straight.panes.values())).statistic.tobytes()
-        assert pane[2] == next(iter(straight.panes.values())).batch_ids
+        assert pane.statistic == next(iter(straight.panes.values())).statistic.tobytes()
+        assert pane.ids == next(iter(straight.panes.values())).batch_ids
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ from confluent_kafka import Producer
 
 from aggregator.counting import origin
 from aggregator.errors import BrokerRefused, ConsumerEnded
-from aggregator.kafka.group import GroupWatch
-from aggregator.kafka.topic_admin import TopicId
+from aggregator.kafka.topic_admin import GroupWatch, TopicId
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame

@@ -16,7 +16,7 @@ from aggregator.cli.main import cli
 from aggregator.config.settings import Settings
 from aggregator.counting import assignment
 from aggregator.dead_letters.writer import HEADER_PREFIX, UNREADABLE_HEADER
-from aggregator.kafka import clients, compaction, obstacles
+from aggregator.kafka import clients, obstacles, topic_admin
 from aggregator.kafka.log_ends import NO_ANSWER, NO_VISIBLE_TOPIC, KafkaLog, LogEnds
 from aggregator.state.partition import Partition
 from aggregator.storage import eviction
@@ -82,7 +82,7 @@ def test_a_compacted_topic_is_refused_at_the_start_and_halts_who_runs(
     assert f"topic {deployment.topic!r} has cleanup.policy = compact,delete" in refused.stderr
     assert "--add-config cleanup.policy=delete" in refused.stderr
     set_policy(deployment, "delete")
-    monkeypatch.setattr(compaction, "POLICY_CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(topic_admin, "POLICY_CHECK_SECONDS", 0.5)
     deployment.produce(traffic(deployment, 10))
     with deployment.worker():
         deployment.wait_until_counted()

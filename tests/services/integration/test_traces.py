@@ -16,7 +16,7 @@ import pytest
 from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
-from aggregator.tracing.commit_trace import MESSAGE_COUNT
+from aggregator.tracing import MESSAGE_COUNT
 from estimators import SearchMetric
 from tests.support.events import on_topic, settings_of
 from tests.support.reports.bad_batches import bad_batches

@@ -27,7 +27,7 @@ from aggregator.counting.worker import Worker
 from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from aggregator.tracing.spans import Tracer
+from aggregator.tracing import Tracer
 from aggregator.verifying.comparison import Verification
 from aggregator.verifying.verify import verify
 from deploy.kafka.cluster import free_ports

@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from aggregator.kafka.client_log import ThrottledErrorLog
+from aggregator.kafka.clients import ThrottledErrorLog
 
 REFUSED = KafkaError(KafkaError._TRANSPORT, "localhost:1: Connection refused")
 BROKEN = KafkaError(

@@ -22,11 +22,11 @@ from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.counting.measurements import Measurements
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.samples import AlarmSamples
-from aggregator.features.alarms.stored import StoredAlarm, identity, state_key
+from aggregator.features.alarms.series import StoredAlarm, identity, state_key
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.features.comparisons.run import state_key as comparison_key
 from aggregator.features.comparisons.samples import ComparisonSamples
-from aggregator.features.comparisons.stored import state_key as comparison_key
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import answer_samples, metric_definitions, reference, slice_samples

@@ -11,8 +11,12 @@ from aggregator.config.definitions import MetricDefinitions
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
-from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.features.comparisons.stored import ComparisonDecided, StoredComparison, state_key
+from aggregator.features.comparisons.run import (
+    ComparisonDecided,
+    ComparisonRun,
+    StoredComparison,
+    state_key,
+)
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
 from aggregator.state.watermark import CONFIRMING_BATCHES

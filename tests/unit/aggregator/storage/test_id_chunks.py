@@ -10,7 +10,7 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage import commit, id_chunks, partition_store
+from aggregator.storage import commit, partition_store, snapshot
 from aggregator.storage.commit import CHUNK_IDS
 from aggregator.storage.parsing import Command
 from aggregator.storage.store import Store
@@ -115,7 +115,7 @@ def test_a_pane_that_opens_and_closes_within_one_commit_leaves_nothing(store: St
 
 
 def test_ids_of_an_earlier_version_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_chunks, "PIECE_BYTES", 48)
+    monkeypatch.setattr(snapshot, "PIECE_BYTES", 48)
     client: Any = store.client
     worker = Worker(store)
     worker.count(11)
@@ -206,7 +206,7 @@ def before_ids_are_read(
         left[0] -= 1
         if left[0] >= 0:
             happens()
-        id_chunks.read_ids(ask, prefix, panes)
+        snapshot.read_ids(ask, prefix, panes)
 
     monkeypatch.setattr(partition_store, "read_ids", read)
 
@@ -215,8 +215,8 @@ def before_ids_are_read(
 def test_all_ids_are_read_and_no_reply_is_longer_than_a_piece(
     store: Store, monkeypatch: pytest.MonkeyPatch, commands: int
 ) -> None:
-    monkeypatch.setattr(id_chunks, "ROUND_COMMANDS", commands)
-    monkeypatch.setattr(id_chunks, "ROUND_BYTES", 4 * PIECE)
+    monkeypatch.setattr(snapshot, "ROUND_COMMANDS", commands)
+    monkeypatch.setattr(snapshot, "ROUND_BYTES", 4 * PIECE)
     worker, rounds = of_five_panes(store), []
     ask = store.partition._commands.ask
 
