@@ -184,12 +184,25 @@ class Trouble:
 class Probe:
     """Finds the end of a record batch in a thread, while other partitions are counted.
 
-    `find` returns the last offset, or None without an answer; :attr:`last` has the result.
+    Parameters
+    ----------
+    open_consumer : callable
+        Returns the consumer for the search.
+    topic : str
+    partition, base : int
+        The partition, and the offset at which the batch begins.
+
+    Attributes
+    ----------
+    last : int or None
+        The last offset of the batch; None without an answer, or before it.
     """
 
-    def __init__(self, find: Callable[[], int | None]) -> None:
+    def __init__(
+        self, open_consumer: Callable[[], Consumer], topic: str, partition: int, base: int
+    ) -> None:
         self.last: int | None = None
-        self._find = find
+        self._open_consumer, self._batch = open_consumer, (topic, partition, base)
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
         self._thread.start()
 
@@ -200,26 +213,7 @@ class Probe:
 
     def _run(self) -> None:
         try:
-            self.last = self._find()
+            with contextlib.closing(self._open_consumer()) as consumer:
+                self.last = last_offset(consumer, *self._batch)
         except KafkaException as error:
             log.warning("probe failed", error=str(error))
-
-
-def start_probe(
-    open_consumer: Callable[[], Consumer], topic: str, partition: int, base: int
-) -> Probe:
-    """Start the search for the end of the record batch at `base`.
-
-    Parameters
-    ----------
-    open_consumer : callable
-        Returns the consumer for the search.
-    topic : str
-    partition, base : int
-    """
-
-    def find() -> int | None:
-        with contextlib.closing(open_consumer()) as consumer:
-            return last_offset(consumer, topic, partition, base)
-
-    return Probe(find)

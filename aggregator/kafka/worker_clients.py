@@ -20,7 +20,7 @@ from aggregator.kafka.clients import (
     consumer,
     producer,
 )
-from aggregator.kafka.obstacles import Probe, start_probe
+from aggregator.kafka.obstacles import Probe
 from aggregator.kafka.topic_admin import CompactionWatch, GroupWatch, TopicId, ask_partition_count
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
@@ -143,7 +143,7 @@ class WorkerClients:
     inspector: RenewedConsumer  # queries logs, as queries would queue behind a waiting fetch
     producer: Producer  # of dead letters
     topic_id: Callable[[], str]  # see `TopicId`
-    probe: Callable[[int, int], Probe]  # see `start_probe`
+    probe: Callable[[int, int], Probe]  # see `Probe`
     partitions: Callable[[], int]  # see `ask_partition_count`
     compaction: Callable[[], str] = str  # see `CompactionWatch`
     unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None  # see `GroupWatch`
@@ -178,7 +178,7 @@ class WorkerClients:
             producer(settings, **DEAD_LETTER_PROPERTIES | chosen),
             TopicId(settings, settings.topics.reports),
             functools.partial(
-                start_probe,
+                Probe,
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
                 settings.topics.reports,
             ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from aggregator.state.pane_keys import width_ms
@@ -55,28 +56,21 @@ def spans(
     ...  for s in spans(metric, 50 * hour, 23 * hour, int(49.5 * hour))]
     [('hour', 23.0, 24.0), ('day', 24.0, 48.0), ('hour', 48.0, 49.0), ('pane', 49.0, 49.5)]
     """
-    widths = [(grain, width_ms(grain, metric) or 0) for grain in grains]
-    yield from _spans(widths, closed_ms, start, end)
-
-
-def _spans(
-    widths: Sequence[tuple[str, int]], closed_ms: int, start: int | None, end: int | None
-) -> Iterator[PaneSpan]:
-    """Cut a window into spans of grains with these widths, the widest first."""
     if start is not None and end is not None and start >= end:
         return
-    (grain, width), *finer = widths
+    grain, *finer = grains
     if not finer:
         yield PaneSpan(grain, start, end)
         return
-    _, finest = widths[-1]
+    cut = functools.partial(spans, metric, closed_ms, grains=tuple(finer))
+    width, finest = width_ms(grain, metric), width_ms(grains[-1], metric)
     last = (closed_ms if end is None else min(end, closed_ms)) // width * width
     first = None if start is None else -(-start // width) * width
     exists = finest < width and width % finest == 0
     if not exists or (first is not None and first >= last):
-        yield from _spans(finer, closed_ms, start, end)
+        yield from cut(start, end)
         return
     if first is not None:
-        yield from _spans(finer, closed_ms, start, first)
+        yield from cut(start, first)
     yield PaneSpan(grain, first, last)
-    yield from _spans(finer, closed_ms, last, end)
+    yield from cut(last, end)

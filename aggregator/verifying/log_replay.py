@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from aggregator.counting.continuity import Mark
 from aggregator.errors import DitherError
@@ -176,8 +176,7 @@ class LogReplay:
     ) -> Iterator[list[Any]]:
         """Yield the messages in [start, end); messages after `end` may be unreadable."""
         number = self._position.partition
-        start_position = TopicPartition(self._position.topic, number, start)
-        consumer.assign([start_position])
+        consumer.assign([TopicPartition(self._position.topic, number, start)])
         heard = time.monotonic()
         reached = start
         while reached < end:
@@ -192,14 +191,13 @@ class LogReplay:
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise of_topic(error, message.topic())
                 is_over = True  # it comes behind all that can be read
-            good = [m for m in sorted_events.messages.get(number, ()) if _offset(m) < end]
+            fetched = sorted_events.messages.get(number, [])
+            good = [message for message in fetched if _offset(message) < end]
             if good:
                 heard = time.monotonic()
                 yield good
-            position = consumer.position([start_position])[0].offset
-            reached = max(reached, position if position != OFFSET_INVALID else 0)
-            reached = end if is_over else reached
-            reached = max(reached, sorted_events.ends.get(number, 0))
+            passed = [_offset(message) + 1 for message in fetched[-1:]]
+            reached = max(reached, sorted_events.ends.get(number, 0), *passed, is_over * end)
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(

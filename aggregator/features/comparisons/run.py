@@ -15,14 +15,14 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from aggregator.features.comparisons.answers import ComparedArm
+from aggregator.features.comparisons.answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
-from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
+from aggregator.features.comparisons.compared import Compared, CompareQuery
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import Moment, Number, Numbers, plain, values
+from aggregator.reading.serialization import Moment, Numbers, plain
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
@@ -35,6 +35,8 @@ from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 from producers.wire.decoding import decode_msgpack
 
+SHARED_FIELDS = ("metric", "unit", "of", "bound", "beta", "covers", "law", "split", "rest")
+"""Fields of a decision's event that are those of the comparison's answer."""
 MAX_LOOKS, MAX_HISTORY_NUMBERS = 256, 8_000
 """The most looks in a history, and the most numbers in them."""
 
@@ -392,7 +394,7 @@ def decided(
     ----------
     definition : ComparisonDefinition
     compared : Compared
-        The comparison, which must not be None.
+        The comparison, whose arms have enough reports.
     index : int
         The index of the decided category or coordinate.
     at : str
@@ -400,45 +402,23 @@ def decided(
     incomplete : int
         The number of panes with reports that were in no table of slices.
     """
-    comparison = compared.comparison
-    assert comparison is not None  # noqa: S101
-    labels = comparison.labels
-    metric = compared.a.window.metric
+    answer, labels = comparison_answer(compared), compared.labels
+    facts: dict[str, Any] = {name: getattr(answer, name) for name in SHARED_FIELDS}
+    for name in ("value", "lower", "upper", "p_value"):
+        facts[name] = _number(getattr(compared, name), index)
+    for name, arm in (("a", compared.a), ("b", compared.b)):
+        value, arm_answer = _number(arm.estimate.value, index), getattr(answer, name)
+        facts[name] = msgspec.structs.replace(
+            arm_answer, end=at, value=value, lower=UNSET, upper=UNSET
+        )
     return ComparisonDecided(
         comparison=definition.name,
-        metric=metric.name,
-        unit=compared.unit,
-        of=definition.of,
         category=labels[index] if labels else UNSET,
         at=at,
-        value=_number(compared.value, index),
-        lower=_number(compared.lower, index),
-        upper=_number(compared.upper, index),
-        p_value=_number(compared.p_value, index),
-        bound=compared.bound,
-        beta=definition.beta,
-        covers=compared.covers,
-        law=compared.law,
-        split=definition.split,
-        a=_arm(compared.a, index, at),
-        b=_arm(compared.b, index, at),
-        rest=compared.query.rest,
         incomplete=incomplete,
+        **facts,
     )
 
 
-def _arm(arm: ArmAnswer, index: int, at: str) -> ComparedArm:
-    return ComparedArm(
-        metric=arm.metric,
-        where=values(arm.where),
-        start=iso(arm.window.start_ms),
-        end=at,
-        value=_number(arm.estimate.value, index),
-        reports=arm.estimate.reports,
-    )
-
-
-def _number(numbers: object, index: int) -> Number:
-    number = plain(np.ravel(np.asarray(numbers, dtype=np.float64))[index])
-    assert not isinstance(number, list)  # noqa: S101
-    return number
+def _number(numbers: object, index: int) -> Numbers:
+    return plain(float(np.ravel(np.asarray(numbers, dtype=np.float64))[index]))
