@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import msgspec
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from aggregator.reading.plans.base import ReadingPlan
     from aggregator.web.operations import Operation
     from estimators import Metric
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Feature:
 
     def due_events(self, publication: Publication) -> DueEvents | None:
         """Return a finder of due events, by `find_due_events` of `due_events.py`."""
-        return self._hook("due_events", "find_due_events", lambda _: None)(publication)
+        find: Callable[[Publication], DueEvents] | None
+        find = self._hook("due_events", "find_due_events", None)
+        return None if find is None else find(publication)
 
     def samples(self) -> type[Samples] | None:
         """Return the class that makes exported samples: `SAMPLES_CLASS` of `samples.py`."""
@@ -101,11 +105,12 @@ class Feature:
         """Return the HTTP operations: `HTTP_OPERATIONS` of `routes.py`."""
         return self._hook("routes", "HTTP_OPERATIONS", ())
 
-    def _hook(self, module: str, name: str, default: Any) -> Any:
+    def _hook(self, module: str, name: str, default: T) -> T:
         if module not in self._modules:
             return default
         imported = importlib.import_module(f"aggregator.features.{self.name}.{module}")
-        return getattr(imported, name, default)
+        hook: T = getattr(imported, name)
+        return hook
 
 
 def features() -> tuple[Feature, ...]:

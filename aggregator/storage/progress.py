@@ -133,7 +133,7 @@ class PartitionProgress:
     @property
     def is_halted(self) -> bool:
         """Whether counting of the partition has stopped until a person acts."""
-        return bool(self.owner.get("halted")) or int(self.owner.get("next", UNSET)) == TORN
+        return bool(self.owner.get("halted")) or self.next_offset == TORN
 
     def idle_ms(self, now_ms: int) -> int | None:
         """Return the age of the last commit in ms; None if there was none.

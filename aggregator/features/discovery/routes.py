@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.features.discovery.closed_window import describe_discovery
-from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
+from aggregator.features.discovery.searches import (
+    DiscoveryProgress,
+    Question,
+    Searches,
+    TooManySearchesError,
+)
 from aggregator.reading.discovered_strings import DiscoveryAnswer
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json, as_table
@@ -29,11 +33,11 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
     window: Duration | None = None
     beta: Beta = 0.05
 
-    def fields(self) -> dict[str, Any]:
-        """Return the arguments of `Searches.result_or_start`."""
-        fields = msgspec.structs.asdict(self)
-        fields.pop("format", None)  # of the answer
-        return fields | {"start": moment("from", self.start), "end": moment("to", self.end)}
+    def question(self, service: Service, name: str) -> Question:
+        """Return the question; raise ValueError if the metric or the window cannot be used."""
+        start, end = moment("from", self.start), moment("to", self.end)
+        described = describe_discovery(service.reader, name, start, end, window=self.window)
+        return Question(*described, self.beta)
 
 
 class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
@@ -63,12 +67,12 @@ async def discover(service: Service, request: Request) -> Response:
     name = service.metric_name(request)
     with invalid_as_problem():
         parameters = parse(request, DiscoveryParameters)
-        fields = parameters.fields()
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
+        client, should_search = client_of(request.scope), parameters.search
         with invalid_as_problem():
-            client = client_of(request.scope)
-            return _searches(service).result_or_start(name, **fields, client=client)
+            question = parameters.question(service, name)
+            return _searches(service).result_or_start(question, client, search=should_search)
 
     try:
         answer = await service.estimates.run(request, look)
@@ -93,11 +97,11 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a running search."""
     name = service.metric_name(request)
     with invalid_as_problem():
-        fields = parse(request, WindowOfStrings).fields()
+        parameters = parse(request, WindowOfStrings)
 
     def cancel() -> DiscoveryProgress | None:
         with invalid_as_problem():
-            return _searches(service).cancel(name, **fields)
+            return _searches(service).cancel(parameters.question(service, name))
 
     progress = await service.estimates.run(request, cancel)
     if progress is None:
@@ -110,5 +114,4 @@ HTTP_OPERATIONS = (discover, cancel_discovery)
 
 
 def _searches(service: Service) -> Searches:
-    describe = functools.partial(describe_discovery, service.reader)
-    return service.shared(Searches, lambda: Searches(describe, service.reader.read))
+    return service.shared(Searches, lambda: Searches(service.reader.read))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from aggregator.reading.discovered_strings import (
     discover_strings,
     discovery_answer,
 )
-from aggregator.reading.query import Time
+from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.window import Window
 
 MAX_WAITING_SEARCHES = 8
@@ -46,11 +47,50 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     before: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question for the frequent strings of a window.
+
+    Attributes
+    ----------
+    window : Window
+        Without its sums.
+    reading : int or None
+        The number of closed panes if the window is all panes so far; None if its end is fixed.
+    beta : float
+        The largest probability that the answer is wrong.
+    """
+
+    window: Window
+    reading: int | None
+    beta: float
+
+    @property
+    def key(self) -> Hashable:
+        """What determines the answer."""
+        window, metric = self.window, self.window.metric
+        facts = metric.name, metric.revision, metric.minimum_reports
+        return *facts, window.start_ms, window.end_ms, self.reading, self.beta
+
+    @property
+    def subject(self) -> Hashable:
+        """What the question is about: all closed panes, whatever their number, or a window."""
+        metric = self.window.metric
+        return self.key if self.reading is None else (metric.name, metric.revision, self.beta)
+
+    def answer(
+        self, read: Callable[[Window], Window], progress: Progress = ignore_progress
+    ) -> DiscoveryAnswer:
+        """Return the answer; `read` and `progress` as for :class:`Searches` and `discover`."""
+        window = read(self.window)
+        return discovery_answer(discover_strings(window, self.beta, self.reading, progress))
+
+
 class _Search:
     """A search that waits, runs or has ended."""
 
-    def __init__(self, clock: Clock, client: Hashable, question: Hashable) -> None:
-        self._clock, self._share, self.client, self.question = clock, 0.0, client, question
+    def __init__(self, clock: Clock, client: Hashable, subject: Hashable) -> None:
+        self._clock, self._share, self.client, self.subject = clock, 0.0, client, subject
         self.began_at = self.asked_at = clock.monotonic()
         self.is_cancelled = self.is_delivered = False
         self.future: Future[DiscoveryAnswer] = Future()
@@ -100,42 +140,25 @@ class Searches:
 
     Parameters
     ----------
-    describe : callable
-        Returns the window of a search, without its sums, and how many closed panes it has; None if
-        its end is fixed.
     read : callable
-        Returns the same window with its sums.
+        Returns a window with its sums.
     """
 
-    def __init__(
-        self,
-        describe: Callable[..., tuple[Window, int | None]],
-        read: Callable[[Window], Window],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._describe, self._read, self._clock = describe, read, clock
+    def __init__(self, read: Callable[[Window], Window], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._read, self._clock = read, clock
         self._pool = ThreadPoolExecutor(1, "discovery")
         self._lock = threading.Lock()
         self._searches: dict[Hashable, _Search] = {}
         self._latest: dict[Hashable, _Search] = {}
 
     def result_or_start(
-        self,
-        name: str,
-        start: Time = None,
-        end: Time = None,
-        *,
-        window: str | None = None,
-        beta: float = 0.05,
-        client: Hashable = None,
-        search: bool = True,
+        self, question: Question, client: Hashable = None, *, search: bool = True
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer, or the progress of the search, which is started if necessary.
 
         Parameters
         ----------
-        name, start, end, window, beta
-            Passed to :meth:`aggregator.features.reader.Reader.discover`.
+        question : Question
         client : hashable, optional
             Who asks; None if unknown.
         search : bool
@@ -145,20 +168,15 @@ class Searches:
 
         Raises
         ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the metric does not discover strings, or the window is empty.
         TooManySearchesError
             If too many searches are under way or waiting.
         """
-        described, reading = self._describe(name, start, end, window=window)
-        if described.status != "final":  # the answer has no strings
-            return discovery_answer(discover_strings(self._read(described), beta, reading))
-        newest, question = _key(described, reading, beta), _question(described, reading, beta)
+        if question.window.status != "final":  # the answer has no strings
+            return question.answer(self._read)
+        name, subject = question.window.metric.name, question.subject
         with self._lock:
-            key = self._pending_key(question) or newest
-            latest, current = self._latest.get(question), self._searches.get(key)
+            key = self._pending_key(subject) or question.key
+            latest, current = self._latest.get(subject), self._searches.get(key)
             is_usable = current is not None and current.is_usable
             is_outdated = latest not in (None, current) and not latest.has_valid_answer
             if not (is_usable or search or is_outdated):
@@ -167,14 +185,7 @@ class Searches:
                 return latest.future.result()
             if current is None or not is_usable:
                 try:
-                    current = self._begin(
-                        key,
-                        lambda progress: discovery_answer(
-                            discover_strings(self._read(described), beta, reading, progress)
-                        ),
-                        client,
-                        question,
-                    )
+                    current = self._begin(key, question, client)
                 except TooManySearchesError:
                     if search or latest is None:
                         raise
@@ -192,46 +203,30 @@ class Searches:
                 return current.progress(name)
             if error is None:
                 current.is_delivered = True
-                self._keep_latest(question, current)
+                self._keep_latest(subject, current)
         return current.future.result()
 
-    def _pending_key(self, question: Hashable) -> Hashable:
-        """Return the key of a usable search about this question whose answer nobody got yet."""
+    def _pending_key(self, subject: Hashable) -> Hashable:
+        """Return the key of a usable search about this subject whose answer nobody got yet."""
         for key, search in self._searches.items():
-            if search.question == question and search.is_usable and not search.is_delivered:
+            if search.subject == subject and search.is_usable and not search.is_delivered:
                 return key
         return None
 
-    def _keep_latest(self, question: Hashable, search: _Search) -> None:
-        self._latest.pop(question, None)
-        self._latest[question] = search
+    def _keep_latest(self, subject: Hashable, search: _Search) -> None:
+        self._latest.pop(subject, None)
+        self._latest[subject] = search
         for oldest in [*self._latest][:-MAX_KEPT_ANSWERS]:
             del self._latest[oldest]
 
-    def cancel(
-        self,
-        name: str,
-        start: Time = None,
-        end: Time = None,
-        *,
-        window: str | None = None,
-        beta: float = 0.05,
-    ) -> DiscoveryProgress | None:
-        """Cancel a search, and return its progress; None if there is no such search.
-
-        Parameters
-        ----------
-        name, start, end, window, beta
-            The arguments of :meth:`result_or_start`.
-        """
-        described, reading = self._describe(name, start, end, window=window)
-        question = _question(described, reading, beta)
+    def cancel(self, question: Question) -> DiscoveryProgress | None:
+        """Cancel a search, and return its progress; None if there is no such search."""
         with self._lock:
-            search = self._searches.get(self._pending_key(question))
+            search = self._searches.get(self._pending_key(question.subject))
             if search is None or not search.is_under_way:
                 return None
             search.cancel()
-            return search.progress(name)
+            return search.progress(question.window.metric.name)
 
     def close(self) -> None:
         """Cancel all searches."""
@@ -240,13 +235,7 @@ class Searches:
                 search.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(
-        self,
-        key: Hashable,
-        run: Callable[[Callable[[float], None]], DiscoveryAnswer],
-        client: Hashable,
-        question: Hashable,
-    ) -> _Search:
+    def _begin(self, key: Hashable, question: Question, client: Hashable) -> _Search:
         """Start a search as soon as earlier ones end; refuse it if too many wait."""
         searches = {k: search for k, search in self._searches.items() if search.is_usable}
         waiting = sum(search.is_under_way for search in searches.values())
@@ -260,9 +249,9 @@ class Searches:
         for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
             del searches[oldest]
         searches.pop(key, None)
-        search = searches[key] = _Search(self._clock, client, question)
+        search = searches[key] = _Search(self._clock, client, question.subject)
         self._searches = searches
-        search.future = self._pool.submit(run, search.note)
+        search.future = self._pool.submit(question.answer, self._read, search.note)
         return search
 
     def _queued_before(self, search: _Search) -> int:
@@ -273,16 +262,3 @@ class Searches:
                 break
             queued_before += other_search.is_under_way
         return queued_before
-
-
-def _key(window: Window, reading: int | None, beta: float) -> Hashable:
-    """Return the key of an answer about a window and a reading."""
-    metric = window.metric
-    facts = metric.name, metric.revision, metric.minimum_reports
-    return *facts, window.start_ms, window.end_ms, reading, beta
-
-
-def _question(window: Window, reading: int | None, beta: float) -> Hashable:
-    """Return what an answer is about: all closed panes, whatever their number, or a window."""
-    metric = window.metric
-    return _key(window, reading, beta) if reading is None else (metric.name, metric.revision, beta)

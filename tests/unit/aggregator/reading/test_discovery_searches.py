@@ -9,7 +9,12 @@ import pytest
 
 from aggregator.clock import Clock
 from aggregator.features.discovery import searches
-from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
+from aggregator.features.discovery.searches import (
+    DiscoveryProgress,
+    Question,
+    Searches,
+    TooManySearchesError,
+)
 from aggregator.reading.discovered_strings import DiscoveryAnswer
 from aggregator.reading.window import Window
 from estimators import LocalMetric, define
@@ -70,6 +75,21 @@ class Hands(Clock):
         return self.seconds
 
 
+class Background(Searches):
+    """Searches that are asked by the name of a metric and the ends of a window."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store.read, clock)
+        self.describe = store.describe
+
+    def result(self, start: float | None = None, end: float | None = None, **options: Any) -> Any:
+        question = Question(*self.describe("tail", start, end), 0.05)
+        return self.result_or_start(question, **options)
+
+    def cancelled(self, start: float | None = None) -> DiscoveryProgress | None:
+        return self.cancel(Question(*self.describe("tail", start, None), 0.05))
+
+
 @pytest.fixture
 def store() -> Store:
     return Store()
@@ -82,17 +102,17 @@ def clock() -> Hands:
 
 @pytest.fixture
 def background(store: Store, clock: Hands) -> Any:
-    found = Searches(store.describe, store.read, clock)
+    found = Background(store, clock)
     yield found
     store.may_read.set()
     found.close()
 
 
-def answer_of(background: Searches, **options: Any) -> DiscoveryAnswer:
+def answer_of(background: Background, **options: Any) -> DiscoveryAnswer:
     found: list[DiscoveryAnswer] = []
 
     def is_there() -> bool:
-        told = background.result_or_start("tail", **options)
+        told = background.result(**options)
         if isinstance(told, DiscoveryAnswer):
             found.append(told)
         return bool(found)
@@ -101,21 +121,21 @@ def answer_of(background: Searches, **options: Any) -> DiscoveryAnswer:
     return found[0]
 
 
-def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store: Store) -> None:
-    assert isinstance(background.result_or_start("tail"), DiscoveryProgress)
+def test_a_search_begins_once_and_its_answer_is_kept(background: Background, store: Store) -> None:
+    assert isinstance(background.result(), DiscoveryProgress)
     store.may_read.set()
     found = answer_of(background)
     assert [row.string for row in found.strings] == ["JFK"]
     assert found.candidates >= 1
     assert found.found_from is not None
     assert 0 < found.found_from < 1
-    assert background.result_or_start("tail") is found
+    assert background.result() is found
     assert store.reads == 1
 
 
-def test_a_search_is_the_only_one_while_panes_close(background: Searches, store: Store) -> None:
+def test_a_search_is_the_only_one_while_panes_close(background: Background, store: Store) -> None:
     for store.reading in (1, 2, 3):
-        assert isinstance(background.result_or_start("tail"), DiscoveryProgress)
+        assert isinstance(background.result(), DiscoveryProgress)
     store.may_read.set()
     found = answer_of(background)
     assert store.reads == 1
@@ -123,11 +143,11 @@ def test_a_search_is_the_only_one_while_panes_close(background: Searches, store:
     assert store.reads == 2
 
 
-def test_a_look_searches_once_a_pane(background: Searches, store: Store, clock: Hands) -> None:
+def test_a_look_searches_once_a_pane(background: Background, store: Store, clock: Hands) -> None:
     store.may_read.set()
     for reading in (None, 1):
         store.reading = reading
-        looked = background.result_or_start("tail", search=False)
+        looked = background.result(search=False)
         assert isinstance(looked, DiscoveryProgress)
         assert looked.status == "not_searched"
     found = answer_of(background)
@@ -135,63 +155,61 @@ def test_a_look_searches_once_a_pane(background: Searches, store: Store, clock: 
     for reading, pause in ((1, 0), (2, 0), (1, 2)):
         store.reading = reading
         clock.seconds += pause
-        assert background.result_or_start("tail", search=False) is found
+        assert background.result(search=False) is found
     assert store.reads == 1
     store.reading = 2
     store.may_read.clear()
-    assert background.result_or_start("tail", search=False) is found, "while another goes on"
+    assert background.result(search=False) is found, "while another goes on"
     wait_until(lambda: store.reads == 2, "it is searched again, after another pane")
     store.may_read.set()
     assert answer_of(background, search=False) is not None
-    wait_until(
-        lambda: background.result_or_start("tail", search=False) is not found, "the new answer"
-    )
+    wait_until(lambda: background.result(search=False) is not found, "the new answer")
 
 
-def test_one_runs_at_a_time_and_the_others_wait_in_line(background: Searches, store: Store) -> None:
-    background.result_or_start("tail")
+def test_one_runs_at_a_time_and_the_others_wait_in_line(
+    background: Background, store: Store
+) -> None:
+    background.result()
     wait_until(lambda: store.reads == 1, "the first one reads")
-    first, second, third = (background.result_or_start("tail", start) for start in (None, 1, 2))
+    first, second, third = (background.result(start) for start in (None, 1, 2))
     for told, status, before in ((first, "searching", 0), (second, "waiting", 1)):
         assert isinstance(told, DiscoveryProgress)
         assert (told.status, told.before) == (status, before)
     assert isinstance(third, DiscoveryProgress)
     assert third.before == 2
     for start in range(3, searches.MAX_WAITING_SEARCHES + 1):
-        background.result_or_start("tail", start)
+        background.result(start)
     with pytest.raises(TooManySearchesError, match="waiting"):
-        background.result_or_start("tail", 100)
+        background.result(100)
     assert store.reads == 1
 
 
-def test_one_asker_leaves_room_for_others(background: Searches) -> None:
+def test_one_asker_leaves_room_for_others(background: Background) -> None:
     for start in range(searches.MAX_SEARCHES_PER_CLIENT):
-        background.result_or_start("tail", start, client="one")
+        background.result(start, client="one")
     with pytest.raises(TooManySearchesError, match="3 searches of one are waiting or under way"):
-        background.result_or_start("tail", 100, client="one")
-    assert isinstance(background.result_or_start("tail", 0, client="one"), DiscoveryProgress), (
-        "it is begun"
-    )
-    assert isinstance(background.result_or_start("tail", 100, client="other"), DiscoveryProgress)
+        background.result(100, client="one")
+    assert isinstance(background.result(0, client="one"), DiscoveryProgress), "it is begun"
+    assert isinstance(background.result(100, client="other"), DiscoveryProgress)
 
 
-def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> None:
-    assert background.cancel("tail") is None
-    background.result_or_start("tail")
+def test_a_search_that_is_cancelled_ends(background: Background, store: Store) -> None:
+    assert background.cancelled() is None
+    background.result()
     wait_until(lambda: store.reads == 1, "it reads")
-    background.result_or_start("tail", 1)
+    background.result(1)
     for start in (None, 1):
-        told = background.cancel("tail", start)
+        told = background.cancelled(start)
         assert told is not None
         assert told.status == "cancelled"
-        assert background.cancel("tail", start) is None
+        assert background.cancelled(start) is None
     store.may_read.set()
     assert answer_of(background).strings, "who asks again gets an answer"
     assert store.reads == 2, "the one in line was never read"
 
 
 def test_an_answer_is_not_kept_for_ever(
-    background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
+    background: Background, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searches, "MAX_KEPT_ANSWERS", 2)
     store.may_read.set()
@@ -204,11 +222,11 @@ def test_an_answer_is_not_kept_for_ever(
     assert len(background._searches) == 2
 
 
-def test_of_a_window_that_is_open_nothing_is_searched(background: Searches, store: Store) -> None:
+def test_of_a_window_that_is_open_nothing_is_searched(background: Background, store: Store) -> None:
     store.status = "provisional"
     store.may_read.set()
-    found = background.result_or_start("tail")
+    found = background.result()
     assert isinstance(found, DiscoveryAnswer)
     assert (found.status, found.strings, found.reports) == ("provisional", [], 9_000)
     with pytest.raises(ValueError, match="empty"):
-        background.result_or_start("tail", end=0)
+        background.result(end=0)
