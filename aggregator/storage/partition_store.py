@@ -1,35 +1,51 @@
-"""Takes over partitions in Redis, and reads their open state."""
+"""Takes over, commits and halts partitions in Redis, and reads their open state."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import redis
 
-from aggregator.errors import OtherGroup, StateUnreadable
+from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit, StateUnreadable
 from aggregator.state.pane_keys import counted_metric
+from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Commands, script
-from aggregator.storage.commit import TYPES_BY_KEY, PartitionWriter
+from aggregator.storage.commit import commit_commands, keys_of
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
-from aggregator.storage.redis_keys import tag
+from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_ids, read_panes
 from estimators import Metric
 
+MAX_SCRIPT_ARGUMENTS = 1_000_000
+"""The most arguments of a script call, keys included: Redis takes 1,048,576."""
+TYPES_BY_KEY = {
+    b"owner": b"hash",
+    b"watermarks": b"hash",
+    b"counts": b"hash",
+    b"open": b"set",
+    b"sizes": b"hash",
+    b"ids": b"hash",
+}
+"""The types of the keys without which a partition cannot be read."""
 MAX_SNAPSHOT_ATTEMPTS = 3
 """Attempts to read a partition while a Redis Cluster moves its panes."""
 TOKEN_BYTES = 8
 SNAPSHOT_HASHES = ("owner", "watermarks", "counts", "ids")
 
 
-class PartitionStore(PartitionWriter):
+class PartitionStore:
     """Reads and writes the state of partitions atomically."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
-        super().__init__(commands, topic)
+        self._commands, self._topic = commands, topic
+        self._partitions_key = partitions_key(topic)
+        self._tokens: dict[int, tuple[int, str]] = {}  # by partition: epoch, token
+        self._commit = commands.client.register_script(script("commit"))
         self._snapshot = commands.client.register_script(script("snapshot"))
 
     def acquire(
@@ -64,6 +80,87 @@ class PartitionStore(PartitionWriter):
         snapshot = self._take_over(partition, worker, token, group, metrics)
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
         return snapshot
+
+    def commit(
+        self,
+        number: int,
+        epoch: int,
+        expected: int,
+        partition: Partition,
+        facts: Mapping[str, str | int],
+    ) -> int | None:
+        """Write a partition's changes and its next offset, all or nothing.
+
+        Parameters
+        ----------
+        number : int
+            The partition.
+        epoch : int
+            The epoch of the snapshot that :meth:`acquire` returned.
+        expected : int
+            The stored next offset on which this state was built.
+        partition : Partition
+            Its changes are written; afterwards it is marked as committed.
+        facts : mapping
+            Further fields of the owner's hash, for people and readers.
+
+        Returns
+        -------
+        int or None
+            The number of bytes of panes and batch ids that were written. None if an earlier attempt
+            made this commit and the reply was lost: then nothing was written now.
+
+        Raises
+        ------
+        Fenced
+            If the stored state is not the expected one. Nothing was written.
+        PartialCommit
+            If a write failed after Redis had made other writes of this commit.
+        CommitTooLarge
+            If the commit has more arguments than Redis takes in a call. Nothing was written.
+        StateUnreadable
+            If a key to which this commit adds has lost members. Nothing was written.
+        """
+        prefix = tag(self._topic, number)
+        owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
+        acquired_epoch, token = self._tokens.get(number, (epoch, ""))
+        words: list[Any] = [epoch, expected, partition.next_offset]
+        words.append(token if acquired_epoch == epoch else "")
+        mark = f"{prefix}:committed"
+        words += [5, "SET", mark, 1, "PX", parsing.LAST_COMMIT_MS]
+        keys = {owner: None, f"{prefix}:sizes": None, mark: None}
+        for command in commit_commands(prefix, partition, facts):
+            words += [len(command), *command]
+            keys.update(dict.fromkeys(keys_of(command)))
+        if len(keys) + len(words) > MAX_SCRIPT_ARGUMENTS:
+            raise CommitTooLarge(name, len(partition.changed), partition.changed_keys)
+        try:
+            # A Redis Cluster may have lost this set, and nothing else.
+            self._commands.client.sadd(self._partitions_key, number)
+            outcome, stored_epoch, detail = self._commit([*keys], words)
+        except redis.ResponseError as error:
+            raise self._diagnose(prefix, error) from None
+        if outcome == b"gone":
+            size, _, expected_size = detail.partition(b":")
+            raise parsing.loss_error(stored_epoch.decode(errors="replace"), size, expected_size)
+        if outcome == b"torn":
+            torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"), prefix)
+            self.halt(number, str(torn))
+            raise torn
+        if outcome == b"fenced":
+            now = parsing.integer(f"{owner}, field epoch", stored_epoch, 0)
+            following = parsing.integer(f"{owner}, field next", detail, parsing.TORN)
+            raise Fenced(name, epoch, now, expected, following)
+        partition.mark_committed()
+        if outcome == b"known":
+            return None
+        return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
+
+    def halt(self, partition: int, reason: str) -> None:
+        """Store why a partition is not counted; ignore it if Redis refuses."""
+        with contextlib.suppress(redis.RedisError):
+            self._commands.client.sadd(self._partitions_key, partition)
+            self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
     def snapshot(self, partition: int) -> Snapshot:
         """Return a partition's open state, without becoming its owner.
@@ -143,6 +240,25 @@ class PartitionStore(PartitionWriter):
             if not self._has_appeared(prefix, snapshot.gone):
                 raise _missing_part_error(snapshot)
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
+
+    def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
+        """Return the error that names the key where a script failed."""
+        if "not an integer" in str(error):
+            return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
+        if "WRONGTYPE" not in str(error):
+            return error
+        types = {self._partitions_key: b"set"}
+        types |= {f"{prefix}:{name.decode()}": kind for name, kind in TYPES_BY_KEY.items()}
+        with contextlib.suppress(redis.ResponseError):
+            for member in self._commands.members(f"{prefix}:open"):
+                name = member.rpartition(b":")[0].decode(errors="replace")
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
+        for key, kind in types.items():
+            (key_type,) = self._commands.ask([("TYPE", key)])
+            if key_type not in (kind, b"none"):
+                return StateUnreadable(key, f"a {key_type.decode()}", f"a {kind.decode()}")
+        return error
 
     def _has_appeared(self, prefix: str, key: str) -> bool:
         """Return whether a key exists after all, because a Redis Cluster was moving it."""

@@ -16,7 +16,7 @@ from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage import commit
+from aggregator.storage import commit, partition_store
 from aggregator.storage.commit import MAX_COMMAND_WORDS, commit_commands
 from aggregator.storage.lease import Lease
 from aggregator.storage.store import Store
@@ -67,7 +67,7 @@ def test_no_write_is_longer_than_lua_takes(
 def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "MAX_SCRIPT_ARGUMENTS", 100)
+    monkeypatch.setattr(partition_store, "MAX_SCRIPT_ARGUMENTS", 100)
     owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
