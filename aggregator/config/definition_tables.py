@@ -83,18 +83,18 @@ class Checks:
     def where(self, key: str, metric: LocalMetric) -> dict[str, str | None]:
         """Return a key's values by attribute; the word ``none`` becomes None."""
         values = self._values.get(key, {})
-        self.attributes(key, list(values), metric)
-        values_by_attribute: dict[str, str | None] = {}
+        allowed_values = self.attributes(key, list(values), metric)
         for name, value in values.items():
-            assert metric.slicing is not None  # noqa: S101
-            allowed_values = [*metric.slicing.attributes[name], OTHER_VALUE, NO_VALUE]
-            if value not in allowed_values:
-                self.refuse(key, f"for {name} {nearest(value, allowed_values)}")
-            values_by_attribute[name] = None if value == NO_VALUE else value
-        return values_by_attribute
+            if value not in allowed_values[name]:
+                self.refuse(key, f"for {name} {nearest(value, allowed_values[name])}")
+        return {name: None if value == NO_VALUE else value for name, value in values.items()}
 
-    def attributes(self, key: str, names: Sequence[str], metric: LocalMetric) -> None:
-        """Refuse names that are no attributes of a metric, or occur twice.
+    def attributes(
+        self, key: str, names: Sequence[str], metric: LocalMetric
+    ) -> dict[str, list[str]]:
+        """Return the allowed values of attributes, by name.
+
+        Refuse names that are no attributes of the metric, or occur twice.
 
         Parameters
         ----------
@@ -104,12 +104,13 @@ class Checks:
         """
         if len(set(names)) < len(names):
             self.refuse(key, "each attribute once")
-        declared = [] if metric.slicing is None else [*metric.slicing.attributes]
+        declared = {} if metric.slicing is None else metric.slicing.attributes
         allowed = "none, because its definition has no by"
         for name in names:
             if name not in declared:
-                allowed = nearest(name, declared) if declared else allowed
+                allowed = nearest(name, [*declared]) if declared else allowed
                 self.refuse(key, f"attributes in `by` of metric {metric.name!r}: {allowed}")
+        return {name: [*declared[name], OTHER_VALUE, NO_VALUE] for name in names}
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
         """Return the listed categories, or None; refuse one that the metric does not have."""

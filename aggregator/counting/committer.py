@@ -18,7 +18,7 @@ from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.kafka import worker_clients
-from aggregator.state.definition_history import CountingDefinitions, counting_rules
+from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
 from aggregator.tracing import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace, Span
@@ -203,7 +203,7 @@ class Committer:
         """Store the definitions in force, for `dither verify`."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = CountingDefinitions(metrics, counting_rules(self._settings))
+        definitions = CountingDefinitions.current(metrics, self._settings)
         try:
             self._store.registry.store_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on

@@ -22,7 +22,7 @@ from aggregator.errors import (
 )
 from aggregator.kafka.obstacles import SKIPPED_FIELD
 from aggregator.state import definition_history
-from aggregator.state.definition_history import CountingDefinitions, counting_rules
+from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.snapshot import Snapshot
@@ -136,7 +136,7 @@ def _store_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
     """Store new definitions; return their facts for the next commit."""
-    definitions = CountingDefinitions(state.metrics, counting_rules(settings))
+    definitions = CountingDefinitions.current(state.metrics, settings)
     facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:
         store.registry.store_definitions(definitions.digest, definitions.encode())

@@ -32,6 +32,11 @@ class CountingDefinitions:
     metrics: Mapping[str, Metric]
     rules: dict[str, str]  # `future` and `past` of [aggregate]
 
+    @classmethod
+    def current(cls, metrics: Mapping[str, Metric], settings: Aggregate) -> CountingDefinitions:
+        """Return the definitions and limits of a worker with these settings."""
+        return cls(metrics, {"future": settings.future, "past": settings.past})
+
     def encode(self) -> bytes:
         """Return canonical JSON: equal definitions, equal bytes. Keys are sorted, except axes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
@@ -57,11 +62,6 @@ class CountingDefinitions:
     def digest(self) -> str:
         """The digest of the JSON, which names the definitions."""
         return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
-
-
-def counting_rules(settings: Aggregate) -> dict[str, str]:
-    """Return the settings that decide whether a batch counts."""
-    return {"future": settings.future, "past": settings.past}
 
 
 def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:

@@ -14,11 +14,7 @@ from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.log_reader import log_ranges
 from aggregator.kafka.topic_admin import topic_id
-from aggregator.state.definition_history import (
-    CountingDefinitions,
-    counting_rules,
-    definitions_by_offset,
-)
+from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
@@ -53,7 +49,7 @@ def verify(
     progress : Progress
     """
     outcome = Verification()
-    current_definitions = CountingDefinitions(metrics, counting_rules(settings.aggregate))
+    current_definitions = CountingDefinitions.current(metrics, settings.aggregate)
     # Questions queue behind a fetch that waits: it must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     with contextlib.ExitStack() as closing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -107,7 +108,7 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
         check_watchable(metric)
     except ValueError as error:
         checks.refuse("metric", f"one that can be watched; {error}")
-    checks.attributes("by", table.by, metric)
+    allowed_values = checks.attributes("by", table.by, metric)
     where = checks.where("where", metric)
     if repeated := where.keys() & {*table.by}:
         checks.refuse("where", f"{min(repeated)} in by or in where, not in both")
@@ -129,10 +130,8 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
         checks.refuse("least", "a move of 0 or more")
     categories = checks.categories(metric)
     below = checks.below(metric)
-    series = len(below or categories or metric.labels or "1")
-    for attribute in table.by:
-        assert metric.slicing is not None  # noqa: S101
-        series *= len(metric.slicing.words(attribute))
+    slices = math.prod(map(len, allowed_values.values()))
+    series = slices * len(below or categories or metric.labels or "1")
     if series > MAX_ALARM_SERIES:
         checks.refuse("by", f"at most {MAX_ALARM_SERIES} series, not {series}: slices x categories")
     if table.baseline_value is not None:

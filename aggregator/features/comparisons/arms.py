@@ -13,7 +13,7 @@ from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import SliceSums, Window
-from estimators import LocalMetric, Metric, compare
+from estimators import LocalMetric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.comparison.distributions import compared_numbers, limit_indices, snapped_limits
 from estimators.comparison.requirements import require_comparable
@@ -69,25 +69,8 @@ def compare_all(
     """
     if query.other is not None:
         reader.metric(query.other)
-    return compare_arms(reader.window, reader.metric(name), query, progress)
-
-
-def compare_arms(
-    read: Read, metric: Metric, query: CompareQuery, progress: Progress = ignore_progress
-) -> list[Compared]:
-    """Compare two arms, or each slice with the rest, as :func:`compare_all` does.
-
-    Parameters
-    ----------
-    read : callable
-        Reads a window of a metric by its name.
-    metric : Metric
-        The first arm's.
-    query, progress
-    """
-    local = LocalMetric.require(metric)
-    name, below = local.name, snapped_limits(local, query.below)
-    query = dataclasses.replace(query, below=below)
+    local, read = LocalMetric.require(reader.metric(name)), reader.window
+    query = dataclasses.replace(query, below=snapped_limits(local, query.below))
     if query.a.by:
         return _compare_slices_with_rest(read, name, query, progress)
     return [compared(read_arms(read, name, query), query)]
