@@ -66,17 +66,16 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
         return []
     existing_topics = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
+    compacted = {"cleanup.policy": "compact"}
+    stamped = {"message.timestamp.type": "LogAppendTime"}
     wanted: dict[str, tuple[int, dict[str, str]]] = {
         topics.reports: (
             topics.partitions,
-            {
-                "message.timestamp.type": "LogAppendTime",
-                "max.message.bytes": str(MAX_RECORD_BATCH_BYTES),
-            },
+            stamped | {"max.message.bytes": str(MAX_RECORD_BATCH_BYTES)},
         ),
         topics.deadletters: (1, {}),
-        topics.estimates: (1, {"cleanup.policy": "compact"}),
-        topics.rounds: (1, {"cleanup.policy": "compact"}),
+        topics.estimates: (1, compacted),
+        topics.rounds: (1, compacted),
     }
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)

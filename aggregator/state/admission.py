@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.decoder import DecodedBatches
+from aggregator.state.decoder import DecodedBatches, Rejection
 from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.timestamps import LAST_MS, format_time
-from estimators import Metric, ReportError
+from estimators import Metric
 
 ANY_AGE = 2**62
 """A maximum age of events in ms that allows any age."""
@@ -39,7 +39,7 @@ DIGEST_BYTES = 16
 
 
 class Rule(enum.IntEnum):
-    """The first rule that a batch breaks."""
+    """The first rule that a batch breaks; its name is the reason of the rejection."""
 
     ADMITTED = 0
     BAD_TIME = 1
@@ -209,9 +209,18 @@ class BatchAdmission:
         """Return the counted rows of each pane, by its start in ms."""
         return _by_start(self.start[self.admitted], self.admitted)
 
-    def errors_by_row(self) -> dict[int, ReportError]:
-        """Return the errors of refused batches by row, ascending."""
-        return {row: self._error(row) for row in np.flatnonzero(self.rule).tolist()}
+    def rejections(self) -> list[Rejection]:
+        """Return the refused batches, each with the rule that it breaks, in order."""
+        return [
+            Rejection(
+                self.batches.message(row),
+                Rule(self.rule[row]).name.lower(),
+                self._detail(row),
+                self.metric.name,
+                max(1, int(self.batches.sizes[row])),
+            )
+            for row in np.flatnonzero(self.rule).tolist()
+        ]
 
     def set_admitted(self) -> None:
         """Set the admitted rows, and put their latest arrival into the watermark."""
@@ -263,47 +272,41 @@ class BatchAdmission:
         """Return the counted ids of a pane."""
         return self.counted_ids.get(begin) or BatchIds()
 
-    def _error(self, row: int) -> ReportError:
-        """Return an error with the rule that a batch breaks, and with the values that break it."""
+    def _detail(self, row: int) -> str:
+        """Return how a batch breaks its rule, with the values that break it."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))
         if rule == Rule.BAD_TIME and kafka_ms > LAST_MS:
-            return ReportError(
-                "bad_time",
+            return (
                 f"Kafka's timestamp {kafka_ms} ms is beyond the year 9999: the producer's clock "
-                "is wrong, or its unit",
+                "is wrong, or its unit"
             )
         if rule == Rule.BAD_TIME:
-            return ReportError("bad_time", f"event time {at} is before the epoch")
+            return f"event time {at} is before the epoch"
         if rule == Rule.FUTURE:
-            return ReportError(
-                "future",
+            return (
                 f"event time {at} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
-                f"at most {limits.future_ms} ms are allowed; the device's clock is wrong",
+                f"at most {limits.future_ms} ms are allowed; the device's clock is wrong"
             )
         if rule == Rule.TOO_OLD:
-            return ReportError(
-                "too_old",
+            return (
                 f"event time {at} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
                 f"Kafka's timestamp: at most {limits.past_ms / DAY_MS:,.1f} are allowed "
-                "(aggregate.past)",
+                "(aggregate.past)"
             )
         if rule == Rule.LATE:
-            return ReportError(
-                "late",
+            return (
                 f"the pane that begins at {begin} was closed when event time reached "
                 f"{format_time(self.detail[row])}: {metric.name} allows a lateness of "
-                f"{metric.lateness}",
+                f"{metric.lateness}"
             )
         if rule == Rule.DUPLICATE:
-            identity = self.batches.ids[row].tobytes().hex()
-            return ReportError("duplicate", f"batch {identity} was counted before")
-        return ReportError(
-            "over_limit",
+            return f"batch {self.batches.ids[row].tobytes().hex()} was counted before"
+        return (
             f"{self.batches.sizes[row]} more reports of a key that has {self.detail[row]} in the "
             f"pane that begins at {begin}: {metric.name} allows {metric.max_key_reports} "
-            "(max_key_reports)",
+            "(max_key_reports)"
         )
 
 

@@ -66,13 +66,15 @@ class CountingDefinitions:
 
 def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return the digests of a partition's definitions with their first offsets, ascending."""
-    digests_by_offset = (
-        (name.removeprefix(DEFINITIONS_PREFIX), digest)
-        for name, digest in owner.items()
-        if name.startswith(DEFINITIONS_PREFIX) and digest
-    )
+    return _by_offset(owner, DEFINITIONS_PREFIX)
+
+
+def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
+    """Return the owner's fields with this prefix that are not empty, by the offset behind it."""
     return sorted(
-        (int(offset), digest) for offset, digest in digests_by_offset if offset.isdecimal()
+        (int(offset), text)
+        for name, text in owner.items()
+        if name.startswith(prefix) and text and (offset := name.removeprefix(prefix)).isdecimal()
     )
 
 
@@ -88,13 +90,11 @@ def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[st
     [(7, {'delay@0000001f': 60000})]
     """
     retirements = []
-    for name, text in owner.items():
-        offset = name.removeprefix(RETIRED_PREFIX)
-        if name.startswith(RETIRED_PREFIX) and offset.isdecimal() and text:
-            pairs = (pair.rpartition("=") for pair in text.split(","))
-            ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
-            retirements.append((int(offset), ends))
-    return sorted(retirements, key=lambda retirement: retirement[0])
+    for offset, text in _by_offset(owner, RETIRED_PREFIX):
+        pairs = (pair.rpartition("=") for pair in text.split(","))
+        ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
+        retirements.append((offset, ends))
+    return retirements
 
 
 def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) -> dict[str, str]:

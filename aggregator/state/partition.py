@@ -156,16 +156,7 @@ class Partition:
             self.changed[key] = pane
             self.counts[f"accepted:{metric.name}"] += counted
             self.unsaved += counted
-        return [
-            Rejection(
-                batches.message(row),
-                error.reason,
-                error.detail,
-                metric.name,
-                max(1, int(batches.sizes[row])),
-            )
-            for row, error in admission.errors_by_row().items()
-        ]
+        return admission.rejections()
 
     def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
         """Add the statistics of a pane's slices to the slice tables that the pane belongs to.
