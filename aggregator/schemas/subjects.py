@@ -34,30 +34,27 @@ def subjects(settings: Settings) -> list[Subject]:
 
     If subjects are named after topics, all events on a topic share one schema.
     """
-    topics, naming = settings.topics, settings.schemas.naming
+    topics = settings.topics
+
+    def subject(topic: str, record: str, kind: Literal["PROTOBUF", "JSON"], schema: str) -> Subject:
+        names = {"topic": f"{topic}-value", "record": record, "topic_record": f"{topic}-{record}"}
+        return Subject(names[settings.schemas.naming], topic, kind, schema)
+
     proto = files("producers").joinpath("wire", "reports.proto").read_text(encoding="utf-8")
-    records: list[tuple[str, str, Literal["PROTOBUF", "JSON"], str]] = [
-        (topics.reports, ReportBatch.DESCRIPTOR.full_name, "PROTOBUF", proto)
-    ]
+    all_subjects = [subject(topics.reports, ReportBatch.DESCRIPTOR.full_name, "PROTOBUF", proto)]
     structs_by_topic: dict[str, Mapping[str, type[msgspec.Struct]]] = {
         topics.estimates: events.data_types(),
         topics.rounds: {ROUND_EVENT_TYPE: Round},
     }
     for topic, kinds in structs_by_topic.items():
-        if naming == "topic":
-            records.append((topic, "", "JSON", json_schema(kinds)))
+        if settings.schemas.naming == "topic":
+            all_subjects.append(subject(topic, "", "JSON", json_schema(kinds)))
         else:
-            records += [(topic, name, "JSON", json_schema({name: kinds[name]})) for name in kinds]
-    return [
-        Subject(_subject(naming, topic, record), topic, kind, text)
-        for topic, record, kind, text in records
-    ]
-
-
-def _subject(naming: str, topic: str, record: str) -> str:
-    if naming == "topic":
-        return f"{topic}-value"
-    return record if naming == "record" else f"{topic}-{record}"
+            all_subjects += [
+                subject(topic, name, "JSON", json_schema({name: kind}))
+                for name, kind in kinds.items()
+            ]
+    return all_subjects
 
 
 def json_schema(kinds: Mapping[str, type[msgspec.Struct]]) -> str:

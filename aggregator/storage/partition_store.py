@@ -173,13 +173,7 @@ class PartitionStore:
         prefix, ask = tag(self._topic, partition), self._commands.ask
         request = _SnapshotRequest(prefix)
         for _ in range(MAX_SNAPSHOT_ATTEMPTS):
-            ((opened, replies),) = consistent_read.read(ask, [request])
-            hashes, values = replies[: len(SNAPSHOT_HASHES)], iter(replies[len(SNAPSHOT_HASHES) :])
-            chunked = pairs(hashes[-1])
-            panes = [
-                open_pane(prefix, member, next(values), next(values), chunked, next(values))
-                for member in sorted(opened)
-            ]
+            ((hashes, panes),) = consistent_read.read(ask, [request])
             read_ids(ask, prefix, panes)
             snapshot = Snapshot.of(prefix, hashes, panes)
             if not snapshot.gone or snapshot.next_offset == TORN:
@@ -292,7 +286,13 @@ class _SnapshotRequest:
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
         sizes, opened = head
         consistent_read.require_open_panes(self.prefix, stamp, sizes, len(opened))
-        return opened, [*replies]
+        values = iter(replies)
+        *hashes, ids = (next(values) for _ in SNAPSHOT_HASHES)
+        panes = [
+            open_pane(self.prefix, member, next(values), next(values), pairs(ids), next(values))
+            for member in sorted(opened)
+        ]
+        return hashes, panes
 
 
 def _uncounted(
