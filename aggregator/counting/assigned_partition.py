@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Probe, Stall, Trouble
 from aggregator.kafka.worker_clients import QUEUE_SHARE
+from aggregator.size_pieces import pieces
 from aggregator.state.decoder import Rejection
 from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import empty_chunk
@@ -349,24 +350,15 @@ def _stack(error: Exception) -> str:
     return "".join([*lines, type(error).__name__])
 
 
-def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
-    """Yield messages in pieces to count together; a message that may fail is alone."""
+def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterable[Sequence[Any]]:
+    """Return messages in pieces to count together; a message that may fail is alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:
-        yield messages
-        return
-    piece: list[Any] = []
-    size = 0
-    for message in messages:
-        alone = message.offset() <= trouble.suspect_until or message.offset() == wall
-        if piece and (alone or size + len(message) > PIECE_BYTES):
-            yield piece
-            piece, size = [], 0
-        piece.append(message)
-        size += len(message)
-        if alone:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
+        return [messages]
+
+    def size_of(message: Any) -> int:
+        is_alone = message.offset() <= trouble.suspect_until or message.offset() == wall
+        return PIECE_BYTES + 1 if is_alone else len(message)
+
+    return pieces(messages, size_of, PIECE_BYTES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -21,6 +21,7 @@ from aggregator.dead_letters.writer import REPLAYS_HEADER
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header
+from aggregator.size_pieces import pieces
 from aggregator.state.partition import Partition
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -168,7 +169,7 @@ def replay(
     outcome = Replayed()
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)
     try:
-        for chunk in _chunks(letters):
+        for chunk in pieces(letters, _size, MAX_CHUNK_BYTES, MAX_CHUNK_LETTERS):
             refused = forecast.rejections(chunk)
             bad = [letter for letter in chunk if letter.position in refused]
             outcome.kept.update((refused[letter.position][0], letter.metric) for letter in bad)
@@ -181,19 +182,6 @@ def replay(
         if producer is not None:
             producer.close()
     return outcome
-
-
-def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    chunk: list[DeadLetter] = []
-    size = 0
-    for letter in letters:
-        chunk.append(letter)
-        size += len(letter.value or b"")
-        if len(chunk) >= MAX_CHUNK_LETTERS or size >= MAX_CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _send(
@@ -236,6 +224,10 @@ def _send(
             f"{missing} dead letters were not acknowledged by Kafka ({why}); {outcome.sent} were "
             "replayed and marked. Run it again: nothing is counted twice"
         )
+
+
+def _size(letter: DeadLetter) -> int:
+    return len(letter.value or b"")
 
 
 def _headers(letter: DeadLetter) -> list[Header]:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import redis
 
 from aggregator.errors import StateUnreadable
+from aggregator.size_pieces import pieces
 from aggregator.storage import parsing
 from aggregator.storage.commands import ask_each
 from aggregator.storage.parsing import Command, readable
@@ -162,10 +163,9 @@ def _read_until_stable(stream: Stream, request: PartitionRequest, commands: list
 
 
 def _group_commands(request: PartitionRequest, commands: list[Command]) -> list[list[Command]]:
-    ends = itertools.accumulate(request.weigh(commands))
-    numbered = zip((end // GROUP_BYTES for end in ends), commands, strict=True)
-    groups = itertools.groupby(numbered, operator.itemgetter(0))
-    return [[command for _, command in group] for _, group in groups]
+    weighed = zip(request.weigh(commands), commands, strict=True)
+    groups = pieces(weighed, operator.itemgetter(0), GROUP_BYTES)
+    return [[command for _, command in group] for group in groups]
 
 
 def _stamp(request: PartitionRequest) -> Command:

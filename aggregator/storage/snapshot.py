@@ -7,10 +7,12 @@ The ids of a pane's batches are in chunks, to which commits append
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
+from aggregator.size_pieces import pieces
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.batch_ids import BatchIds, as_ids
 from aggregator.state.pane import Pane, Uses
@@ -283,7 +285,8 @@ def read_ids(
     panes : sequence of OpenPane
     """
     pane_loads = [_Loading(pane) for pane in panes]
-    for reads in _rounds(prefix, panes):
+    all_reads = _reads(prefix, panes)
+    for reads in pieces(all_reads, operator.attrgetter("size"), ROUND_BYTES, ROUND_COMMANDS):
         replies = ask([read.command for read in reads])
         for read, reply in zip(reads, replies, strict=True):
             pane_loads[read.pane].take(str(read.command[1]), reply, read.size)
@@ -338,17 +341,3 @@ def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
         for chunk, ids in chunks(prefix, pane.key, pane.chunked):
             size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
-
-
-def _rounds(prefix: str, panes: Sequence[OpenPane]) -> Iterator[list[_Read]]:
-    """Yield the reads of each round trip."""
-    together: list[_Read] = []
-    waiting = 0
-    for read in _reads(prefix, panes):
-        if together and (waiting + read.size > ROUND_BYTES or len(together) == ROUND_COMMANDS):
-            yield together
-            together, waiting = [], 0
-        together.append(read)
-        waiting += read.size
-    if together:
-        yield together

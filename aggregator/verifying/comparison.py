@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from aggregator.counting.continuity import VANISHED_FIELD, Mark, is_another
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED_FIELD, skipped_spans
+from aggregator.size_pieces import pieces
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric, describe, retention_ms, width_ms
@@ -322,10 +322,8 @@ class PartitionComparison:
 
     def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
         """Yield the stored statistics: open panes from the snapshot, closed panes from Redis."""
-        opened, ends = self._snapshot.open, itertools.accumulate(map(self._size, keys))
-        pieces = itertools.groupby(zip(ends, keys, strict=True), lambda one: one[0] // READ_BYTES)
-        for _, piece in pieces:
-            keys_together = [key for _, key in piece]
+        opened = self._snapshot.open
+        for keys_together in pieces(keys, self._size, READ_BYTES):
             closed = [(self._number, key) for key in keys_together if key not in opened]
             statistics = iter(self._store.panes.statistics(closed))
             for key in keys_together:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -156,10 +155,7 @@ def living(
         reason = MAY_HAVE_EXPIRED
     run.add(arms)
     compared = run.compare(arms, with_arm_bounds=with_arm_bounds)
-    fields: dict[str, Any] = {
-        field.name: getattr(compared, field.name) for field in dataclasses.fields(compared)
-    }
-    return Living(**fields, definition=definition, run=run, reason=reason)
+    return Living(**vars(compared), definition=definition, run=run, reason=reason)
 
 
 def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) -> bool:
