@@ -45,7 +45,10 @@ class Watch:
         for name in (*self.added, *self.texts):
             if name in self.texts or not facts[name]:
                 del facts[name]
-        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        return self.hashed(json.dumps(facts, sort_keys=True, separators=(",", ":")))
+
+    def hashed(self, text: str) -> str:
+        """Return the name with a 32-bit hash of a text."""
         return f"{self.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

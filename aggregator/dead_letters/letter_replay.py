@@ -102,8 +102,8 @@ class Forecast:
             again.append(_ReplayedMessage(offset, letter, replay_timestamp(letter)))
         for number, messages in by_partition.items():
             for rejection in self._state(number).count(messages):
-                assert isinstance(rejection.message, _ReplayedMessage)  # noqa: S101
-                refused[rejection.message.letter.position] = rejection.reason, rejection.detail
+                letter = messages[rejection.message.offset() - messages[0].at].letter
+                refused[letter.position] = rejection.reason, rejection.detail
         return refused
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:

@@ -183,14 +183,14 @@ class AlarmRun:
 
     def _learn(self, overview: TopicProgress) -> bool:
         """Read the baseline of each series; return whether it succeeded."""
-        start_ms, length_ms = self.definition.start_ms, self.definition.baseline_ms
-        assert length_ms is not None  # noqa: S101
-        window = self._read(overview, start_ms - length_ms, start_ms)
+        start_ms = self.definition.start_ms
+        begin_ms = start_ms - (self.definition.baseline_ms or 0)
+        window = self._read(overview, begin_ms, start_ms)
         if window.status == "provisional":
             return False
         if window.status == "expired":
             self.reason = (
-                f"the baseline from {iso(start_ms - length_ms)} to {iso(start_ms)} has expired, or "
+                f"the baseline from {iso(begin_ms)} to {iso(start_ms)} has expired, or "
                 "some of it is in no slice: expected a later start, or a longer retention"
             )
             return False

@@ -6,7 +6,6 @@ The log and the definitions determine the state.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -115,9 +114,8 @@ def _numbers(
     metric: LocalMetric, definition: AlarmDefinition
 ) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
     """Yield the name, the index and the edge of each number that is watched in a slice."""
-    if definition.below:
-        indices = limit_indices((metric, metric), definition.below, None, ratio=False)
-        assert indices is not None  # noqa: S101
+    indices = limit_indices((metric, metric), definition.below, None, ratio=False)
+    if indices is not None:
         for limit, index in zip(definition.below, indices[0].tolist(), strict=True):
             yield (*share_names([limit]), index, (limit,))
         return
@@ -148,8 +146,9 @@ def promise(definition: AlarmDefinition, series: int) -> str:
 def identity(definition: AlarmDefinition, metric: Metric) -> str:
     """Return an alarm's name with a 32-bit hash of the definitions that its state depends on."""
     slicing = "" if metric.slicing is None or not definition.sliced else metric.slicing.key
-    text = f"{definition.key} {metric_key(metric.name, metric.revision)} {slicing}"
-    return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return definition.hashed(
+        f"{definition.key} {metric_key(metric.name, metric.revision)} {slicing}"
+    )
 
 
 def state_key(topic: str, alarm: str) -> str:

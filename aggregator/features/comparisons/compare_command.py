@@ -16,6 +16,7 @@ from aggregator.features.comparisons.compared import (
     CompareQuery,
     arm_text,
     comparison_frame,
+    number_list,
 )
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.reading.query import conditions
@@ -197,7 +198,7 @@ def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not d
     unit = f" {metric.unit}" if metric.unit and not query.below else ""
     suffix = unit if query.of == "difference" else ""
     ends = intervals(compared.value, compared.lower, compared.upper, suffix)
-    p_values = np.atleast_1d(np.asarray(compared.p_value, dtype=np.float64)).tolist()
+    p_values = number_list(compared.p_value)
     arms = [
         intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
         for arm in (compared.a, compared.b)
@@ -222,10 +223,7 @@ def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
     suffix : str
         A space and the unit, or nothing.
     """
-    columns = (
-        np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist() for x in (value, lower, upper)
-    )
-    rows = [*zip(*columns, strict=True)]
+    rows = [*zip(*map(number_list, (value, lower, upper)), strict=True)]
     finite = [row for row in rows if np.isfinite(row[1:]).all()]
     decimals = common_decimals((low for _, low, _ in finite), (high for *_, high in finite))
     texts = []

@@ -297,7 +297,11 @@ def arm_text(compared: Compared, arm_name: str) -> str:
     return f"{name}: {arm.estimate.reports:,} reports from {begin} to {end}"
 
 
+def number_list(x: float | Floats) -> list[float]:
+    """Return numbers as a list, a single number as a list of one."""
+    return np.ravel(np.asarray(x, dtype=np.float64)).tolist()
+
+
 def _spread(x: float | Floats, count: int) -> list[float]:
     """Return `count` numbers; a single number is repeated."""
-    numbers = np.atleast_1d(np.asarray(x, dtype=np.float64))
-    return np.broadcast_to(numbers, count).tolist()  # type: ignore[no-any-return]
+    return np.broadcast_to(number_list(x), count).tolist()  # type: ignore[no-any-return]

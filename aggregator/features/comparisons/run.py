@@ -7,7 +7,6 @@ the log determines what it sees at each pane, its decision, and its state in Red
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.features.comparisons.answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
-from aggregator.features.comparisons.compared import Compared, CompareQuery
+from aggregator.features.comparisons.compared import Compared, CompareQuery, number_list
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
@@ -110,7 +109,7 @@ def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
     keys = [metric_key(metric.name, metric.revision) for metric in metrics]
     keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
     text = " ".join((definition.key, *keys))
-    return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return definition.hashed(text)
 
 
 def state_key(topic: str, comparison: str) -> str:
@@ -238,7 +237,9 @@ class ComparisonRun:
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
-            metric_windows = [self._metric_window(overview, window) for window in arms.windows]
+            metric_windows = [
+                self._metric_window(overview, window, end_ms) for window in arms.windows
+            ]
             if any(window.status == "provisional" for window in (*arms.windows, *metric_windows)):
                 return
             previous_sums = self.sums
@@ -273,12 +274,11 @@ class ComparisonRun:
             window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
         return self.reader.read(window)
 
-    def _metric_window(self, overview: TopicProgress, window: Window) -> Window:
+    def _metric_window(self, overview: TopicProgress, window: Window, end_ms: int) -> Window:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
-        assert window.start_ms is not None and window.end_ms is not None  # noqa: S101, PT018
-        query = Query(window.start_ms / 1000, window.end_ms / 1000)
+        query = Query(self.next_ms / 1000, end_ms / 1000)
         return self._read(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
@@ -338,7 +338,7 @@ class ComparisonRun:
         labels = compared_sums.comparison.labels
         decided_categories = {decision.category for decision in self.decided}
         decisions = []
-        for index, p_value in enumerate(np.atleast_1d(np.asarray(compared_sums.p_value)).tolist()):
+        for index, p_value in enumerate(number_list(compared_sums.p_value)):
             category = labels[index] if labels else UNSET
             if p_value <= self.definition.beta and category not in decided_categories:
                 decisions.append(
@@ -405,12 +405,11 @@ def decided(
     answer, labels = comparison_answer(compared), compared.labels
     facts: dict[str, Any] = {name: getattr(answer, name) for name in SHARED_FIELDS}
     for name in ("value", "lower", "upper", "p_value"):
-        facts[name] = _number(getattr(compared, name), index)
+        facts[name] = plain(number_list(getattr(compared, name))[index])
     for name, arm in (("a", compared.a), ("b", compared.b)):
-        value, arm_answer = _number(arm.estimate.value, index), getattr(answer, name)
-        facts[name] = msgspec.structs.replace(
-            arm_answer, end=at, value=value, lower=UNSET, upper=UNSET
-        )
+        value = plain(number_list(arm.estimate.value)[index])
+        arm_facts = {"end": at, "value": value, "lower": UNSET, "upper": UNSET}
+        facts[name] = msgspec.structs.replace(getattr(answer, name), **arm_facts)
     return ComparisonDecided(
         comparison=definition.name,
         category=labels[index] if labels else UNSET,
@@ -418,7 +417,3 @@ def decided(
         incomplete=incomplete,
         **facts,
     )
-
-
-def _number(numbers: object, index: int) -> Numbers:
-    return plain(float(np.ravel(np.asarray(numbers, dtype=np.float64))[index]))

@@ -10,6 +10,7 @@ import structlog
 from msgspec import UNSET
 
 from aggregator.errors import StateUnreadable
+from aggregator.features.comparisons.compared import number_list
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.living import Living, living
 from aggregator.features.comparisons.run import ComparisonRun
@@ -99,10 +100,8 @@ class ComparisonSamples(Samples):
         if comparison.comparison is None:
             return
         labels = comparison.comparison.labels or ("",)
-        value, lower, upper, p_value = (
-            np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
-            for x in (comparison.value, comparison.lower, comparison.upper, comparison.p_value)
-        )
+        columns = (comparison.value, comparison.lower, comparison.upper, comparison.p_value)
+        value, lower, upper, p_value = map(number_list, columns)
         equal = 1.0 if comparison.query.of == "ratio" else 0.0
         decided_categories = {decision.category for decision in comparison.run.decided}
         order = sorted(range(len(labels)), key=lambda index: -abs(value[index] - equal))
