@@ -18,8 +18,7 @@ from aggregator.config.environment import FILE_SUFFIX, VARIABLE_PREFIX, variable
 from aggregator.config.setting_checks import MIN_MEMORY, SUBJECT_NAMINGS, check_token, split
 from aggregator.config.temporary_settings import is_abandoned
 from aggregator.errors import DitherError, SettingsError
-from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked_path
-from aggregator.secrets import masked as masked
+from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked, masked_path
 from estimators import durations
 from estimators.errors import nearest, readable
 from producers.kafka.servers import check_servers

@@ -16,7 +16,7 @@ from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, Set
 from aggregator.lazy_log import LazyLog
 from producers.delivery.server_probe import CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER
 from producers.kafka import diagnosis
-from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
+from producers.kafka.connection import PRODUCER_ONLY
 from producers.kafka.kafka_errors import (
     REFUSAL_CODES,
     ExplainingProducer,
@@ -96,8 +96,8 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
 
 def producer(settings: Settings, **properties: Any) -> Producer:
     """Return an idempotent producer to the deployment's cluster."""
-    configured = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
-    config = {**configured, **properties, "enable.idempotence": True, "acks": "all"}
+    needed = {"enable.idempotence": True, "acks": "all"}
+    config = reporter_properties(settings) | properties | needed
     return ExplainingProducer(config, logger=LIBRDKAFKA_LOG)
 
 

@@ -22,7 +22,6 @@ from aggregator.kafka.clients import (
 )
 from aggregator.kafka.obstacles import Probe
 from aggregator.kafka.topic_admin import CompactionWatch, GroupWatch, TopicId, ask_partition_count
-from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
 DEAD_LETTER_PROPERTIES: dict[str, Any] = {
     "message.max.bytes": 64_000_000,

@@ -37,7 +37,6 @@ from estimators.estimate import Counts
 from estimators.extremes import Progress
 from producers.device.round_follower import Rounds
 from producers.device.rounds import ROUND_EVENT_TYPE, Round, encode
-from producers.kafka.connection import PRODUCER_ONLY
 
 ROUND_CHECK_SECONDS = 0.25
 NOTHING_COUNTED = -1
@@ -112,9 +111,8 @@ class Coordinator(Leader):
 
     def _read_published(self) -> Mapping[str, Round]:
         """Return the newest round on the topic, by metric key."""
-        config = {k: v for k, v in self.settings.kafka.items() if k not in PRODUCER_ONLY}
         group = f"{self.settings.aggregate.group}-coordinator"
-        with Rounds({**config, "group.id": group}, self._topic) as rounds:
+        with Rounds({**self.settings.kafka, "group.id": group}, self._topic) as rounds:
             try:
                 rounds.read_to_end(self._metrics)
             except TimeoutError as error:
