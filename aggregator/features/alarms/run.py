@@ -178,7 +178,7 @@ class AlarmRun:
         if definition.baseline_ms is not None:
             start, end = iso(definition.start_ms - definition.baseline_ms), definition.start_ms
             baseline = Baseline(start=start, end=iso(end), value=value, reports=reports)
-        series.state.known = baseline
+        series.state.compared_with = baseline
         return series.detector
 
     def _learn(self, overview: TopicProgress) -> bool:
@@ -262,7 +262,7 @@ class AlarmRun:
         self, overview: TopicProgress, series: AlarmSeries, step: Step, end_ms: int
     ) -> AlarmRaised | None:
         """Return the data of a series' event; None if its window must be read again."""
-        definition, metric, baseline = self.definition, self.metric, series.state.known
+        definition, metric, baseline = self.definition, self.metric, series.state.compared_with
         since_ms = end_ms - (step.since or 1) * definition.every_ms
         window = self._read(overview, since_ms, end_ms)
         if window.status == "provisional":

@@ -41,15 +41,15 @@ class SeriesState(msgspec.Struct, kw_only=True):
         int64, little-endian; None if the definition states the baseline, or before it is final.
     detector : bytes or None
         None if the series is not watched, or not yet.
-    known : Baseline or None
-        The value of the baseline, for readers.
+    compared_with : Baseline or None
+        The value of the baseline, for readers; None if the series is not watched.
     reason : str
         Why the series cannot be watched; empty if it can.
     """
 
     baseline: bytes | None = None
     detector: bytes | None = None
-    known: Baseline | None = None
+    compared_with: Baseline | None = msgspec.field(name="known", default=None)
     evidence: float | None = None
     smallest_shift: float | None = None
     panes: int = 0

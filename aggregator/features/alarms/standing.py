@@ -117,7 +117,7 @@ def _series_answer(series: AlarmSeries, stored: SeriesState, alarm: State) -> Se
         category=msgspec.UNSET if series.category is None else series.category,
         state="unwatchable" if stored.reason else alarm,
         evidence=stored.evidence,
-        baseline=stored.known,
+        baseline=stored.compared_with,
         smallest_shift=stored.smallest_shift,
         panes=stored.panes,
         alarms=stored.alarms,

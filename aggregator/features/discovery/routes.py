@@ -12,8 +12,8 @@ from starlette.responses import Response
 from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.features.discovery.searches import (
     DiscoveryProgress,
-    Question,
     Searches,
+    StringsQuestion,
     TooManySearchesError,
 )
 from aggregator.reading.discovered_strings import DiscoveryAnswer
@@ -33,11 +33,11 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
     window: Duration | None = None
     beta: Beta = 0.05
 
-    def question(self, service: Service, name: str) -> Question:
+    def question(self, service: Service, name: str) -> StringsQuestion:
         """Return the question; raise ValueError if the metric or the window cannot be used."""
         start, end = moment("from", self.start), moment("to", self.end)
         described = describe_discovery(service.reader, name, start, end, window=self.window)
-        return Question(*described, self.beta)
+        return StringsQuestion(*described, self.beta)
 
 
 class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):

@@ -48,7 +48,7 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class StringsQuestion:
     """A question for the frequent strings of a window.
 
     Attributes
@@ -81,7 +81,10 @@ class Question:
     def answer(
         self, read: Callable[[Window], Window], progress: Progress = ignore_progress
     ) -> DiscoveryAnswer:
-        """Return the answer; `read` and `progress` as for :class:`Searches` and `discover`."""
+        """Return the answer.
+
+        `read` returns a window with its sums; `progress` takes the share of the work that is done.
+        """
         window = read(self.window)
         return discovery_answer(discover_strings(window, self.beta, self.reading, progress))
 
@@ -152,13 +155,13 @@ class Searches:
         self._latest: dict[Hashable, _Search] = {}
 
     def result_or_start(
-        self, question: Question, client: Hashable = None, *, search: bool = True
+        self, question: StringsQuestion, client: Hashable = None, *, search: bool = True
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer, or the progress of the search, which is started if necessary.
 
         Parameters
         ----------
-        question : Question
+        question : StringsQuestion
         client : hashable, optional
             Who asks; None if unknown.
         search : bool
@@ -219,7 +222,7 @@ class Searches:
         for oldest in [*self._latest][:-MAX_KEPT_ANSWERS]:
             del self._latest[oldest]
 
-    def cancel(self, question: Question) -> DiscoveryProgress | None:
+    def cancel(self, question: StringsQuestion) -> DiscoveryProgress | None:
         """Cancel a search, and return its progress; None if there is no such search."""
         with self._lock:
             search = self._searches.get(self._pending_key(question.subject))
@@ -235,7 +238,7 @@ class Searches:
                 search.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(self, key: Hashable, question: Question, client: Hashable) -> _Search:
+    def _begin(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
         """Start a search as soon as earlier ones end; refuse it if too many wait."""
         searches = {k: search for k, search in self._searches.items() if search.is_usable}
         waiting = sum(search.is_under_way for search in searches.values())

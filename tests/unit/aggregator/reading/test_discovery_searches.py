@@ -11,8 +11,8 @@ from aggregator.clock import Clock
 from aggregator.features.discovery import searches
 from aggregator.features.discovery.searches import (
     DiscoveryProgress,
-    Question,
     Searches,
+    StringsQuestion,
     TooManySearchesError,
 )
 from aggregator.reading.discovered_strings import DiscoveryAnswer
@@ -83,11 +83,11 @@ class Background(Searches):
         self.describe = store.describe
 
     def result(self, start: float | None = None, end: float | None = None, **options: Any) -> Any:
-        question = Question(*self.describe("tail", start, end), 0.05)
+        question = StringsQuestion(*self.describe("tail", start, end), 0.05)
         return self.result_or_start(question, **options)
 
     def cancelled(self, start: float | None = None) -> DiscoveryProgress | None:
-        return self.cancel(Question(*self.describe("tail", start, None), 0.05))
+        return self.cancel(StringsQuestion(*self.describe("tail", start, None), 0.05))
 
 
 @pytest.fixture
