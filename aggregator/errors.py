@@ -13,9 +13,9 @@ class DitherError(Exception):
     """An expected failure, which commands show as a message without a traceback."""
 
 
-def recount_command(partition: str) -> str:
-    """Return the command that counts a partition again; `partition` is `topic:number`."""
-    return f"dither recount {partition.rpartition(':')[2]}"
+def recount_command(partition: int | str) -> str:
+    """Return the command that counts a partition again, by its number or its `topic:number`."""
+    return f"dither recount {str(partition).rpartition(':')[2]}"
 
 
 class SettingsError(DitherError):

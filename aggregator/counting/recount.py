@@ -89,12 +89,12 @@ def delete_counts(store: Store, number: int) -> int:
 class Overtaken(DitherError):  # noqa: N818
     """The mark of a deletion is gone, or was replaced by that of another deletion."""
 
-    def __init__(self, topic: str, number: int) -> None:
+    def __init__(self, number: int) -> None:
         super().__init__(
             f"partition {number} is no longer marked by this recount: another `dither recount` has "
             "marked it since, or Redis was emptied, restored or failed over. Nothing was deleted "
             "since then. Wait for the other one; if the partition is still halted then, run "
-            f"`{recount_command(f'{topic}:{number}')}`"
+            f"`{recount_command(number)}`"
         )
 
 
@@ -141,5 +141,5 @@ class _Deletion:
         """Delete keys, if the partition still has this run's mark."""
         deleted = int(self._script([self._owner, *keys], [self._token]))
         if deleted < 0:
-            raise Overtaken(self._store.topic, self._number)
+            raise Overtaken(self._number)
         return deleted

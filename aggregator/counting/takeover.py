@@ -90,7 +90,7 @@ def acquire_partition(
     if committed == TORN:
         halted = owner.get("halted") or (
             "a commit was applied only in part, so the sums in Redis cannot be trusted. Run "
-            f"`{recount_command(f'{store.topic}:{number}')}` to count the partition again from its "
+            f"`{recount_command(number)}` to count the partition again from its "
             "log"
         )
     else:

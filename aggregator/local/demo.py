@@ -21,7 +21,7 @@ import numpy as np
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.features.trusted.plan import Releases
+from aggregator.features.trusted.plan import newest_releases
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_relay import DemoRelay
@@ -250,7 +250,7 @@ class Demonstration:
             if not isinstance(metric, TrustedMetric):
                 continue
             last = store.panes.latest_start(key, [*overview.partitions], closed - metric.pane_ms)
-            release = Releases(store).latest(metric, key)
+            release = next(iter(newest_releases(store, metric, key)), None)
             if last is not None and (release is None or (release.start_ms or 0) < last):
                 return False
         return True

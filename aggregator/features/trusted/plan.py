@@ -53,76 +53,52 @@ def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Rele
     return Release(start_ms, estimate)
 
 
-class Releases:
-    """The published releases of a deployment."""
+def newest_releases(
+    store: Store,
+    metric: Metric,
+    key: str,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    max_releases: int = 1,
+) -> list[Release]:
+    """Return the newest unexpired releases of panes that begin in [start, end), in order.
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._prefix = store, publisher_key(store.topic)
-
-    def latest(
-        self, metric: Metric, key: str, start_ms: int | None = None, end_ms: int | None = None
-    ) -> Release | None:
-        """Return the latest release of a metric whose pane begins in [start, end).
-
-        Parameters
-        ----------
-        metric : Metric
-        key : str
-            The metric's key.
-        start_ms, end_ms : int, optional
-            In ms since the epoch; None for no bound.
-        """
-        return next(iter(self.newest(metric, key, start_ms, end_ms, 1)), None)
-
-    def newest(
-        self, metric: Metric, key: str, start_ms: int | None, end_ms: int | None, max_releases: int
-    ) -> list[Release]:
-        """Return the newest unexpired releases of panes that begin in [start, end), in order.
-
-        Parameters
-        ----------
-        metric : Metric
-        key : str
-            The metric's key.
-        start_ms, end_ms : int or None
-            In ms since the epoch; None for no bound.
-        max_releases : int
-        """
-        finals = final_key(self._prefix, key)
-        low, high = _edges(start_ms, end_ms)
-        words = (high, low, "BYSCORE", "REV", "LIMIT", 0, max_releases)
-        (members,) = self._store.ask([("ZRANGE", finals, *words)])
-        starts = [parsing.integer(finals, start, 0) for start in reversed(members)]
-        if not starts:
-            return []
-        names = [release_key(self._prefix, key, start) for start in starts]
-        (documents,) = self._store.ask([("MGET", *names)])
-        return [
-            decode_release(name, start, data, metric)
-            for name, start, data in zip(names, starts, documents, strict=True)
-            if data is not None
-        ]
-
-
-def _edges(start_ms: int | None, end_ms: int | None) -> tuple[str, str]:
-    low = "-inf" if start_ms is None else str(start_ms)
-    return low, "+inf" if end_ms is None else f"({end_ms}"
+    Parameters
+    ----------
+    store : Store
+    metric : Metric
+    key : str
+        The metric's key.
+    start_ms, end_ms : int, optional
+        In ms since the epoch; None for no bound.
+    max_releases : int
+    """
+    publisher = publisher_key(store.topic)
+    finals = final_key(publisher, key)
+    low, high = "-inf" if start_ms is None else start_ms, "+inf" if end_ms is None else f"({end_ms}"
+    words = (high, low, "BYSCORE", "REV", "LIMIT", 0, max_releases)
+    (members,) = store.ask([("ZRANGE", finals, *words)])
+    starts = [parsing.integer(finals, start, 0) for start in reversed(members)]
+    if not starts:
+        return []
+    names = [release_key(publisher, key, start) for start in starts]
+    (documents,) = store.ask([("MGET", *names)])
+    return [
+        decode_release(name, start, data, metric)
+        for name, start, data in zip(names, starts, documents, strict=True)
+        if data is not None
+    ]
 
 
 class TrustedPlan(ReadingPlan[TrustedMetric]):
     """Reads releases."""
-
-    @property
-    def releases(self) -> Releases:
-        """The published releases."""
-        return Releases(self.store)
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window with the latest release in it."""
         watermarks, metric = overview.watermarks(self.key), self.metric
         first, last = edges(metric, query, lambda: self.sums.extent(overview, self.key, watermarks))
         policy = overview.policy(metric)
-        release = self.releases.latest(metric, self.key, first, last)
+        release = next(iter(newest_releases(self.store, metric, self.key, first, last)), None)
         facts = (self.key, first, last, release and release.start_ms, "" if release else policy)
         return Window.described(
             metric,
@@ -184,9 +160,8 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
             )
         shown = len(labels) if query.top is None else min(len(labels), query.top)
         max_points = steps.max_series_points(shown)
-        releases = self.releases.newest(
-            metric, self.key, window.start_ms, window.end_ms, max_points
-        )
+        edges_ms = window.start_ms, window.end_ms
+        releases = newest_releases(self.store, metric, self.key, *edges_ms, max_points)
         estimates = [select(metric, release.estimate, query) for release in releases]
         windows = [
             window.between(start, start + metric.pane_ms, release.estimate.status)
