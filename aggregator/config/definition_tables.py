@@ -117,32 +117,33 @@ class Checks:
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
         """Return the listed categories, or None; refuse one that the metric does not have."""
-        listed_categories = self._values.get("categories")
-        if listed_categories is None:
+        selected = self._select("categories", metric, "one category or more, or nothing: all")
+        if selected is None:
             return None
-        if not listed_categories:
-            self.refuse("categories", "one category or more, or nothing: all")
-        try:
-            labels, keys = metric.domain.select(listed_categories)
-        except ValueError as error:
-            self.refuse("categories", str(error))
+        labels, keys = selected
         if keys is not None and keys.dtype == object:
             self.refuse("categories", "categories alone: a share among is asked by name")
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
         """Return the names of the listed quantiles; refuse them unless for a distribution."""
-        quantiles = self._values.get("quantiles")
-        if quantiles is None:
-            return None
-        if metric.shape is not Shape.DISTRIBUTION:
+        if self._values.get("quantiles") is not None and metric.shape is not Shape.DISTRIBUTION:
             self.refuse("quantiles", f"none: metric {metric.name!r} is of kind {metric.kind!r}")
-        if not quantiles:
-            self.refuse("quantiles", "one quantile or more, or nothing: those of the definition")
+        expected = "one quantile or more, or nothing: those of the definition"
+        selected = self._select("quantiles", metric, expected)
+        return None if selected is None else selected[0]
+
+    def _select(self, key: str, metric: LocalMetric, expected: str) -> tuple[Any, Any] | None:
+        """Return the labels and keys of a list of names; None without a list."""
+        listed_names = self._values.get(key)
+        if listed_names is None:
+            return None
+        if not listed_names:
+            self.refuse(key, expected)
         try:
-            return metric.domain.select(quantiles)[0]
+            return metric.domain.select(listed_names)
         except ValueError as error:
-            self.refuse("quantiles", str(error))
+            self.refuse(key, str(error))
 
     def below(self, metric: LocalMetric) -> tuple[float, ...]:
         """Return the edges of a distribution below which the shares are watched."""

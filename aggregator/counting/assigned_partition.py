@@ -52,13 +52,13 @@ class AssignedPartition:
     epoch: int  # grows with each change of owner; the store refuses older ones
     state: Partition
     committed: int  # the next offset in the store
-    facts: dict[str, str | int]  # what else the store shall know, such as `begin`, `gap` and `last`
+    facts: dict[str, str | int]  # further fields to store, such as `begin`, `gap` and `last`
     settings: Aggregate = dataclasses.field(default_factory=Aggregate)
     clock: Clock = SYSTEM_CLOCK
     begin: int = 0  # the first counted offset
     measured: Measurements = dataclasses.field(default_factory=Measurements)  # over all owners
     halted: str = ""  # why nothing is counted, for a person to act on; or empty
-    fences: int = 0  # consecutive fences by another owner
+    fences: int = 0  # how often in a row another owner has fenced this worker
     retry_at: float = 0.0
     is_fenced: bool = False
     # Since the last commit. They become dead letters just before the next one, when counting has
@@ -68,7 +68,7 @@ class AssignedPartition:
     # Recent rejections.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
     excess: str = ""  # the limit that was reached, so that it halts when acquired again
-    must_seek: bool = False  # whether the client must be set to the next offset
+    must_seek: bool = False  # whether Kafka's client must be moved to the next offset
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
     _last: Any = None

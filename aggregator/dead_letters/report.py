@@ -30,7 +30,8 @@ def letter_facts(
     metrics : mapping of str to Metric
         The current definitions, by name.
     refused : (str, str) or None
-        The reason and detail with which a worker would refuse the message now; None: it would not.
+        The reason and detail with which a worker would refuse the message now; None if it would
+        count the message.
     handled : bool
         Whether the letter was replayed or dropped.
     """

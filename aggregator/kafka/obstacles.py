@@ -178,7 +178,7 @@ class Trouble:
     stall: Stall | None = None
     probe: Probe | None = None
     shown: str = ""  # why the partition is halted, or empty
-    is_blocked: bool = False  # whether counting stands before the culprit
+    is_blocked: bool = False  # whether counting has stopped before the culprit
 
 
 class Probe:
