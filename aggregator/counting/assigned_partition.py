@@ -12,14 +12,14 @@ import structlog
 
 from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.setting_checks import parse_skipped
-from aggregator.config.settings import Aggregate
+from aggregator.config.settings import Aggregate, Settings
 from aggregator.counting.continuity import VANISHED_FIELD, KnownProgress, Mark
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Probe, Stall, Trouble
-from aggregator.kafka.worker_clients import QUEUE_SHARE
+from aggregator.kafka.worker_clients import QUEUE_SHARE, WorkerClients
 from aggregator.size_pieces import pieces
 from aggregator.state.decoder import Rejection
 from aggregator.state.partition import Partition
@@ -42,6 +42,18 @@ PIECE_BYTES = 8_000_000
 DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerContext:
+    """What the parts of a worker share."""
+
+    settings: Settings
+    store: Store
+    name: str  # the worker's, shown as the owner of its partitions
+    clients: WorkerClients
+    watchdog: Watchdog
+    clock: Clock
 
 
 @dataclasses.dataclass

@@ -9,17 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from aggregator.clock import Clock
-from aggregator.config.settings import Settings
-from aggregator.counting.assigned_partition import AssignedPartition, limit_memory
+from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.origin import OriginCheck
 from aggregator.counting.takeover import acquire_partition
-from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import OwnsNothing
-from aggregator.kafka import worker_clients
-from aggregator.storage.store import Store
 from estimators import Metric
 
 UNREADABLE_RETRY_SECONDS = 15.0
@@ -35,30 +30,21 @@ class Assignment:
 
     Parameters
     ----------
-    worker : str
-        The worker's name, shown as the owner of its partitions.
+    context : WorkerContext
     metrics : mapping of str to Metric
         The definitions by which partitions are acquired; they may be replaced.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        worker: str,
-        metrics: Mapping[str, Metric],
-        clients: worker_clients.WorkerClients,
-        watchdog: Watchdog,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, context: WorkerContext, metrics: Mapping[str, Metric]) -> None:
+        settings, clients, clock = context.settings, context.clients, context.clock
         self.owned: dict[int, AssignedPartition] = {}
         self.metrics, self.backoff = metrics, Backoff(clock)
-        self._settings, self._store, self._worker = settings.aggregate, store, worker
+        self._settings, self._store, self._worker = settings.aggregate, context.store, context.name
         self._topic, self._topic_id = settings.topics.reports, clients.topic_id
         self._consumer = clients.consumer
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
-        self._origins = OriginCheck(store, self._inspector, settings.aggregate, clock)
-        self._watchdog, self._clock = watchdog, clock
+        self._origins = OriginCheck(self._store, self._inspector, settings.aggregate, clock)
+        self._watchdog, self._clock = context.watchdog, clock
         self._pending: set[int] = set()  # assigned by the group, while the store was away
         self._partitions, self._unowned = clients.partitions, clients.unowned
         self._look_at = float("inf")

@@ -10,17 +10,12 @@ from collections.abc import Collection, Mapping
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
 
-from aggregator.clock import Clock
-from aggregator.config.settings import Settings
-from aggregator.counting.assigned_partition import AssignedPartition, limit_memory
+from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.continuity import is_another
-from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
-from aggregator.kafka import worker_clients
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.storage.eviction import EvictionWatch
-from aggregator.storage.store import Store
 from aggregator.tracing import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace, Span
 from estimators import Metric
 
@@ -36,20 +31,13 @@ log = structlog.get_logger("dither.worker")
 class Committer:
     """Commits the partitions of a worker."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        clients: worker_clients.WorkerClients,
-        watchdog: Watchdog,
-        clock: Clock,
-        trace: CommitTrace,
-    ) -> None:
+    def __init__(self, context: WorkerContext, trace: CommitTrace) -> None:
+        settings, store, clock = context.settings, context.store, context.clock
         self._settings, self._topic = settings.aggregate, settings.topics.reports
-        self._store, self._clients = store, clients
-        self._dead_letters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
+        self._store, self._clients = store, context.clients
+        self._dead_letters = DeadLetters(self._clients.producer, settings.topics.deadletters, clock)
         self._eviction = EvictionWatch(store.client, clock.monotonic)
-        self._watchdog, self._clock = watchdog, clock
+        self._watchdog, self._clock = context.watchdog, clock
         self._keep_at, self._trace = float("-inf"), trace
 
     def commit_all(

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.config.live_metrics import UNUSABLE_FIELD, LiveMetrics, current
 from aggregator.config.settings import Settings
+from aggregator.counting.assigned_partition import WorkerContext
 from aggregator.counting.assignment import Assignment
 from aggregator.counting.backoff import TRANSIENT_ERRORS
 from aggregator.counting.committer import Committer
@@ -75,10 +76,9 @@ class Worker:
         stuck_seconds, exit_seconds = (milliseconds(limit) / 1000 for limit in limits)
         self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
-        self._committer = Committer(settings, store, clients, self._watchdog, clock, self._trace)
-        self._assignment = Assignment(
-            settings, store, name, current(metrics), clients, self._watchdog, clock
-        )
+        context = WorkerContext(settings, store, name, clients, self._watchdog, clock)
+        self._committer = Committer(context, self._trace)
+        self._assignment = Assignment(context, current(metrics))
         self.owned, self._backoff = self._assignment.owned, self._assignment.backoff
 
     def stop(self) -> None:

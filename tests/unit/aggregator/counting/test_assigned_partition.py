@@ -14,7 +14,7 @@ import redis
 
 from aggregator.config.settings import Aggregate, Settings
 from aggregator.counting import recount
-from aggregator.counting.assigned_partition import AssignedPartition
+from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext
 from aggregator.counting.assignment import Assignment
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.counting.takeover import acquire_partition
@@ -260,7 +260,9 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
 
 def test_where_redis_is_away_when_the_group_assigns_the_worker_backs_off() -> None:
     clock = Mock(monotonic=lambda: 0.0)
-    assignment: Any = Assignment(Settings(), Mock(), "one", {}, Mock(), Mock(), clock)
+    assignment: Any = Assignment(
+        WorkerContext(Settings(), Mock(), "one", Mock(), Mock(), clock), {}
+    )
     assignment._acquire = Mock(side_effect=redis.ConnectionError)
     assignment._assigned(Mock(), [Mock(partition=0)])
     assert assignment.backoff.is_waiting

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aggregator.config.settings import Settings
+from aggregator.counting.assigned_partition import WorkerContext
 from aggregator.counting.assignment import IDLE_CHECK_SECONDS, Assignment
 from aggregator.counting.watchdog import Watchdog
 from aggregator.errors import OwnsNothing
@@ -34,7 +35,8 @@ def test_a_worker_without_partitions_that_nobody_has_joins_again_or_ends(store: 
         partitions=lambda: 6,
         unowned=lambda _: unowned,
     )
-    assignment = Assignment(Settings(), store, "idle", {}, made, Watchdog(0, 0), clock)
+    context = WorkerContext(Settings(), store, "idle", made, Watchdog(0, 0), clock)
+    assignment = Assignment(context, {})
     assignment.subscribe(lambda _: None)
 
     def wait() -> None:
