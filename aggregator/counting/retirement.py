@@ -12,7 +12,7 @@ offset of each closing, and `dither verify` closes the panes at the same offset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -33,16 +33,14 @@ MAX_ABSENCE_MS = 7 * 86_400_000
 """How long, in Kafka's timestamps, an absent definition may come back: after its last report, and
 after the end and lateness of the pane. A shorter `retention` shortens it."""
 
+Acquire = Callable[[Mapping[str, Metric]], Snapshot]
+"""Takes a partition over, and returns its state under definitions, given by name."""
+
 log = structlog.get_logger("dither.worker")
 
 
 def retire_panes(
-    store: Store,
-    number: int,
-    worker: str,
-    group: str,
-    snapshot: Snapshot,
-    metrics: Mapping[str, Metric],
+    store: Store, number: int, acquire: Acquire, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> bool:
     """Close the panes of a partition whose definition has been out of force for too long.
 
@@ -52,8 +50,8 @@ def retire_panes(
     ----------
     store : Store
     number : int
-    worker, group : str
-        Passed to :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
+    acquire : callable
+        Takes the partition over again.
     snapshot : Snapshot
         The partition's state, as this worker has acquired it.
     metrics : mapping of str to Metric
@@ -65,7 +63,7 @@ def retire_panes(
     try:
         for metric, ends in _due_definitions(store, snapshot, metrics):
             is_taken = True
-            _close_panes(store, number, worker, group, metric, ends)
+            _close_panes(store, number, acquire, metric, ends)
             log.info("retired", partition=number, metric=metric.name, panes=[*ends])
     except (Fenced, StateUnreadable, CommitTooLarge) as error:  # whoever acquires it sees why
         log.warning("open panes not retired", partition=number, error=str(error))
@@ -119,11 +117,11 @@ def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
 
 
 def _close_panes(
-    store: Store, number: int, worker: str, group: str, metric: Metric, ends: dict[str, int]
+    store: Store, number: int, acquire: Acquire, metric: Metric, ends: dict[str, int]
 ) -> None:
     """Close panes of a definition, in a separate commit."""
     retired_metrics = {metric.name: metric}
-    snapshot = store.partition.acquire(number, worker, group, retired_metrics)
+    snapshot = acquire(retired_metrics)
     state = snapshot.partition(retired_metrics, 0)
     for question, end in ends.items():
         state.close_until(question, end)

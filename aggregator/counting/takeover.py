@@ -71,11 +71,15 @@ def acquire_partition(
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     counted: Mapping[str, Metric] = {} if excess else metrics
+
+    def acquire(definitions: Mapping[str, Metric]) -> Snapshot:
+        return store.partition.acquire(number, worker, settings.group, definitions)
+
     try:
         facts = log.origin()
-        snapshot = store.partition.acquire(number, worker, settings.group, counted)
-        if not excess and retire_panes(store, number, worker, settings.group, snapshot, metrics):
-            snapshot = store.partition.acquire(number, worker, settings.group, counted)
+        snapshot = acquire(counted)
+        if not excess and retire_panes(store, number, acquire, snapshot, metrics):
+            snapshot = acquire(counted)
         state = snapshot.partition(counted, future_ms, past_ms)
     except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
         if not isinstance(error, OtherGroup):
