@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -259,9 +260,5 @@ class Searches:
 
     def _queued_before(self, search: _Search) -> int:
         """Return the number of searches under way that come before a waiting search."""
-        queued_before = 0
-        for other_search in self._searches.values():
-            if other_search is search:
-                break
-            queued_before += other_search.is_under_way
-        return queued_before
+        earlier = itertools.takewhile(lambda other: other is not search, self._searches.values())
+        return sum(other.is_under_way for other in earlier)
