@@ -14,6 +14,7 @@ import numpy as np
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import ComparisonLimits, anytime, consistent
 from estimators.comparison.p_values import chained_p_values
+from estimators.comparison.requirements import refuse_negative
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats, Indices
@@ -56,11 +57,8 @@ def limit_indices(
             )
         return None
     if not below:
-        if ratio and domain.limits[0] < 0:
-            raise ValueError(
-                "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "
-                f"range of metric {name!r} begins at {domain.limits[0]:g}"
-            )
+        if ratio:
+            refuse_negative(metrics[0], domain.limits[0])
         return None
     if quantiles is not None:
         raise ValueError("below and quantiles: expected one of the two")

@@ -56,17 +56,22 @@ def require_comparable(
     if of == "ratio":
         if a.kind == "vector_mean":
             raise ValueError(f"of = 'ratio': expected 'difference': {a.name!r} is a vector mean")
-        if a.domain.ends[0] < 0:
-            raise ValueError(
-                "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "
-                f"range of metric {a.name!r} begins at {a.domain.ends[0]:g}"
-            )
+        refuse_negative(a, a.domain.ends[0])
     if weights == STANDARD_WEIGHTS and (bound != "fixed" or target != "population"):
         raise ValueError(
             "weights = 'standard': expected bound = 'fixed' and target = 'population'; the shares "
             "follow both arms' mixes of levels, which may still change"
         )
     return a, b
+
+
+def refuse_negative(metric: LocalMetric, lowest: float) -> None:
+    """Raise ValueError if the range of a metric whose ratio is asked for begins below 0."""
+    if lowest < 0:
+        raise ValueError(
+            "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "
+            f"range of metric {metric.name!r} begins at {lowest:g}"
+        )
 
 
 def _with_numbers(metric: Metric) -> Metric:

@@ -180,12 +180,12 @@ def two_symbols(epsilon: Fraction) -> WindowShape:
 
 def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
     """Return the window and numbers for a large epsilon; W is smaller if M would be too large."""
-    for window in (8, 6, 4):
-        factor = Fraction(86 * window, 100)
-        symbols = at_exp(epsilon / 3, lambda e, factor=factor: math.floor(factor * e))
-        if symbols <= max_symbols:
-            break
-    symbols = min(symbols, max_symbols)
+
+    def symbols_for(window: int) -> int:
+        return at_exp(epsilon / 3, lambda e: math.floor(Fraction(86 * window, 100) * e))
+
+    window = next((w for w in (8, 6) if symbols_for(w) <= max_symbols), 4)
+    symbols = min(symbols_for(window), max_symbols)
     angles = [1.3 * (2 * j - symbols + 1) / (symbols - 1) for j in range(symbols)]
     return window, tuple(round(LARGEST_COMPUTED_NUMBER * math.sin(angle)) for angle in angles)
 
