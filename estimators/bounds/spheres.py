@@ -83,7 +83,7 @@ class VectorNoise:
         return dataclasses.replace(self, counts=counts, coefficient=coefficient)
 
     @functools.cached_property
-    def squares(self) -> float | Floats:
+    def square_sum(self) -> float | Floats:
         """The sum of n_l s_l^2."""
         squares = np.vecdot(self.counts, self.coefficient**2)
         return squares if squares.ndim else float(squares)
@@ -91,7 +91,7 @@ class VectorNoise:
     @functools.cached_property
     def variance(self) -> float | Floats:
         """The largest E |N|^2 over all data."""
-        return self.squares * (1 + self.dimension * self.unit**2 / 4)
+        return self.square_sum * (1 + self.dimension * self.unit**2 / 4)
 
     @functools.cached_property
     def max_tilt(self) -> Floats:
@@ -111,7 +111,7 @@ class VectorNoise:
         scale = d / np.sqrt(self.variance) * math.sqrt(-2 * log_beta / d + 1)
         tilt = np.minimum(np.multiply.outer(scale, MARKOV_TILTS), self.max_tilt[..., None])
         markov = length_bound(d, tilt, lambda t: log_mean(t) - log_beta)
-        spread = np.sqrt(self.squares) * (1 + math.sqrt(d) * self.unit)
+        spread = np.sqrt(self.square_sum) * (1 + math.sqrt(d) * self.unit)
         return np.minimum(markov, np.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
 
 
