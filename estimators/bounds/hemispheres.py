@@ -19,6 +19,7 @@ from estimators.bounds.fourier.remainder import (
 )
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bound
 from estimators.bounds.spheres import (
+    PerWindow,
     VectorNoise,
     inverse_mean_size,
     length_bounds,
@@ -55,7 +56,7 @@ class Directions(VectorNoise):
     contrast: Floats
 
     @property
-    def coordinate_variance(self) -> float:
+    def coordinate_variance(self) -> PerWindow:
         """The largest variance of a coordinate of N."""
         return self.variance / self.dimension
 
@@ -68,10 +69,11 @@ class Directions(VectorNoise):
         """
         z = tilt[..., None] * self.coefficient[..., None, :]
         grown = _grown(self.dimension, self.contrast, z) + (z * self.unit) ** 2 / 8
-        return np.vecdot(grown, self.counts[..., None, :])
+        cumulant: Floats = np.vecdot(grown, self.counts[..., None, :])
+        return cumulant
 
     # Theorem 3 of docs/proofs/spheres.md
-    def coordinate_deviation(self, log_p: float) -> Floats:
+    def coordinate_deviation(self, log_p: float) -> PerWindow:
         """Return a bound that |N_j| exceeds with probability 2 p."""
         size = self.coefficient.max(axis=-1)
         relative = (self.coefficient / size[..., None]).reshape(-1, self.contrast.size)[0]
@@ -83,7 +85,7 @@ class Directions(VectorNoise):
         deviations = tables.deviations(counts, log_p) * size.reshape(-1)
         return deviations.reshape(size.shape)
 
-    def radius(self, log_beta: float) -> Floats:
+    def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md."""
         return self.largest_length(self.cumulant, log_beta)
 

@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.normal import normal_quantile
-from estimators.estimate import Floats
+from estimators.estimate import Floats, Integers
 from estimators.question import Question
 
 T = TypeVar("T", np.float64, np.complex128)
-MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of a nearly best tilt
+PerWindow = Any
+"""A number; of many windows, an array with a number for each."""
+LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
+MARKOV_ENDS = (0.02, 4.0)  # of the tilts that are tried, in units of a nearly best tilt
 COARSE_STRIDE = 8  # each 8th tilt is tried first
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # for Newton's method; five to eight steps suffice
 
@@ -29,20 +32,20 @@ class VectorLaw(Protocol):
         """The number of coordinates."""
 
     @property
-    def variance(self) -> float | Floats:
+    def variance(self) -> PerWindow:
         """The largest E |N|^2 over all data."""
 
     @property
-    def coordinate_variance(self) -> float | Floats:
+    def coordinate_variance(self) -> PerWindow:
         """The variance of each coordinate of N, for bounds from the normal law."""
 
-    def coordinate_deviation(self, log_p: float) -> float | Floats:
+    def coordinate_deviation(self, log_p: float) -> PerWindow:
         """Return bounds, one for all coordinates or one each, that |N_j| exceeds with 2 p."""
 
-    def radius(self, log_beta: float) -> float | Floats:
+    def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
 
-    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float | Floats:
+    def anytime_coordinate_deviation(self, log_p: float, total: float) -> PerWindow:
         """Return bounds as `coordinate_deviation` does, which hold at all times at once."""
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
@@ -83,25 +86,35 @@ class VectorNoise:
         return dataclasses.replace(self, counts=counts, coefficient=coefficient)
 
     @functools.cached_property
-    def squares(self) -> float | Floats:
+    def square_sum(self) -> PerWindow:
         """The sum of n_l s_l^2."""
-        squares = np.vecdot(self.counts, self.coefficient**2)
-        return squares if squares.ndim else float(squares)
+        return np.vecdot(self.counts, self.coefficient**2)
 
     @functools.cached_property
-    def variance(self) -> float | Floats:
+    def variance(self) -> PerWindow:
         """The largest E |N|^2 over all data."""
-        return self.squares * (1 + self.dimension * self.unit**2 / 4)
+        return self.square_sum * (1 + self.dimension * self.unit**2 / 4)
 
     @functools.cached_property
-    def max_tilt(self) -> Floats:
+    def max_tilt(self) -> PerWindow:
         """The largest tilt for a cumulant."""
-        max_tilt: Floats = (
-            self.max_report_tilt * math.sqrt(self.dimension) / self.coefficient.max(axis=-1)
-        )
-        return max_tilt
+        return self.max_report_tilt * math.sqrt(self.dimension) / self.coefficient.max(axis=-1)
 
-    def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> Floats:
+    def tilt_steps(self, tilt: PerWindow) -> Any:
+        """Return the nearest tilts of a grid in units of the largest coefficient, as steps.
+
+        None is above the largest tilt for a cumulant.
+        """
+        largest = math.log(self.max_report_tilt * math.sqrt(self.dimension))
+        steps = np.rint(np.log(tilt * self.coefficient.max(axis=-1)) / LOG_TILT_STEP)
+        return np.minimum(steps, math.floor(largest / LOG_TILT_STEP)).astype(np.int64)
+
+    def tilts_at(self, steps: Integers) -> Floats:
+        """Return the tilts of the grid at these steps, with the axes of the coefficients."""
+        tilts: Floats = np.exp(LOG_TILT_STEP * steps) / self.coefficient.max(axis=-1, keepdims=True)
+        return tilts
+
+    def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md.
 
         It is the smaller of Markov's, from `log_mean`: ln E M(t |N|), and McDiarmid's.
@@ -109,13 +122,15 @@ class VectorNoise:
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         d = self.dimension
         scale = d / np.sqrt(self.variance) * math.sqrt(-2 * log_beta / d + 1)
-        tilt = np.minimum(np.multiply.outer(scale, MARKOV_TILTS), self.max_tilt[..., None])
+        steps = self.tilt_steps(np.multiply.outer(MARKOV_ENDS, scale))[..., None]
+        count = int((steps[1] - steps[0]).max()) + 1
+        tilt = self.tilts_at(np.minimum(steps[0] + np.arange(count), steps[1]))
         markov = length_bound(d, tilt, lambda t: log_mean(t) - log_beta)
-        spread = np.sqrt(self.squares) * (1 + math.sqrt(d) * self.unit)
+        spread = np.sqrt(self.square_sum) * (1 + math.sqrt(d) * self.unit)
         return np.minimum(markov, np.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
 
 
-def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> Floats:
+def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> PerWindow:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
     Every COARSE_STRIDE-th tilt is tried, and then those around the best one.
@@ -135,8 +150,7 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
     near = np.clip(best_index + np.arange(1 - COARSE_STRIDE, COARSE_STRIDE), 0, tilt.shape[-1] - 1)
     fine_tilts = np.take_along_axis(tilt, near, axis=-1)
     fine = length_bounds(dimension, fine_tilts, goal(fine_tilts))
-    least: Floats = np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
-    return least
+    return np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
 
 
 # Theorem 5 of docs/proofs/spheres.md
@@ -165,7 +179,7 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
 
 def vector_deviations(
     law: VectorLaw, question: Question, total: float
-) -> tuple[float | Floats, float | Floats]:
+) -> tuple[PerWindow, PerWindow]:
     """Return bounds on all coordinates of N at once, and on its length, for a question.
 
     Parameters
@@ -192,7 +206,7 @@ def vector_deviations(
 
 def deviations_of_windows(
     laws: Sequence[VectorLaw], question: Question, totals: Sequence[float]
-) -> Iterable[tuple[float | Floats, float | Floats]]:
+) -> Iterable[tuple[PerWindow, PerWindow]]:
     """Return :func:`vector_deviations` of each window; its law has the same levels in all."""
     together = laws[0].in_rows(laws) if question.bound == "fixed" else None
     if together is not None:

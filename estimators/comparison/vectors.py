@@ -55,7 +55,7 @@ class CoordinateNoise:
     @property
     def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return self.law.max_tilt
+        return float(self.law.max_tilt)
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Return an upper bound on ln E exp(tilt N_j) and on ln E exp(-tilt N_j)."""
@@ -66,7 +66,7 @@ class CoordinateNoise:
 
     def deviation(self, log_p: float) -> float:
         """Return a bound that abs(N_j) exceeds with probability at most 2 p; `log_p`: ln p."""
-        bound = self.law.coordinate_deviation(log_p)
+        bound = float(self.law.coordinate_deviation(log_p))
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return bound
         narrow = np.array([self.spread]), self.law.max_deviation(1.0), log_p
@@ -75,7 +75,7 @@ class CoordinateNoise:
     def radius(self, beta: float) -> float:
         """Return a bound that the length of N exceeds with probability at most `beta`."""
         log_beta = math.log(beta - self.failure)
-        bound = self.law.radius(log_beta)
+        bound = float(self.law.radius(log_beta))
         if isinstance(self.law, Directions) or math.isinf(self.trace):
             return bound
         longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -153,21 +153,36 @@ class Cutoffs:
         modulus, counts, variance : ndarray of float64
             As for :func:`log_remainder`, with g_l in place of ln g_l.
         """
+        terms = self.cell_terms(modulus, variance)
+        return log_factors_of_cells(weight, [(counts[..., None, :] @ x)[..., 0, :] for x in terms])
+
+    def cell_terms(self, modulus: Floats, variance: Floats) -> Floats:
+        """Return what one report of each kind adds in each cell, shape (4, ..., parts, nodes - 1).
+
+        Parameters are as for :meth:`log_factors`; the terms are added up for
+        :func:`log_factors_of_cells`.
+        """
         ends = np.stack([modulus[..., :-1], modulus[..., 1:]])
         left, right = np.log(ends + variance[..., None] * self._convexity)
         curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
-        log_left, log_right, excess, log_highest = (
-            (counts[..., None, :] @ terms)[..., 0, :]
-            for terms in (left, right, curvature, np.maximum(left, right))
-        )
-        chord = np.logaddexp(log_left, log_right) - math.log(2) + excess
-        cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
-        if weight.ndim == 2:
-            integrals = cell_integrals @ weight.T
-        else:
-            integrals = (weight @ cell_integrals[..., None])[..., 0]
-        log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
-        return log_factors
+        return np.stack([left, right, curvature, np.maximum(left, right)])
+
+
+def log_factors_of_cells(weight: Floats, sums: Iterable[Floats]) -> Floats:
+    """Return ln R for each D, not yet cut at 0: shape (..., number).
+
+    `weight`: from :meth:`Cutoffs.weights`; `sums`: the sums over all reports of the four
+    :meth:`Cutoffs.cell_terms`, each of shape (..., nodes - 1).
+    """
+    log_left, log_right, excess, log_highest = sums
+    chord = np.logaddexp(log_left, log_right) - math.log(2) + excess
+    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
+    if weight.ndim == 2:
+        integrals = cell_integrals @ weight.T
+    else:
+        integrals = (weight @ cell_integrals[..., None])[..., 0]
+    log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
+    return log_factors
 
 
 def majorant(decay: Floats, falling: Floats, sine: Floats) -> Floats:

@@ -8,19 +8,19 @@ import math
 import numpy as np
 
 from estimators.bounds import mixtures
-from estimators.bounds.fourier.deviation import choose_tilt
+from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviations
 from estimators.bounds.ranked_directions import noise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
 from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
-TILT_STEP_RATIO = 1.03
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
 """Coordinates whose ln variances differ by at most 0.1 share a tilt; the most such groups."""
 
 MIN_STEADY_SHARE = 0.05
 """If squares of means are a smaller share of the mean square, they do not narrow the bounds."""
+LIKELY_STRIDE = 3  # steps of the grid between the tilts of which a likely one is chosen
 BOUND_SPREAD = 0.002  # coordinates whose ln variances differ by less share a bound
 
 
@@ -49,7 +49,7 @@ class CoordinateBounds(noise.RankedNoise):
         """Return bounds, one for each coordinate j, that |N_j| exceeds with probability 2 p."""
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
-        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        bound: Floats = ((self.grid_cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         variance = self.variances(columns)
         bound = np.minimum(bound, self._sharpened(columns, variance, goal))
         if self.mean is None:
@@ -92,9 +92,8 @@ class CoordinateBounds(noise.RankedNoise):
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
         least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
         normal = np.sqrt(-2 * log_p / np.array([largest_variance, least_variance]))
-        steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(TILT_STEP_RATIO))
-        tilts: Floats = normal[0] / 2 * TILT_STEP_RATIO ** np.arange(steps + 1)
-        return np.minimum(tilts, self.max_tilt)
+        first, last = self.tilt_steps(normal * [0.5, 1.25]).tolist()
+        return self.tilts_at(np.arange(first, last + 1))
 
     def columns(self, log_p: float, *, fixed: bool) -> Indices:
         """Return the columns of upper bounds q+ on q, for each level and coordinate, (levels, d).
@@ -176,10 +175,16 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): those of the k coordinates, in place of `self.columns`.
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
-        tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)
-        cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
+        first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
+        steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)
+        tilts = self.tilts_at(steps[::-1])
+        common = self.grid_cumulants(tilts, self.columns[:, None])[0]
+        likely = likely_deviations(tilts, common, log_p).argmin()
+        tilt = tilts[likely, None]
+        cumulant = self.grid_cumulants(tilt, columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
-        return (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
+        deviations: Floats = (cumulant + log_remainder(*parts, float(tilt[0])) - log_p) / tilt
+        return deviations
 
 
 # Theorem 3 of docs/proofs/ranked-directions.md

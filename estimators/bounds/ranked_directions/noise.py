@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from estimators.bounds.mixtures import usable_tilts
-from estimators.bounds.ranked_directions.report_law import MAX_REPORT_TILT, ReportLaw
-from estimators.bounds.spheres import VectorNoise, length_bound, log_mean_cosh
-from estimators.estimate import Floats, Indices
+from estimators.bounds.ranked_directions.report_law import MAX_REPORT_TILT, SQUARE_CELLS, ReportLaw
+from estimators.bounds.spheres import (
+    LOG_TILT_STEP,
+    PerWindow,
+    VectorNoise,
+    length_bound,
+    log_mean_cosh,
+)
+from estimators.estimate import Floats, Indices, Integers
 
 BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
 CONVERGED_RATIO = 0.999  # ratio of a bound to the one before, from where on it is not repeated
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
+CHUNK_STEPS = 32  # of the grid of tilts: their growth is computed together
+RELATIVE_DIGITS = 12  # of coefficients: the error is far below what bounds are widened by
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 
@@ -81,7 +90,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
         log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
         return np.where(usable, log_mean - log_beta, np.inf)
 
-    return length_bound(dimension, tilt, goal)
+    return float(length_bound(dimension, tilt, goal))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +149,24 @@ class RankedNoise(VectorNoise):
             total += n * grown.T[column_index]
         return total
 
+    def grid_cumulants(self, tilts: Floats, columns: Indices) -> Floats:
+        """Return the same as :meth:`cumulants`, for tilts of :meth:`tilts_at`."""
+        steps, total = self.tilt_steps(tilts), np.zeros((columns.shape[1], tilts.size))
+        for law, n, s, of_largest, column in self._levels(columns):
+            total += n * (grid_growth(law, of_largest, steps, column) + self._rounding(tilts * s))
+        return total
+
+    def _levels(self, *columns: Any) -> Iterable[tuple[Any, ...]]:
+        """Return for each level its law, n, s, s over the largest, and its columns."""
+        relative = (self.coefficient / self.coefficient.max()).round(RELATIVE_DIGITS)
+        numbers = (x.tolist() for x in (self.counts, self.coefficient, relative))
+        return zip(self.laws, *numbers, *columns, strict=True)
+
     def _rounding(self, tilt: Floats) -> Floats:
         return (tilt * self.unit) ** 2 / 8
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
-    def radius(self, log_beta: float) -> float:
+    def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
         d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
@@ -161,18 +183,20 @@ class RankedNoise(VectorNoise):
         return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
-        """Return an upper bound on ln E M(tilt |N|); users have weights proportional to s_i^2."""
+        """Return an upper bound on ln E M(tilt |N|); users have weights proportional to s_i^2.
+
+        `tilt`: from :meth:`tilts_at`.
+        """
         share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
-        rounding, terms = np.zeros_like(tilt), []
-        for law, n, s, p in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
-        ):
+        rounding, terms, steps = np.zeros_like(tilt), [], self.tilt_steps(tilt)
+        for law, n, s, of_largest, p in self._levels(share.tolist()):
             rounding += n * self._rounding(tilt * s)
-            grown = law.growth_of_single_square(tilt * s)[:, 1:] / p
-            terms.append(grown + (law.log_cells + math.log(n * p)))
-        every = np.concatenate(terms, axis=1)
-        largest = every.max(axis=1)
-        total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
+            grown = grid_growth(law, of_largest, steps, slice(1, None), single=True)
+            terms.append(grown / p + (law.log_cells[:, None] + math.log(n * p)))
+        every = np.concatenate(terms)
+        largest = every.max(axis=0)
+        every -= largest
+        total = largest + np.log(np.exp(every, out=every).sum(axis=0))
         log_mean: Floats = total + rounding
         return log_mean
 
@@ -209,3 +233,29 @@ class RankedNoise(VectorNoise):
                 break
             bound = narrower_bound
         return bound
+
+
+def grid_growth(
+    law: ReportLaw,
+    relative: float,
+    steps: Integers,
+    columns: Indices | slice,
+    *,
+    single: bool = False,
+) -> Floats:
+    """Return :meth:`ReportLaw.growth` at tilts of the grid, shape (columns, tilts).
+
+    `relative`: s over the largest s; `steps`, shape (tilts,): ascending; `single`: in place of it
+    :meth:`ReportLaw.growth_of_single_square`.
+    """
+    first, last = int(steps[0]) // CHUNK_STEPS, int(steps[-1]) // CHUNK_STEPS
+    chunks = [_growth_chunk(law, relative, i, single)[columns] for i in range(first, last + 1)]
+    return np.concatenate(chunks, axis=1)[:, steps - first * CHUNK_STEPS]
+
+
+@functools.lru_cache(maxsize=128)
+def _growth_chunk(law: ReportLaw, relative: float, chunk: int, single: bool) -> Floats:
+    tilts = relative * np.exp(LOG_TILT_STEP * (chunk * CHUNK_STEPS + np.arange(CHUNK_STEPS)))
+    every = np.arange(SQUARE_CELLS + 1)
+    grown = law.growth_of_single_square(tilts) if single else law.growth(tilts, every)
+    return np.ascontiguousarray(grown.T)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 
 import numpy as np
 
 from estimators.bounds.fourier import remainder
 from estimators.bounds.ranked_directions import report_law
+from estimators.bounds.ranked_directions.noise import RELATIVE_DIGITS
+from estimators.bounds.spheres import LOG_TILT_STEP
 from estimators.estimate import Floats, Indices
+from estimators.interruption import checkpoint
 
 NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less than 0.01%
-LOG_DECAYED = -200.0  # ln of a product of moduli below which further nodes do not matter
+LOG_VARIANCE_STEP = 0.1  # of the grid of variances that windows share
+TRIED_CUTOFFS = 32  # candidates for D
+BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
 MIN_SERIES_TERM = 1e-15  # the least term of the power series that is added
 
 
@@ -34,41 +41,101 @@ def log_remainder(
     counts, coefficient : ndarray of float64, shape (levels,)
         Reports of each level, and the factor of one report.
     columns : ndarray of intp, shape (levels, k)
-        The columns of :meth:`ReportLaw.growth` in K, for k coordinates with similar q. All use the
-        prices of the middle coordinate.
+        The columns of :meth:`ReportLaw.growth` in K, for k coordinates with similar q.
     unit : float
         The step of the grid.
     tilt : float
+        From :meth:`VectorNoise.tilts_at`.
     """
-    dimension, middle = laws[0].dimension, columns.shape[1] // 2
-    middle_columns = zip(laws, columns[:, middle].tolist(), strict=True)
+    dimension, size = laws[0].dimension, float(coefficient.max())
+    relative = (coefficient / size).round(RELATIVE_DIGITS)
+    middle_columns = zip(laws, columns[:, columns.shape[1] // 2].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in middle_columns])
-    frequencies = remainder.frequency_nodes(counts, coefficient**2 * variance, NODE_STEP)
-    max_exponent = report_law.MAX_REPORT_TILT * math.sqrt(dimension) / float(coefficient.max())
-    frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
-    if frequencies.size < MIN_NODES:
+    part = relative**2 * variance
+    spreads = np.log([float(counts @ part), float(part.max())]) / LOG_VARIANCE_STEP
+    tilt_step = round(math.log(tilt * size) / LOG_TILT_STEP)
+    grid = _grid(dimension, tilt_step, *np.rint(spreads).tolist())
+    if grid.frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
-    # ln R <= 0 is always valid
-    moduli = np.zeros((columns.shape[1], len(laws), frequencies.size))
-    convexity, node_count = np.zeros(len(laws)), frequencies.size
-    log_product = np.zeros(node_count)
-    for level in np.argsort(-counts * coefficient**2 * variance).tolist():
-        law, n, s = laws[level], float(counts[level]), float(coefficient[level])
-        log_moduli, second_moment = _log_modulus(
-            law, columns[level], tilt * s, frequencies[:node_count] * s, unit
-        )
-        moduli[:, level, :node_count] = log_moduli
-        log_product[:node_count] += n * log_moduli.max(axis=0)
-        node_count = max(np.flatnonzero(log_product > LOG_DECAYED)[-1] + 1, 2)
-        convexity[level] = second_moment * s * s
-    return remainder.log_remainder(tilt, frequencies, moduli, counts, convexity)
+    sums = np.zeros((4, columns.shape[1], grid.frequencies.size - 1))
+    for law, n, s, level_columns in zip(laws, counts, relative.tolist(), columns, strict=True):
+        block = level_columns // BLOCK_COLUMNS
+        for number in set(block.tolist()):
+            is_inside = block == number
+            terms = _cell_terms(grid, law, s, unit, number)
+            sums[:, is_inside] += n * terms[:, level_columns[is_inside] % BLOCK_COLUMNS]
+    log_factors = remainder.log_factors_of_cells(grid.weights, sums)
+    least: Floats = np.minimum(log_factors.min(axis=-1), 0.0)  # ln R <= 0 is always valid
+    return least
 
 
-def _log_modulus(
-    law: report_law.ReportLaw, columns: Indices, tilt: float, frequencies: Floats, unit: float
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Grid:
+    """A tilt and nodes, in units of the largest coefficient: few, so that windows share them.
+
+    Parameters
+    ----------
+    dimension, tilt_step : int
+        d, and ln of the tilt, in steps.
+    variance_step, largest_step : float
+        ln of the variance of the sum, and of the largest of a report, in steps.
+    """
+
+    dimension: int
+    tilt_step: int
+    variance_step: float
+    largest_step: float
+
+    @functools.cached_property
+    def tilt(self) -> float:
+        """The tilt."""
+        return math.exp(LOG_TILT_STEP * self.tilt_step)
+
+    @functools.cached_property
+    def frequencies(self) -> Floats:
+        """The nodes."""
+        largest, reports = self.largest_step, self.variance_step - self.largest_step
+        counts, variance = np.exp(LOG_VARIANCE_STEP * np.array([[reports], [largest]]))
+        nodes = remainder.frequency_nodes(counts, variance, NODE_STEP)
+        max_exponent = report_law.MAX_REPORT_TILT * math.sqrt(self.dimension)
+        return nodes[np.hypot(nodes, self.tilt) < max_exponent]
+
+    @functools.cached_property
+    def cutoffs(self) -> remainder.Cutoffs:
+        """The cells between nodes."""
+        return remainder.Cutoffs(self.frequencies, TRIED_CUTOFFS)
+
+    @functools.cached_property
+    def weights(self) -> Floats:
+        """The weights of the cells."""
+        return self.cutoffs.weights(self.tilt)
+
+
+_grid = functools.lru_cache(maxsize=64)(_Grid)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cell_terms(
+    grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float, block: int
+) -> Floats:
+    """Return the terms of one report in each cell, for some columns: (4, columns, nodes - 1)."""
+    paired, second_moment = _paired_modulus(grid, law, relative, unit)
+    first = block * BLOCK_COLUMNS
+    columns = np.arange(first, min(first + BLOCK_COLUMNS, law.squares.size))
+    bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
+    tilt = grid.tilt * relative
+    growth_at_zero = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
+    modulus = np.exp(bound - growth_at_zero[:, None])
+    return grid.cutoffs.cell_terms(modulus, np.array(second_moment * relative**2))
+
+
+@functools.lru_cache(maxsize=64)
+def _paired_modulus(
+    grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float
 ) -> tuple[Floats, float]:
-    """Return H(h) - K at each node h for each column, and V, of one report: theorem 4."""
-    d = law.dimension
+    """Return H(h) at each node h for each two neighbouring c, and V, of one report: theorem 4."""
+    checkpoint()
+    d, tilt, frequencies = law.dimension, grid.tilt * relative, grid.frequencies * relative
     relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
     largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))[-1])
@@ -88,12 +155,9 @@ def _log_modulus(
             1 + sign * tilt * law.mean * c
         )
         np.maximum(highest, modulus, out=highest)
-    paired = np.maximum(highest[:, :-1], highest[:, 1:])
-    bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
-    growth_at_zero = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
-    return bound - growth_at_zero[:, None], float(second.max()) * 1.01
+    return np.maximum(highest[:, :-1], highest[:, 1:]), float(second.max()) * 1.01
 
 
 def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:

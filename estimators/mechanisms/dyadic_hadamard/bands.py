@@ -47,7 +47,7 @@ def _shells(height: int) -> Indices:
     has the number 2^i + k.
     """
     depth = np.minimum(np.arange(height + 1) + 1, height)
-    nodes = (np.arange(1, 1 << height)[:, None] >> (height - depth)) + (1 << depth)
+    nodes: Indices = (np.arange(1, 1 << height)[:, None] >> (height - depth)) + (1 << depth)
     nodes[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
     return nodes
 

@@ -76,10 +76,10 @@ def read_distributions(
     used = np.flatnonzero(counts[0])
     if not used.size:
         edges = np.arange(bins + 1)
-        band = (edges == bins).astype(np.float64), (edges > 0).astype(np.float64)
+        trivial = (edges == bins).astype(np.float64), (edges > 0).astype(np.float64)
         unknown = np.full(bins + 1, np.nan)
-        ends = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
-        nothing = BinDistribution(unknown, unknown, unknown, *band, False, ends, 0.0, None)
+        rows = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
+        nothing = BinDistribution(unknown, unknown, unknown, *trivial, False, rows, 0.0, None)
         return [nothing] * len(tables)
     sums, pooled = _pooled(tree, tables, weights)
     clipped = haar.clipped_masses(pooled, bins)

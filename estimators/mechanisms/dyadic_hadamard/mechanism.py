@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from estimators.distribution import DistributionEstimate
-from estimators.estimate import Array, Bools, Counts, Floats, Indices, Integers
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers
 from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
@@ -209,7 +209,7 @@ class DyadicHadamard(Mechanism):
         tables = [score_tables(level) for level in self.levels]
         return TreeConstants(self.bins, self.levels, tables)
 
-    def estimate(self, table: Counts, question: Question) -> DistributionEstimate:
+    def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of F at the edges of the bins, and of quantiles, in bins.
 
         `question.asked` lists the quantiles. The band holds at all edges at once, and so do the
@@ -217,7 +217,7 @@ class DyadicHadamard(Mechanism):
         """
         return self.estimate_alike(table[None], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[DistributionEstimate]:
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weights, height = self.report_weights(question.weights), self.height
         step = max(1, NUMBERS_AT_A_TIME // ((height + 1) << height))
