@@ -9,9 +9,10 @@ from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
+from redis._parsers import Encoder
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import parse_url
+from redis.connection import HiredisRespSerializer, PythonRespSerializer, parse_url
 from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
@@ -34,6 +35,29 @@ from producers.delivery.server_probe import (
 )
 
 SENTINEL_SUFFIX = "+sentinel"
+LARGE_BYTES = 1_000_000
+COPIED_BYTES = 6_000
+"""Shorter words are copied into the text of their command."""
+
+
+class Packer:
+    """Writes commands as Redis reads them: by hiredis, but large values without a copy.
+
+    hiredis takes four times the memory of a commit whose panes are large.
+    """
+
+    def __init__(self) -> None:
+        encode = Encoder("utf-8", "strict", False).encode  # type: ignore[no-untyped-call]
+        self._uncopied = PythonRespSerializer(COPIED_BYTES, encode)
+        self._fast = HiredisRespSerializer()
+
+    def pack(self, *words: Any) -> list[Any]:
+        """Return the pieces of a command, to be sent one after the other."""
+        is_large = any(isinstance(word, memoryview) and len(word) > LARGE_BYTES for word in words)
+        packed: list[Any] = (self._uncopied if is_large else self._fast).pack(*words)
+        return packed
+
+
 COMMAND_RETRIES = 2
 """How often a command is tried again after a lost connection; with the retries of connecting this
 takes 2.4 s at most.
@@ -42,6 +66,7 @@ CLIENT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
     "socket_timeout": 20,  # a server that hangs is unreachable
     "health_check_interval": 30,
+    "command_packer": Packer(),
 }
 FIRST_CALL_SECONDS = 1.5
 """Timeout of the first call."""
