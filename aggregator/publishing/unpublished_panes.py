@@ -103,8 +103,8 @@ class UnpublishedPanes:
     ) -> tuple[list[int], int]:
         """Return the starts of the next panes up to `last` without a final event.
 
-        Also returns the start with which the turn after the next one begins, once these panes have
-        their events. Postponed panes are looked at again.
+        The second value is where the next turn begins, once these panes have their events: before
+        the first postponed pane.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, is_through = metric_key(metric.name, metric.revision), True
@@ -153,9 +153,7 @@ class UnpublishedPanes:
         if not is_same_history:
             return None
         self._published.verify_intact()
-        expired = [
-            start for start, statistic in zip(starts, sums, strict=True) if statistic is None
-        ]
+        expired = [start for start, total in zip(starts, sums, strict=True) if total is None]
         if expired:
             self._published.note_expired(metric, expired)
         complete = zip(windows, sums, strict=True)
