@@ -11,6 +11,7 @@ import numpy as np
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
 from aggregator.reading.grouping import Groupings, queries, slice_name
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.slices.estimates import SliceEstimate
@@ -184,7 +185,7 @@ class SliceExport:
         for query in queries(self.groupings, metric):
             max_slices = min(self.top, max(0, remaining_samples - 1) // (3 * numbers_per_slice + 1))
             window = reader.read(reader.describe(overview, metric.name, query))
-            slices = reader.answer_slices(window, dataclasses.replace(query, top=max_slices))
+            slices = LocalPlan.answer_slices(window, dataclasses.replace(query, top=max_slices))
             for estimate in slices.slices:
                 yield from self._slice(metric.name, estimate)
             labels = (metric.name, ",".join(query.by))

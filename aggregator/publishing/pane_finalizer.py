@@ -173,7 +173,7 @@ class PaneFinalizer:
             window = self.reader.read(final)
             if window.status != "final":
                 return None
-            groupings.append(self.reader.answer_slices(window, query))
+            groupings.append(LocalPlan.answer_slices(window, query))
         return groupings
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:
