@@ -1,17 +1,23 @@
-"""Prometheus samples of answers, by shape."""
+"""Prometheus samples of answers, by shape, and of the largest slices."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
+from aggregator.reading.grouping import Groupings, queries, slice_name
+from aggregator.reading.plans import LocalPlan
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.search_progress import search_progress
+from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.reading.window import Window
-from estimators import Estimate, SearchMetric
+from aggregator.storage.progress import TopicProgress
+from estimators import Estimate, Metric, SearchMetric
 from estimators.distribution import DistributionEstimate, edge_texts
 from estimators.metrics.bins import merged_edge_indices
 from estimators.shapes import Shape
@@ -20,6 +26,8 @@ UNEXPORTED_STATUSES = ("not_ready", "too_few_reports", "expired")
 """Statuses of answers whose numbers are not exported."""
 
 MAX_EXPORTED_BINS = 32
+MAX_SLICE_SAMPLES = 1_000
+"""The most samples of slices that a metric has."""
 
 
 def samples_of(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
@@ -136,3 +144,62 @@ SAMPLES_BY_SHAPE: dict[Shape, Callable[[Window, Estimate, int], Iterable[Sample]
     Shape.DISTRIBUTION: _distribution,
     Shape.SEARCH: _search,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceExport:
+    """The selection of exported slices.
+
+    Attributes
+    ----------
+    groupings : mapping
+        The attributes by which a metric's slices are formed, by metric.
+    top : int
+        The most slices of a grouping; those with most reports are exported.
+    top_categories : int
+        The most categories or coordinates of a slice.
+    """
+
+    groupings: Groupings = dataclasses.field(default_factory=dict)
+    top: int = 20
+    top_categories: int = 20
+
+    def samples(
+        self, reader: MetricReader, overview: TopicProgress, metric: Metric
+    ) -> Iterator[Sample]:
+        """Yield the samples of the slices of a metric's running total.
+
+        Parameters
+        ----------
+        reader : MetricReader
+        overview : TopicProgress
+        metric : Metric
+
+        Raises
+        ------
+        StateUnreadable
+            If the slices cannot be read.
+        """
+        remaining_samples = MAX_SLICE_SAMPLES
+        numbers_per_slice = min(max(1, len(metric.labels)), self.top_categories)
+        for query in queries(self.groupings, metric):
+            max_slices = min(self.top, max(0, remaining_samples - 1) // (3 * numbers_per_slice + 1))
+            window = reader.read(reader.describe(overview, metric.name, query))
+            slices = LocalPlan.answer_slices(window, dataclasses.replace(query, top=max_slices))
+            for estimate in slices.slices:
+                yield from self._slice(metric.name, estimate)
+            labels = (metric.name, ",".join(query.by))
+            yield Sample(metric_definitions.SLICES_LEFT_OUT, slices.left_out, labels)
+            remaining_samples -= len(slices.slices) * (3 * numbers_per_slice + 1) + 1
+
+    def _slice(self, name: str, slice_estimate: SliceEstimate) -> Iterator[Sample]:
+        labels = (name, slice_name(slice_estimate.slice, ","))
+        yield Sample(metric_definitions.SLICE_REPORTS, slice_estimate.reports, labels)
+        if slice_estimate.estimate is None:
+            return
+        shown = slice_estimate.estimate.numbers.top(self.top_categories)
+        yield from bounded_samples(
+            metric_definitions.BOUNDED_SLICE,
+            [(*labels, category) for category in category_labels(shown)],
+            *(shown.shown, shown.lower, shown.upper),
+        )

@@ -20,12 +20,11 @@ from aggregator.errors import StateUnreadable
 from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.answer_samples import samples_of
+from aggregator.monitoring.answer_samples import SliceExport, samples_of
 from aggregator.monitoring.metric_definitions import Exported
 from aggregator.monitoring.reference import all_exported
 from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from aggregator.monitoring.samples import Sample
-from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.window import EventTimes, Release, Window, event_time

@@ -141,21 +141,21 @@ class PaneFinalizer:
         postponed: Collection[int] = (),
     ) -> Iterator[tuple[Window, Estimate, list[Slices]]]:
         """Yield the due panes, each with its answer, and the slices that became final with it."""
-        unreadable: dict[str, StateUnreadable] = {}
+        unreadable: StateUnreadable | None = None
         for windows in unpublished.windows(overview, partitions, postponed):
             name = windows[0].metric.name
             for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 try:
                     slices = self._slices(overview, window)
                 except StateUnreadable as error:
-                    unreadable[name] = error
+                    unreadable = error
                     break
                 if slices is None:
                     log.info("state changed while it was read", metric=name)
                     return
                 yield window, estimate, slices
-        for first_error in unreadable.values():
-            raise first_error
+        if unreadable is not None:
+            raise unreadable
 
     def _slices(self, overview: TopicProgress, pane: Window) -> list[Slices] | None:
         """Return the slices of the slice pane that ends with a pane; None if they have changed.
@@ -173,7 +173,7 @@ class PaneFinalizer:
             window = self.reader.read(final)
             if window.status != "final":
                 return None
-            groupings.append(self.reader.answer_slices(window, query))
+            groupings.append(LocalPlan.answer_slices(window, query))
         return groupings
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:

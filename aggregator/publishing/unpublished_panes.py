@@ -14,6 +14,7 @@ from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
+from estimators.estimate import Counts
 
 BATCH_EVENTS = 500
 BATCH_BYTES = 32_000_000
@@ -102,8 +103,8 @@ class UnpublishedPanes:
     ) -> tuple[list[int], int]:
         """Return the starts of the next panes up to `last` without a final event.
 
-        Also returns the start with which the turn after the next one begins, once these panes have
-        their events. Postponed panes are looked at again.
+        The second value is where the next turn begins, once these panes have their events: before
+        the first postponed pane.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, is_through = metric_key(metric.name, metric.revision), True
@@ -131,40 +132,32 @@ class UnpublishedPanes:
         self, overview: TopicProgress, metric: Metric, starts: Sequence[int]
     ) -> list[Window] | None:
         """Return the complete panes with their sums; None if Redis lost data meanwhile."""
-        policy, changed_ms = overview.policy(metric), overview.policy_changed_ms(metric.name)
-        watermarks = overview.watermarks(metric_key(metric.name, metric.revision))
-        windows = [
-            Window(
-                metric=metric,
-                start_ms=start,
-                end_ms=start + metric.pane_ms,
-                status="final",
-                policy=policy,
-                changed_ms=changed_ms,
-                watermarks=watermarks,
-                overview=overview,
-            )
-            for start in starts
-        ]
-        complete, expired, is_same_history = list[Window](), list[int](), True
+        pane = Window(
+            metric=metric,
+            status="final",
+            policy=overview.policy(metric),
+            changed_ms=overview.policy_changed_ms(metric.name),
+            watermarks=overview.watermarks(metric_key(metric.name, metric.revision)),
+            overview=overview,
+        )
+        windows = [pane.between(start, start + metric.pane_ms, "final") for start in starts]
+        sums, is_same_history = list[Counts | None](), True
         try:
-            for group, sums, is_same in self._reader.sums.read_steps(windows, metric.pane_ms):
-                is_same_history = is_same
-                for window, statistic in zip(group, sums, strict=True):
-                    if statistic is not None:
-                        complete.append(window.with_sums(statistic))
-                    elif window.start_ms is not None:
-                        expired.append(window.start_ms)
+            for _, sums_of_group, is_same in self._reader.sums.read_steps(windows, metric.pane_ms):
+                sums += sums_of_group
+                is_same_history = is_same  # at the end, of all reads
         except StateUnreadable:
             if self._reader.store.is_same_history(overview):
                 raise
-            is_same_history = False
+            return None
         if not is_same_history:
             return None
         self._published.verify_intact()
+        expired = [start for start, total in zip(starts, sums, strict=True) if total is None]
         if expired:
             self._published.note_expired(metric, expired)
-        return complete
+        complete = zip(windows, sums, strict=True)
+        return [window.with_sums(total) for window, total in complete if total is not None]
 
 
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -147,19 +147,8 @@ class MetricReader:
         query = Query(start, end, by=by, **options)
         window = self.window(name, query)
         if query.by:
-            return self.answer_slices(window, query)
+            return LocalPlan.answer_slices(window, query)
         return with_window(window, self.cached_answer(window, query))
-
-    @staticmethod
-    def answer_slices(window: Window, query: Query, progress: Progress = ignore_progress) -> Slices:
-        """Return the estimates of the slices of a window, whose content was read before.
-
-        Parameters
-        ----------
-        window, query, progress
-            As for :meth:`aggregator.reading.plans.local.LocalPlan.answer_slices`.
-        """
-        return LocalPlan.answer_slices(window, query, progress)
 
     def series(
         self,

@@ -287,11 +287,14 @@ def _estimates(
     Their key changes if their sums may: a partition that is recounted has another owner; panes
     expire.
     """
-    reading, windows, whole = _local(plan), plan.windows, plan.window
-    owners = [whole.overview.partitions[number].owner.get("token") for number in whole.watermarks]
-    policy = query.weights or whole.policy
-    question = query, reading.definition_hash, policy, whole.changed_ms, plan.step_ms
-    history = (*question, tuple(owners), expiry_period(whole.metric))
+    reading, windows, full_range = _local(plan), plan.windows, plan.window
+    owners = [
+        full_range.overview.partitions[number].owner.get("token")
+        for number in full_range.watermarks
+    ]
+    policy = query.weights or full_range.policy
+    question = query, reading.definition_hash, policy, full_range.changed_ms, plan.step_ms
+    history = (*question, tuple(owners), expiry_period(full_range.metric))
     keys = {window.start_ms: (*history, window.start_ms) for window in windows}
     cached = cache.cached(keys[window.start_ms] for window in windows if window.status == "final")
     estimates = {start: cached[key] for start, key in keys.items() if key in cached}

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from aggregator.reading import serialization
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.grouping import Grouping
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
@@ -152,7 +153,7 @@ async def estimate(service: Service, request: Request) -> Response:
         window, is_table = reader.read(described), parameters.format == "csv"
         with invalid_as_problem():
             if query.by:
-                slices = reader.answer_slices(window, query, stop_if_abandoned)
+                slices = LocalPlan.answer_slices(window, query, stop_if_abandoned)
                 if is_table:
                     return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
                 return conditional.respond(slices_answer(slices), tag)

@@ -18,8 +18,8 @@ from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
+from aggregator.monitoring.answer_samples import SliceExport
 from aggregator.monitoring.collector import Exporter
-from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch

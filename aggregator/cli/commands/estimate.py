@@ -12,6 +12,7 @@ from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_line
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
@@ -182,7 +183,7 @@ def estimate(
             **parameters,
         )
         window = reader.window(metric, query)
-        slices = reader.answer_slices(window, query) if query.by else None
+        slices = LocalPlan.answer_slices(window, query) if query.by else None
         answer = reader.answer(window, query)
         if isinstance(answer, DistributionEstimate):
             for limit in below:

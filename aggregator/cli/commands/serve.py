@@ -92,7 +92,8 @@ def _supervise(settings: Settings) -> None:
 def _serve(settings: Settings, worker: int | None) -> None:
     """Serve in this process; `worker` is its number if several processes share the port."""
     from aggregator.local.ports import refuse_taken
-    from aggregator.monitoring.tracing_setup import configured_tracing, server_instance
+    from aggregator.monitoring.instances import server_instance
+    from aggregator.monitoring.tracing_setup import configured_tracing
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import MetricReader

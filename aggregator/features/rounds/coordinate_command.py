@@ -29,7 +29,8 @@ def coordinate(settings: Settings) -> None:
     have one. SIGTERM or Ctrl-C ends it.
     """
     from aggregator.features.rounds.coordinator import Coordinator
-    from aggregator.monitoring.tracing_setup import configured_tracing, process_instance
+    from aggregator.monitoring.instances import process_instance
+    from aggregator.monitoring.tracing_setup import configured_tracing
     from aggregator.reading.reader import MetricReader
 
     metrics = live_metrics(settings)

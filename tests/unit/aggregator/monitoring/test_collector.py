@@ -29,7 +29,7 @@ from aggregator.features.comparisons.run import state_key as comparison_key
 from aggregator.features.comparisons.samples import ComparisonSamples
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.monitoring import answer_samples, metric_definitions, reference, slice_samples
+from aggregator.monitoring import answer_samples, metric_definitions, reference
 from aggregator.publishing import events
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
@@ -266,7 +266,7 @@ def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_
     text = scrape(client_of(store, **about, top_slices=1))
     assert samples(text, "dither_slice_reports") == {("late", "country=FR"): 600}
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 2}
-    monkeypatch.setattr(slice_samples, "MAX_SLICE_SAMPLES", 25)
+    monkeypatch.setattr(answer_samples, "MAX_SLICE_SAMPLES", 25)
     text = scrape(client_of(store, **about))
     assert sum("dither_slice" in line for line in text.splitlines() if line[0] != "#") <= 25
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 1}

@@ -8,6 +8,7 @@ import pytest
 
 from aggregator import Reader
 from aggregator.errors import StateUnreadable
+from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import values
 from aggregator.reading.slices.estimates import Slices
@@ -148,7 +149,7 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
     query = Query(EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
     window = closed.window("late", query)
     assert (window.sums == closed.window("late", dataclasses.replace(query, by=())).sums).all()
-    found = closed.answer_slices(window, query)
+    found = LocalPlan.answer_slices(window, query)
     names = [one.slice["country"] for one in found.slices]
     assert names == ["DE", "FR", "other", None], "most reports first, undeclared values last"
     enough = [one for one in found.slices if one.reports >= LATE.minimum_reports]
@@ -163,9 +164,9 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
         assert (one.estimate.lower, one.estimate.upper) == (shared.lower, shared.upper)
         assert one.estimate.lower < alone.lower < alone.upper < one.estimate.upper
         assert one.estimate.beta == 0.05
-    pointwise = closed.answer_slices(window, dataclasses.replace(query, simultaneous=False))
+    pointwise = LocalPlan.answer_slices(window, dataclasses.replace(query, simultaneous=False))
     assert pointwise.simultaneous == 1
-    top = closed.answer_slices(window, dataclasses.replace(query, top=1))
+    top = LocalPlan.answer_slices(window, dataclasses.replace(query, top=1))
     assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
     assert top.simultaneous == found.simultaneous
     assert repr(top.slices[0]) == repr(found.slices[0])
