@@ -399,9 +399,7 @@ def test_a_clock_that_comes_from_1970_keeps_few_windows_waiting(tmp_path: Path) 
         assert count.missed == BEGIN / 3600 - MOST_DUE
 
 
-def test_a_rule_or_a_handler_of_the_log_may_use_the_roll_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_and_handlers_use_roll_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, used = Clock(BEGIN), list[int]()
 
     def use(*_: Any) -> bool:

@@ -73,9 +73,7 @@ def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> N
     assert not fence.value.has_other_owner
 
 
-def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_of_its_offset_may_repeat(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the topic was made anew, the new one's next offset may be that of the old one."""
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
