@@ -178,9 +178,7 @@ def test_what_changes_then_is_read_again(reader: Reader, monkeypatch: pytest.Mon
     assert said(found) == said(whole)
 
 
-def test_panes_without_reports_are_looked_at_unless_they_have_expired(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_panes_are_read_until_expiry(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     count(Counting(reader.store, METRICS), [], PANES + 2)
     run = AlarmRun(reader, MOVES)
     assert all(one.steps for one in take(reader, run))
@@ -280,9 +278,7 @@ def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -
     assert "some of it is in no slice" in run.reason
 
 
-def test_a_baseline_that_has_expired_is_said_and_other_panes_that_have_are_skipped(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expired_baseline_is_said(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     expire(reader, MOVES.start_ms - BASELINE * HOUR, monkeypatch)
     run = AlarmRun(reader, MOVES)
     assert take(reader, run) == []

@@ -154,9 +154,7 @@ def calls(store: Store, *commands: str) -> list[int]:
     return [found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in commands]
 
 
-def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_keys_used_goes_with_the_pane(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "USES_PER_SCAN", 500)
     limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
 
