@@ -1,7 +1,5 @@
 """`make mutations`: 60 mutations of product code, and which of them the tests find."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

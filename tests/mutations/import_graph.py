@@ -5,8 +5,6 @@ imports, and so does the beginning of one in an f-string: they are imported when
 Every module of tests imports the files `conftest.py` of its folder and of those above it.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

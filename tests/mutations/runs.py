@@ -1,7 +1,5 @@
 """Runs the tests on a mutated copy of the repository, to the first failure."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Mutations written by hand: what an attentive reader would break."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.mutations.mutation import Mutation

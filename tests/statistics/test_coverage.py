@@ -132,9 +132,7 @@ def first(holds: Callable[[int], bool], low: int, high: int) -> int:
     ("theta", "question", "least"),
     [(0.0, {}, 0.0233), (0.9, {}, 0.024), (0.0, {"target": "sample"}, 0.0243)],
 )
-def test_the_noise_of_laplace_misses_on_each_side_half_of_beta_and_hardly_less(
-    theta: float, question: dict[str, Any], least: float
-) -> None:
+def test_laplace_misses_half_of_beta(theta: float, question: dict[str, Any], least: float) -> None:
     """Thirty reports, their exact law: bounds that are 0.4% narrower than they may be are found."""
     metric, n, grid, size = Population("laplace", 0.0, (), levels=(1.0,)).metric, 30, 1024, 2**20
     q = np.exp(-1 / (2 * grid))

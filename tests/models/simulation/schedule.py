@@ -74,7 +74,7 @@ class Outcome:
     did, injected : Counter
         What happened, and the faults by kind.
     trace : list of str
-        Its steps, if it was to keep them, or failed.
+        Its steps, if it failed.
     violation : str
         What went wrong and where; empty if every promise was kept.
     """
@@ -243,7 +243,7 @@ class Schedule:
 
     # -- The course -----------------------------------------------------------------------------
 
-    def run(self, keep_trace: bool = False) -> Outcome:
+    def run(self) -> Outcome:
         """Run it to its end; the outcome has what went wrong."""
         world = self.world
         violation = ""
@@ -265,7 +265,7 @@ class Schedule:
             finally:
                 for process in list(world.processes):
                     process.kill()
-        trace = world.story() if keep_trace or violation else []
+        trace = world.story() if violation else []
         return Outcome(self.seed, self._did(), world.injected, trace, violation)
 
     def _did(self) -> Counter[str]:

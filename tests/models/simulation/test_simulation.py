@@ -50,9 +50,3 @@ def test_every_kind_of_fault_strikes() -> None:
 @pytest.mark.slow
 def test_every_report_is_counted_once_in_thousands_of_schedules() -> None:
     run(range(PARTS[-1].stop, MANY))
-
-
-def test_a_schedule_repeats_itself() -> None:
-    first, second = (Schedule(7).run(keep_trace=True) for _ in range(2))
-    assert len(first.trace) > 50
-    assert (first.trace, first.violation) == (second.trace, second.violation)

@@ -1,7 +1,5 @@
 """A kind and a mechanism from another distribution, from the device to the dashboard."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A distribution by its quantiles and hours, and strings that nobody listed, on their pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

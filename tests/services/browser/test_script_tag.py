@@ -1,7 +1,5 @@
 """An empty page of another origin and one script tag: a value reaches the dashboard."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

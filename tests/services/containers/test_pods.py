@@ -3,8 +3,6 @@
 Pods are killed, frozen and lost while devices report: each report is counted once.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

@@ -1,7 +1,5 @@
 """From Kafka to exact sums in Redis, with workers that come and go."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter

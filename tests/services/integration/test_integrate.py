@@ -1,7 +1,5 @@
 """What the README and docs/integrate.md show works as it stands there."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

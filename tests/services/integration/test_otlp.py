@@ -1,7 +1,5 @@
 """A real OpenTelemetry Collector gets what `dither serve` sends, and passes it on."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

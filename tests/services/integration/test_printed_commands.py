@@ -1,7 +1,5 @@
 """Every command that README, docs, help texts and error messages print works as printed."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

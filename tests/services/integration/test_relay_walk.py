@@ -1,7 +1,5 @@
 """From a device through a relay to the sums in Redis, exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A collector gets a span of each commit, publish and round, with numbers and without contents."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

@@ -4,8 +4,6 @@ One worker and one server run as processes. Bounds are asked for at beta = 10^-6
 to be within them, so a false alarm has at most that probability for each metric.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

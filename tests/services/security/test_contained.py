@@ -1,7 +1,5 @@
 """A worker and a server as their containers run them: no root, no rights, nothing to write to."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

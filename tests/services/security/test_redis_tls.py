@@ -1,7 +1,5 @@
 """A Redis Cluster, and Sentinels, that speak TLS alone and ask each client for a certificate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode

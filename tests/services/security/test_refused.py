@@ -1,7 +1,5 @@
 """Whoever is turned away is told which check failed, and what to do, and never the secret."""
 
-from __future__ import annotations
-
 import copy
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each role works with exactly its rights: none is missing, and none can be left out."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The whole service with exactly each role's rights, and nothing that it says tells a secret."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

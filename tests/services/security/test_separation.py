@@ -1,7 +1,5 @@
 """A role can do nothing of another's: what is not listed for it is denied."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

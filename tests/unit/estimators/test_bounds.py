@@ -148,9 +148,7 @@ def test_mixed_levels_are_rejected_by_the_exact_law_too() -> None:
     tilt=st.floats(0.01, 5),
     counts=st.lists(st.integers(1, 10**6), min_size=3, max_size=3),
 )
-def test_levels_with_means_of_their_own_stay_below_the_free_cumulant(
-    means: list[float], tilt: float, counts: list[int]
-) -> None:
+def test_own_means_stay_below_the_bound(means: list[float], tilt: float, counts: list[int]) -> None:
     n, contrast = np.array(counts, dtype=float), np.tanh([0.125, 0.5, 2.0])
     law = Law(n, 1 / (n.sum() * contrast), contrast, free=True)
     theta = np.array([float(n @ means / n.sum())])

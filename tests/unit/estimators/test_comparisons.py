@@ -294,9 +294,7 @@ def arm(ones: Any, n: int, contrast: float) -> Arm:
         pytest.param((0.95, 0.7), 1.0, marks=pytest.mark.more),
     ],
 )
-def test_the_exact_chance_of_ever_missing_is_below_beta(
-    thetas: tuple[float, float], split: float | None
-) -> None:
+def test_the_exact_chance_to_miss_ever(thetas: tuple[float, float], split: float | None) -> None:
     """By walking through all paths of 12 reports an arm, in turns, looking at every second turn."""
     beta, contrast = 0.5, 0.95
     chance = [(1 + contrast * t) / 2 for t in thetas]

@@ -272,7 +272,7 @@ def test_nothing_is_known_before_the_first_report() -> None:
     ("levels", "sizes", "targets"),
     [
         ((0, 6, 10), (1, 2), TARGETS[:1]),
-        pytest.param(range(len(MANY_LEVELS)), (1, 2, 3), TARGETS, marks=pytest.mark.more),
+        pytest.param(range(len(MANY_LEVELS)), (1, 2, 3), TARGETS, marks=pytest.mark.slow),
     ],
     ids=["some", "all"],
 )

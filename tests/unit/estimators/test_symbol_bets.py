@@ -174,7 +174,8 @@ def test_two_symbols_whose_modulus_comes_back_have_hardly_a_larger_remainder() -
 def test_limits_hold_in_all_cells_whichever_cell_decides() -> None:
     """They are the widest ones of each cell by itself; it is not always that of most variance."""
     rng, log_p, deciding = np.random.default_rng(3), math.log(1e-3), set()
-    for n, free, values in itertools.product((40, 300), (False, True), ((-1.0, 1.0), (0.1, 0.2))):
+    sizes = ((40, False), (300, True))
+    for (n, free), values in itertools.product(sizes, ((-1.0, 1.0), (0.1, 0.2))):
         sample = Sample(("8",), np.array([float(n)]), (1.0,), free=free)
         shape, chance = sample.law.shapes[0], sample.chances[0]
         bets = sample.draw(rng, [knots_of(shape, np.array(values)) @ chance]).rows(None)

@@ -267,9 +267,7 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_spent(path: Path) ->
         Ledger(path / "ledger", budget=2)
 
 
-def test_a_file_that_others_own_or_may_write_is_not_used(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_others_may_write_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, own = Ledger(path, budget=2), os.geteuid()
     beside = path.with_name("ledger-journal")
     for file, mode, user, told in (

@@ -84,9 +84,7 @@ def test_made_up_metrics_share_one_budget(broker: Broker, topic: str, tmp_path: 
     assert worth <= float(ledger.accounts()[""].spent) + 1e-9 <= 3 + 1e-9
 
 
-def test_a_definition_without_a_level_as_low_as_demanded_gets_nothing(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_definition_of_high_levels_gets_none(broker: Broker, topic: str, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=100)
     with Connection(broker.config) as connection:
         demanded: list[list[float]] = [[1, 64], [0.5001], [2]]
@@ -100,9 +98,7 @@ def test_a_definition_without_a_level_as_low_as_demanded_gets_nothing(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_a_batch_has_nothing_in_it_but_the_question_the_time_the_levels_and_the_reports(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_batch_has_its_question_and_no_more(broker: Broker, topic: str, tmp_path: Path) -> None:
     """What is in a message, field by field; ids are random, and name nobody."""
     metric, ids = made_up(8)[4], set()
     ledgers = [None, Ledger(tmp_path / "ledger", budget=9)]

@@ -239,9 +239,7 @@ def test_a_new_process_reports_no_sooner(device: Device, monkeypatch: pytest.Mon
     assert device.roll_up("count").report_ended() == 1
 
 
-def test_what_was_replaced_or_reported_is_in_no_file(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_what_is_sent_or_replaced_is_in_no_file(broker: Broker, topic: str, tmp_path: Path) -> None:
     clock, secrets = Clock(BEGIN), [f"song-{'xyz'[i]}-secret" * 3 for i in range(3)]
     song = dataclasses.replace(WORDS, name="song", pane="1d", lateness="1d")
     ledger = Ledger(tmp_path / "ledger", budget=9, clock=clock)
@@ -338,9 +336,7 @@ def test_a_device_that_is_on_each_evening_loses_no_day_with_20_hours(tmp_path: P
             assert fewest <= 90 - len(device.reported) <= most
 
 
-def test_a_value_that_the_definition_has_no_more_keeps_no_window_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_removed_value_delays_no_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock(BEGIN)
     for categories in (["AA", "old"], ["AA", "new"]):
         metric = define(
@@ -399,9 +395,7 @@ def test_a_clock_that_comes_from_1970_keeps_few_windows_waiting(tmp_path: Path) 
         assert count.missed == BEGIN / 3600 - MOST_DUE
 
 
-def test_a_rule_or_a_handler_of_the_log_may_use_the_roll_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_and_handlers_use_roll_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, used = Clock(BEGIN), list[int]()
 
     def use(*_: Any) -> bool:

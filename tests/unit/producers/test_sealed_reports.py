@@ -79,9 +79,7 @@ def opened_reporter(
     return HttpReporter(metric, NOWHERE, relay=relay.url, key=KEY, **options)
 
 
-def test_a_report_is_stored_and_posted_sealed_and_all_bodies_have_one_length(
-    relay: ScriptedServer, ledger: Ledger, tmp_path: Path
-) -> None:
+def test_reports_leave_sealed_alike(relay: ScriptedServer, ledger: Ledger, tmp_path: Path) -> None:
     times = (BEGIN + DAY * np.arange(8)).tolist()
     for metric, values in ((LATE, [0.0, 1.0] * 4), (PAGES, [*range(0, 999, 125)])):
         with row(metric.name):

@@ -96,7 +96,7 @@ def test_a_crowd_has_a_second_promise_and_a_largest_level() -> None:
 
 
 def test_numbers_that_no_crowd_can_have_are_refused_and_levels_are_levels() -> None:
-    sent = ("--shuffled", "1000")
+    sent = ("--shuffled", "20")
     for words, said in (
         ((*sent, "--delta", "nan"), "nan is not in the range 0<x<=1."),
         ((*sent, "--central", "nan"), "nan is not in the range x>0"),

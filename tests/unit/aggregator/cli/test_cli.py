@@ -299,9 +299,7 @@ def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.Monke
         assert line in lines
 
 
-def test_verify_says_how_often_definitions_have_changed(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_tells_changed_definitions(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Verification()
     monkeypatch.setattr("aggregator.cli.commands.verify.replay", lambda *_: outcome)
     monkeypatch.setattr("aggregator.cli.commands.verify.clients.admin", lambda *_: None)

@@ -149,9 +149,10 @@ def test_a_metric_that_no_roll_up_of_the_turn_takes_is_named(run: Any, tmp_path:
     text += f'[metrics.hidden]\nkind = "frequency"\ncategories = 2\n{crowd}'
     path.write_text(text.replace('[0.5]\nlateness = "1d"', '[0.5]\nlateness = "5m"'))
     asked = ("--devices", "1000", "--budget", "1", "late", "minutes", "country", "hidden")
-    told = run(*asked).stderr
+    found = run(*asked, "--json")
+    told = found.stderr
     assert "hidden: trusted, memoized, with a crowd" in told
-    assert "hidden" not in json.loads(run(*asked, "--json").stdout)["tickets"]
+    assert "hidden" not in json.loads(found.stdout)["tickets"]
     assert "country: a device that is off for 5m after a turn is not counted: expected" in told
     assert "late: no RollUp of a turn of 1d takes it: its definition needs a lateness" in told
     assert "late: no RollUp of a turn of 1d takes it: it is no multiple of its pane" in told

@@ -185,9 +185,7 @@ def test_a_change_of_an_alarm_alone_is_taken_over(tmp_path: Path) -> None:
     assert current(live) is not held
 
 
-def test_a_file_that_is_written_while_it_is_read_is_of_one_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody saves it in place: right after it is read, it ends in the middle of a table."""
     before = load(tmp_path, COMPARISON)
     live = LiveMetrics(tmp_path / "metrics.toml")

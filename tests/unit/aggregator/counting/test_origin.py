@@ -58,9 +58,7 @@ def suspected(check: OriginCheck, clock: Hands, seconds: int = 4) -> None:
         clock.now += 1
 
 
-def test_a_redis_that_was_lost_gets_a_name_once_nobody_commits_under_the_old_one(
-    check: OriginCheck, group: Group, clock: Hands
-) -> None:
+def test_a_lost_redis_gets_a_name_once_free(check: OriginCheck, group: Group, clock: Hands) -> None:
     """One commit of each partition may have been under way."""
     group.commit(0, 1, 2)
     suspected(check, clock, 2)
@@ -73,18 +71,14 @@ def test_a_redis_that_was_lost_gets_a_name_once_nobody_commits_under_the_old_one
     assert not check.finds_rival()
 
 
-def test_a_name_without_new_commits_is_believed_to_be_gone_however_seldom_it_is_looked_at(
-    check: OriginCheck, group: Group, clock: Hands
-) -> None:
+def test_a_name_without_commits_is_gone(check: OriginCheck, group: Group, clock: Hands) -> None:
     group.commit(0)
     suspected(check, clock, 1)
     clock.now += 10 * RIVAL_CHECK_SECONDS
     assert check.check(0)["deployment"] != OTHER
 
 
-def test_whoever_meets_a_deployment_that_still_commits_counts_nothing_any_more(
-    check: OriginCheck, group: Group, clock: Hands
-) -> None:
+def test_who_meets_another_counts_nothing(check: OriginCheck, group: Group, clock: Hands) -> None:
     group.commit(0, 1)
     for _ in range(2):
         suspected(check, clock, 1)

@@ -112,9 +112,7 @@ def test_one_that_was_overtaken_deletes_nothing_that_was_counted_since(
     assert store.overview().partitions[0].is_intact
 
 
-def test_one_that_was_overtaken_leaves_the_last_mark_to_the_other(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_overtaken_leaves_the_mark(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted(store, 0)
     other = recount._Deletion(store, 0)
     deleted_under(store, monkeypatch, 2, other._mark)

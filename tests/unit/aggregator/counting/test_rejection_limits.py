@@ -71,9 +71,7 @@ def test_a_share_of_the_last_messages_is_too_large_once_there_are_so_many() -> N
         ]
     ),
 )
-def test_a_limit_is_reached_at_the_same_message_however_the_log_is_cut(
-    log: list[str], cuts: list[int], settings: Aggregate
-) -> None:
+def test_limits_follow_the_log_alone(log: list[str], cuts: list[int], settings: Aggregate) -> None:
     settings.deadletter_window = 40
     cuts = [cut for cut in cuts if cut < len(log)]
     at, piece = first(log, settings), reached(log, cuts, settings)

@@ -31,9 +31,7 @@ def letter(sent: ReportBatch) -> Any:
 @pytest.mark.parametrize(
     ("stamps", "reason"), [(True, "time_lost"), (None, "time_unsafe"), (False, None)]
 )
-def test_a_batch_whose_time_is_kafkas_is_sent_only_where_kafka_surely_keeps_it(
-    stamps: bool | None, reason: str | None
-) -> None:
+def test_a_batch_of_kafkas_time_is_sent_where_kept(stamps: bool | None, reason: str | None) -> None:
     store: Any = Mock(watermarks=lambda _: dict[str, Watermark]())
     forecast = Forecast(Settings(), METRICS, store, 1, stamps=stamps, rounds=3)
     refused = forecast.rejections([letter(batch(DELAY, [1.0], time_ms=0))])

@@ -592,9 +592,7 @@ OWN = {
 }
 
 
-def test_a_gateway_exports_what_is_its_own_with_the_rights_of_its_role_and_without_redis(
-    redis_server: Redis, redis_url: str, store: Store
-) -> None:
+def test_a_gateway_exports_its_own_alone(redis_server: Redis, redis_url: str, store: Store) -> None:
     count_something(store)
     rules = roles(Settings(topics=Topics(reports=TOPIC)))["gateway"].redis
     store.client.execute_command("ACL", "SETUSER", "g", "reset", "on", ">secret", *rules)  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from aggregator.storage.store import Store
 @pytest.fixture
 def published(store: Store) -> Iterator[PublishedLog]:
     key = publisher_key(store.topic)
-    lease = Lease(store.client, key, "publisher", 60)
+    lease = Lease(store.client, key, "publisher", 600)
     assert lease.acquire()
     yield PublishedLog(store.client, lease, key, Settings())
     lease.release()

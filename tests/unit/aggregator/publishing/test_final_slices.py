@@ -83,9 +83,7 @@ def finals(
     return {event.key.partition("T")[2]: event for event in found if event.subject == "late"}
 
 
-def test_the_last_pane_of_a_stretch_tells_the_slices_of_all_of_it(
-    counted: Counting, published: PublishedLog
-) -> None:
+def test_the_last_pane_of_a_stretch_has_slices(counted: Counting, published: PublishedLog) -> None:
     store = counted.store
     found = finals(store, published)
     assert [*found] == [FIRST, LAST, "00:30:00Z"]

@@ -238,9 +238,7 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
     assert {(p.reports, p.status) for p in reader.series("delay", **FIVE).points} == {(20, "final")}
 
 
-def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
-    counting: Counting, reader: Reader, estimated: list[int]
-) -> None:
+def test_a_grown_point_is_redone(counting: Counting, reader: Reader, estimated: list[int]) -> None:
     counting.some(90)
     reader.store.partition.acquire(2, "a partition without a commit holds every window back")
     question: dict[str, Any] = {"step": "10m"}
@@ -254,9 +252,7 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
     assert estimated == [EPOCH + 80 * MINUTE]
 
 
-def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(
-    counting: Counting, reader: Reader, store: Store
-) -> None:
+def test_an_expired_step_says_so(counting: Counting, reader: Reader, store: Store) -> None:
     for number in (0, 1):
         counting.count(number, *(counting.batch("delay", [1.0] * 20, at) for at in range(4)))
     (key,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH + MINUTE}")

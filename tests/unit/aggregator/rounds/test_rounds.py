@@ -59,9 +59,7 @@ def counted(partition: Partition, number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("time_ms", [0, 1_700_000_000_000])
-def test_each_round_is_counted_by_itself_and_many_alike_as_each_by_itself(
-    time_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_count_alike_alone_or_at_once(time_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times and rounds may both be on the wire: then the layout has both."""
     batches = [answers(1 + seed % 4, 3, seed) for seed in range(200)]
     for seed, batch in enumerate(batches):
@@ -173,9 +171,7 @@ class Hands(Clock):
         return self.now
 
 
-def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_counted(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_ends_when_answered_or_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     age = SearchMetric.require(dataclasses.replace(AGE, round_reports=10, minimum_reports=5))
     reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
     coordinator = Coordinator(Settings(), reader, Hands())

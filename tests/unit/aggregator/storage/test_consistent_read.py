@@ -130,9 +130,7 @@ def test_what_is_no_pane_and_no_total_is_refused(store: Store, metrics: dict[str
         total(store, metrics["delay"])
 
 
-def test_sums_that_are_large_are_not_in_memory_together(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_sums_are_not_all_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of 15 MB take 30 times as long."""
     big = frequency_metric(
         "big", "count_sketch", "open", [8], options={"rows": 8, "buckets": 4096}, lateness="40h"

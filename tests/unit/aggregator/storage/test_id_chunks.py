@@ -254,9 +254,7 @@ def test_who_finds_panes_closed_reads_again(store: Store, monkeypatch: pytest.Mo
     assert not found.gone
 
 
-def test_a_partition_that_is_always_overtaken_is_left_for_later(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_always_overtaken_comes_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     of_five_panes(store)
     owner = f"{PREFIX}:owner"
     before_ids_are_read(monkeypatch, lambda: store.client.hincrby(owner, "epoch", 1), times=99)

@@ -73,9 +73,7 @@ def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> N
     assert not fence.value.has_other_owner
 
 
-def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_of_its_offset_may_repeat(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the topic was made anew, the new one's next offset may be that of the old one."""
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
@@ -156,9 +154,7 @@ def calls(store: Store, *commands: str) -> list[int]:
     return [found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in commands]
 
 
-def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_keys_used_goes_with_the_pane(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "USES_PER_SCAN", 500)
     limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
 

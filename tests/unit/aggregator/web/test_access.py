@@ -103,9 +103,7 @@ def test_an_unknown_token_is_always_refused(store: Store, metrics: dict[str, Met
             assert client.get("/healthz", headers=headers).status_code == 200
 
 
-def test_the_word_bearer_is_written_as_one_likes_and_other_schemes_are_no_tokens(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
+def test_bearer_in_any_case_and_no_other_scheme(store: Store, metrics: dict[str, Metric]) -> None:
     client = with_access(store, metrics, "report")
     for scheme in ("bearer", "BEARER"):
         headers = {"Authorization": f"{scheme} {TOKENS['reader']}"}
@@ -154,9 +152,7 @@ def new(*arguments: str) -> Any:
     return CliRunner().invoke(cli, ["tokens", "new", *arguments])
 
 
-def test_a_new_token_is_admitted_by_the_line_that_is_printed(
-    store: Store, metrics: dict[str, Metric], tmp_path: Path
-) -> None:
+def test_printed_tokens_are_valid(store: Store, metrics: dict[str, Metric], tmp_path: Path) -> None:
     told = new("grafana", "--scope", "read")
     assert told.exit_code == 0
     token = told.output.split()[0]

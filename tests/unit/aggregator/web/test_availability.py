@@ -110,9 +110,7 @@ def test_questions_are_read_beside_the_loop(port: int, monkeypatch: pytest.Monke
     assert "http" not in threads
 
 
-def test_a_client_that_asks_too_much_at_once_is_told_so_and_no_other(
-    held: Held, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_greedy_client_is_told_so(held: Held, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "MAX_WAITING", 5)
     monkeypatch.setattr(pools, "MAX_WAITING_PER_CLIENT", 3)
     found: list[Answer] = []

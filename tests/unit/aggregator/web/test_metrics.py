@@ -205,9 +205,7 @@ def test_an_unexpected_error_tells_nothing(client: Client, monkeypatch: pytest.M
     assert "log" in problem["remedy"]
 
 
-def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
-    redis_server: Redis, client: Client, counting: Counting
-) -> None:
+def test_a_missing_redis_is_a_503(redis_server: Redis, client: Client, counting: Counting) -> None:
     counting.store.client.config_set("appendfsync", "always")  # so that the kill loses nothing
     counting.some(5)
     redis_server.kill()

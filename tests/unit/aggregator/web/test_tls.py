@@ -98,9 +98,7 @@ def shown_name(port: int, context: ssl.SSLContext) -> str:
     return str(re.findall(r"\('commonName', '(\w+)'\)", found)[0])
 
 
-def test_serve_speaks_tls_alone_and_reads_a_renewed_certificate_on_sighup(
-    files: Files, redis_url: str, tmp_path: Path
-) -> None:
+def test_serve_has_tls_and_renews_on_sighup(files: Files, redis_url: str, tmp_path: Path) -> None:
     context, old = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for each in (context, old):
         files.authority.configure_trust(each)

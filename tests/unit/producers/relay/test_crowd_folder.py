@@ -259,9 +259,7 @@ def test_a_damaged_file_is_named_and_harms_no_other(tmp_path: Path) -> None:
         assert letter.exists()
 
 
-def test_no_part_is_listed_while_its_crowd_is_being_shuffled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_part_is_listed_while_shuffling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread begins between two looks. Mutant: closing/ is listed before out/."""
     with closing(CrowdFolder(tmp_path)) as folder:
         OpenCrowd(folder, TERMS).append(sealed(100))
