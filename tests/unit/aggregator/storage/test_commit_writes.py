@@ -64,15 +64,8 @@ def test_no_write_is_longer_than_lua_takes(
         assert len({name for words in written for name in words[::2]}) == size
 
 
-<<<<<<< HEAD
-def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition_store, "MAX_SCRIPT_ARGUMENTS", 100)
-=======
 def test_too_large_a_commit_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "MAX_SCRIPT_ARGUMENTS", 100)
->>>>>>> x_tests_unit
+    monkeypatch.setattr(partition_store, "MAX_SCRIPT_ARGUMENTS", 100)
     owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
