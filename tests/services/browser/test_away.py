@@ -1,7 +1,5 @@
 """What pages say while something is away: nothing unknown is shown as well."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

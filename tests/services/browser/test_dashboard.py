@@ -1,7 +1,5 @@
 """The dashboard in a real browser, over a real deployment."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

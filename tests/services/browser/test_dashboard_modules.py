@@ -1,7 +1,5 @@
 """The dashboard's modules that need no page: numbers, times, steps of a history, and the stream."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

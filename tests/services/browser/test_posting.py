@@ -1,7 +1,5 @@
 """Reports are posted to a real gateway, and none is lost or repeated when it says to wait."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator

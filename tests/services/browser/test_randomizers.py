@@ -1,7 +1,5 @@
 """The browser's randomizers are those of Python, bit for bit."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The browser answers rounds as Python does, bit for bit, and each at most once."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

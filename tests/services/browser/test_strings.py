@@ -1,7 +1,5 @@
 """The browser reports strings as Python does: keys, bits, geometries, reports and deny rules."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """The image, built once."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.running.pods import built_image

@@ -1,7 +1,5 @@
 """A real API server of Kubernetes takes the manifests: the base, and with each component."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

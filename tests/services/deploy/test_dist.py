@@ -1,7 +1,5 @@
 """A release: what the source distribution and the wheel contain, byte for byte; that it runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

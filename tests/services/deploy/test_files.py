@@ -1,7 +1,5 @@
 """The deployment's files agree with each other and with the programs that read them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

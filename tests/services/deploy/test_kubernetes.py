@@ -1,7 +1,5 @@
 """The manifests for Kubernetes: least privilege, known settings, and parts that fit together."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

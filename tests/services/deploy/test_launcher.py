@@ -1,7 +1,5 @@
 """Apache Kafka from Maven jars: it starts, survives crashes, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

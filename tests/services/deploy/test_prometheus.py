@@ -1,7 +1,5 @@
 """Prometheus' rules and Grafana's dashboards: tested, and about metrics that exist."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """`dither roles`, and the files in deploy/security that it writes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where schedules of faults are played: three brokers, and lanes of a Redis and a network each."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

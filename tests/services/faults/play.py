@@ -1,7 +1,5 @@
 """One schedule from begin to end: devices report, faults happen, and the account is settled."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Clocks that jump by days change nothing but what is measured with them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Kafka is killed while devices post: what was acknowledged is in the log, and counted once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """A commit of which Redis has logged a part when the power fails is never taken for a whole one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

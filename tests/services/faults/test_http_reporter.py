@@ -1,7 +1,5 @@
 """Values of a device arrive exactly once over a bad network, though its process is killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

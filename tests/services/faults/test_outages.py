@@ -1,7 +1,5 @@
 """What a running worker meets: Redis away or spoilt, its topic gone, itself asleep."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A Redis Cluster, or Sentinels, as the store: slots that move, and masters that change."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import socket

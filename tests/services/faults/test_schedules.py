@@ -1,7 +1,5 @@
 """Every kind of fault once, in one schedule, and full disks; `make faults` plays hundreds."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from collections.abc import Iterator

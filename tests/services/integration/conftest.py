@@ -1,7 +1,5 @@
 """Deployments on the Kafka and the Redis of this run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Logs that lost what was counted halt; offsets of transactions hold nothing up."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack

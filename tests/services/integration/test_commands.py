@@ -1,7 +1,5 @@
 """The commands as processes, also as a person at a terminal has them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

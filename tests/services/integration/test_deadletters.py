@@ -1,7 +1,5 @@
 """`dither deadletters`: what was refused is found, explained, counted once after a repair."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

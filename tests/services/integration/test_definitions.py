@@ -1,7 +1,5 @@
 """Definitions that change while the service runs: nothing is lost, and the log still proves all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`dither demo` as a newcomer runs it: no server, real flights, truth beside estimate."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

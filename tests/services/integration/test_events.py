@@ -1,7 +1,5 @@
 """Events on the estimates topic: each closed pane once, running totals as they change."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Sequence

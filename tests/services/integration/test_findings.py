@@ -1,7 +1,5 @@
 """Alarms and comparisons from the log to the topic of estimates, CLI, HTTP and Prometheus."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,7 +1,5 @@
 """What cannot be counted, or no longer safely, halts partitions with a reason, until a repair."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

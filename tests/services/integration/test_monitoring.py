@@ -1,7 +1,5 @@
 """A real Prometheus scrapes a real Dither: its rules have their figures, and no alert is due."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The README's way from one's own CSV file to a metric on the dashboard, command by command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

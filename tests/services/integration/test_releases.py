@@ -1,7 +1,5 @@
 """Releases of metrics that are collected in trust: drawn once, and all that is ever shown."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Minimum and maximum through the whole service: rounds, answers, decisions, and who sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

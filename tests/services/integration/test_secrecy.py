@@ -1,7 +1,5 @@
 """Nothing that Dither emits during a trusted run has a sum that was not released."""
 
-from __future__ import annotations
-
 import base64
 import re
 import subprocess

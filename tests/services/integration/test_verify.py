@@ -1,7 +1,5 @@
 """`dither verify` finds whatever differs from the log, and says where; gaps are never silent."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -4,8 +4,6 @@
 into rooms left them: every kind of metric, copies, late and malformed messages, two partitions.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

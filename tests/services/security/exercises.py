@@ -1,7 +1,5 @@
 """What each role does, by the product's own code: as much as needs each of its rights."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
