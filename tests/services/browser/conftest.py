@@ -277,9 +277,10 @@ def site_of_metrics(
 
 
 @pytest.fixture(scope="module")
-def site(site_of_metrics: Sites) -> Iterator[Site]:
-    """Kafka, Redis, a worker and a server, where anybody may change the weights."""
-    with site_of_metrics(METRICS) as site:
+def site(request: pytest.FixtureRequest, site_of_metrics: Sites) -> Iterator[Site]:
+    """A site of the module's own `METRICS`, or of these, with its `FLAGS`."""
+    definitions = getattr(request.module, "METRICS", METRICS)
+    with site_of_metrics(definitions, *getattr(request.module, "FLAGS", ())) as site:
         yield site
 
 

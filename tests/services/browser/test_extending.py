@@ -1,6 +1,7 @@
-"""A kind and a mechanism from another distribution, from the device to the dashboard."""
+"""A kind from another distribution, and a page of another origin, go all the way."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.staticfiles import StaticFiles
 
 from estimators import DefinitionError, define
 from estimators.mechanisms import MECHANISMS
 from estimators.metrics.kinds import KINDS
-from tests.services.browser.conftest import Sites, Visitor
+from tests.services.browser.conftest import Sites, Visitor, expect
 from tests.support import toy
+from tests.support.paths import ROOT
 from tests.support.running import http_client
+from tests.support.running.served_application import served_plainly
 
 pytestmark = pytest.mark.more
 
@@ -89,3 +93,50 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
         define(**agree, levels=[1]).randomize(np.array(["yes", "perhaps"]), [0, 0])
     with pytest.raises(DefinitionError, match="false for kind 'share_of_yes'"):
         define(**agree, levels=[1], memoized=True)
+
+
+LATE = """
+[metrics]
+late = {kind = "mean", range = [0, 1], levels = [0.5, 1], lateness = "1h", minimum_reports = 1}
+"""
+ADDRESS = "https://reports.example.org"
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Iterator[str]:
+    """A server of static files, from `tmp_path`."""
+    with served_plainly(StaticFiles(directory=tmp_path, html=True)) as url:
+        yield url
+
+
+def script_of(guide: str) -> str:
+    """Return the script tag of a guide."""
+    (found,) = re.findall(r"```html\n(<script.*?</script>)\n```", guide, re.DOTALL)
+    return str(found)
+
+
+def test_a_page_of_another_origin_needs_one_script_tag(
+    site_of_metrics: Sites,
+    visitor: Visitor,
+    origin: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guide = ROOT / "docs" / "javascript-client.md"
+    script = script_of(guide.read_text(encoding="utf-8"))
+    monkeypatch.setenv("DITHER_SERVE_CORS_ORIGINS", origin)
+    with site_of_metrics(LATE) as site:
+        page = "<!doctype html><title>shop</title>" + script.replace(ADDRESS, site.url)
+        (tmp_path / "index.html").write_text(page)
+        (tmp_path / "favicon.ico").touch()  # a browser asks for it
+        visitor.own.add(site.url.removeprefix("http://"))
+        other = visitor.open(origin.replace("127.0.0.1", "localhost"))  # which is not listed
+        other.wait_for_load_state("networkidle")
+        assert any("blocked by CORS policy" in error for error in visitor.errors)
+        other.close()
+        visitor.errors.clear()
+        visitor.open(origin)
+        dashboard = visitor.open(site.url)
+        card = dashboard.get_by_role("article", name="late", exact=True)
+        expect(card.get_by_title(". 1 report.")).to_be_visible()
+        assert site.deployment.counts()["accepted:late"] == 1

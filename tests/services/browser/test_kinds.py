@@ -1,14 +1,12 @@
 """A distribution by its quantiles and hours, and strings that nobody listed, on their pages."""
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from tests.services.browser.conftest import (
     Site,
-    Sites,
     Visitor,
     card,
     expect,
@@ -39,12 +37,6 @@ shares = ["cart.. / visit..", "paid / cart.."], levels = [2, 4], pane = "1h"}
 """
 SHARES = {"JFK": 0.5, "<b>": 0.3, "\u202e": 0.2}
 PEOPLE = 20_000
-
-
-@pytest.fixture(scope="module")
-def site(site_of_metrics: Sites) -> Iterator[Site]:
-    with site_of_metrics(METRICS) as site:
-        yield site
 
 
 def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) -> None:

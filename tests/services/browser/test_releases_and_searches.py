@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +12,7 @@ from aggregator.features.rounds.plan import SearchPlan
 from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
-from tests.services.browser.conftest import (
-    Site,
-    Sites,
-    Visitor,
-    card,
-    expect,
-    until,
-    value_and_band,
-)
+from tests.services.browser.conftest import Site, Visitor, card, expect, until, value_and_band
 from tests.support.events import coordinating
 from tests.support.reports import searching
 from tests.support.reports.trusted import definitions
@@ -33,17 +24,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.more
 
 METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS.replace("[metrics]", "")
-QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
+FLAGS = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
 HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
 BARS = ".search-interval:not([hidden])"
 LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
-
-
-@pytest.fixture(scope="module")
-def watched(site_of_metrics: Sites) -> Iterator[Site]:
-    """A site with both kinds of metrics, without reports."""
-    with site_of_metrics(METRICS, *QUICK) as site:
-        yield site
 
 
 def answer(deployment: Deployment, number: int) -> None:
@@ -79,15 +63,15 @@ def report_wages(site: Site, hour: int, wage: float) -> None:
     site.report("wage", np.full(LEVELS.size, wage), LEVELS, HOURS[hour], 10 + hour)
 
 
-def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Visitor) -> None:
-    page = visitor.open(watched.url)
+def test_of_a_trusted_metric_releases_alone_are_shown(site: Site, visitor: Visitor) -> None:
+    page = visitor.open(site.url)
     wage = card(page, "wage")
     expect(wage).to_contain_text("No release yet")
     expect(wage.locator(".chip").first).to_have_text("Trusted")
     expect(wage.locator(".headline")).to_be_hidden()
     expect(page.locator("#promise")).to_contain_text("except for metrics marked Trusted")
 
-    report_wages(watched, 0, 20.0)
+    report_wages(site, 0, 20.0)
     expect(wage.locator(".headline")).to_be_visible()
     value, lower, upper = value_and_band(wage)
     assert lower < 20 < upper
@@ -96,7 +80,7 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     expect(wage.locator(".history canvas")).to_be_visible()
 
     # a second pane, and nobody presses anything; what was released stays in the history
-    report_wages(watched, 1, 60.0)
+    report_wages(site, 1, 60.0)
     until(lambda: value_and_band(wage)[1] < 60 < value_and_band(wage)[2], page, "it moves")
     expect(wage.locator(".history")).to_have_attribute("aria-label", re.compile("2 steps"))
     page.locator("label[for=window-1h]").click()
@@ -139,10 +123,10 @@ def answer_in_a_browser(site: Site, visitor: Visitor) -> None:
     expect(result).to_contain_text("Nothing was sent")
 
 
-def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -> None:
-    deployment = watched.deployment
-    page = visitor.open(watched.url)
-    other = visitor.open(f"{watched.url}/#metric=longest")
+def test_a_search_converges_while_one_watches(site: Site, visitor: Visitor) -> None:
+    deployment = site.deployment
+    page = visitor.open(site.url)
+    other = visitor.open(f"{site.url}/#metric=longest")
     longest = card(page, "longest")
     expect(longest).to_contain_text("No round is open yet")
     expect(longest).to_contain_text("dither coordinate")
@@ -161,7 +145,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         )
         expect(search).to_contain_text("Somebody's value is at least 32\N{NO-BREAK SPACE}minutes")
         expect(search).to_contain_text("99.9999\N{NO-BREAK SPACE}%, in all rounds at once")
-        answer_in_a_browser(watched, visitor)
+        answer_in_a_browser(site, visitor)
         for number in (2, 3, 4):
             answer(deployment, number)
             expect(search.locator(BARS)).to_have_count(number + 1)

@@ -1,7 +1,5 @@
 """Coordinators that are killed at each step of each round: the same answer, decided once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -2,14 +2,13 @@
 
 import dataclasses
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer
 
 from aggregator.counting import origin
 from aggregator.errors import BrokerRefused, ConsumerEnded
@@ -211,20 +210,15 @@ def test_a_worker_whose_group_instance_id_another_has_ends_and_names_the_setting
             stack.close()
 
 
-def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[int]:
-    """Send keys and payloads as reporters and the gateway do; return their partitions."""
-    found: list[int] = []
-
-    def delivered(error: Any, message: Any) -> None:
-        assert error is None
-        found.append(message.partition())
-
-    producer = Producer(deployment.properties)
-    for key, payload in messages:
-        producer.produce(deployment.topic, payload, key=key, on_delivery=delivered)
-        assert producer.flush(30) == 0
-    producer.close()
-    return found
+def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[set[int]]:
+    """Send keys and payloads as reporters and the gateway do; return the partitions of each key."""
+    keys = [key for key, _ in messages]
+    deployment.produce([(PARTITION_UA, payload) for _, payload in messages], key=keys)
+    found: defaultdict[Any, set[int]] = defaultdict(set)
+    message: Any
+    for message in deployment.messages():
+        found[message.key()].add(message.partition())
+    return [found[key] for key in keys]
 
 
 def test_a_copy_counts_once_in_each_partition_and_honest_senders_stay_in_one(
@@ -250,6 +244,8 @@ def test_a_copy_counts_once_in_each_partition_and_honest_senders_stay_in_one(
     assert deployment.verify().verified
 
 
+PARTITION_UA = -1
+"""Of librdkafka: a message goes to the partition that its key says."""
 LIMITED = """
 [metrics]
 late = {kind = "mean", range = [0, 1], levels = [1], max_batch_reports = 20, max_key_reports = 100}

@@ -20,7 +20,7 @@ from aggregator.storage.connection import connect
 from estimators import load_metrics
 from tests.services.security import exercises
 from tests.support.reports.messages import EPOCH, agreeing, batch
-from tests.support.running.secured import Secured, start_secured
+from tests.support.running.secured import Certificates, Secured, start_secured
 
 HOUR = 3_600_000
 METRICS = """
@@ -43,6 +43,12 @@ def _no_public_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with start_secured(tmp_path_factory.mktemp("secured")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority that has signed nothing here."""
+    return Certificates(tmp_path_factory.mktemp("strangers"))
 
 
 @pytest.fixture(scope="session")

@@ -32,11 +32,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("strangers"))
-
-
 def serving(certificates: Certificates) -> dict[str, str]:
     """Return the options of a server that speaks TLS, to its like too."""
     certificate, key = certificates.issue("redis", NODE)

@@ -23,12 +23,6 @@ WRONG = "wr0ng-pa55word"
 
 
 @pytest.fixture(scope="session")
-def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """An authority that has signed nothing here."""
-    return Certificates(tmp_path_factory.mktemp("strangers"))
-
-
-@pytest.fixture(scope="session")
 def somebody(secured: Secured, metrics_file: Path) -> Settings:
     """A user without rights."""
     return Places(secured, metrics_file).user("somebody", [])
