@@ -317,7 +317,8 @@ def default_rate_limit(metrics: Iterable[Metric]) -> str:
     """Return how much one address may post: a twentieth of `minimum` while a crowd is open.
 
     Two periods may overlap with an open crowd. So whoever has one address cannot make up more than
-    a tenth of the smallest crowd, where one metric has a crowd. `metrics`: at least one has.
+    a tenth of the smallest crowd, where one metric has a crowd. But a device may always post in
+    each pane. `metrics`: at least one has a crowd.
 
     Examples
     --------
@@ -326,12 +327,22 @@ def default_rate_limit(metrics: Iterable[Metric]) -> str:
     ...               levels=[3], pane="1d", lateness="1d",
     ...               crowd={"minimum": 10_000, "wait": "12h"})
     >>> default_rate_limit([late])
-    '500 per 129600 seconds'
+    '500 per 36 hours'
+    >>> default_rate_limit([define(name="now", kind="mean", mechanism="randomized_response",
+    ...                            range=(0, 1), levels=[3], pane="1m", lateness="2h",
+    ...                            crowd={"minimum": 1_000, "wait": "1h"})])
+    '61 per 61 minutes'
     """
-    minimum_by_ms = [(m.crowd.minimum, m.pane_ms + m.crowd.wait_ms) for m in metrics if m.crowd]
-    period_ms = max(open_ms for _, open_ms in minimum_by_ms)
-    posts = sum(minimum / 20 * period_ms / open_ms for minimum, open_ms in minimum_by_ms)
-    return f"{math.ceil(posts)} per {math.ceil(period_ms / 1000)} seconds"
+    crowds = [(m.crowd.minimum, m.pane_ms, m.pane_ms + m.crowd.wait_ms) for m in metrics if m.crowd]
+    period_ms = max(open_ms for _, _, open_ms in crowds)
+    posts = sum(
+        max(minimum / 20 * period_ms / open_ms, period_ms / pane_ms)
+        for minimum, pane_ms, open_ms in crowds
+    )
+    seconds = math.ceil(period_ms / 1000)
+    sizes = {"hours": 3_600, "minutes": 60, "seconds": 1}
+    unit = next(unit for unit, size in sizes.items() if seconds % size == 0)
+    return f"{math.ceil(posts)} per {seconds // sizes[unit]} {unit}"
 
 
 def _not_in_force(detail: str) -> Problem:
