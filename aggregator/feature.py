@@ -109,7 +109,7 @@ class Feature:
         if module not in self._modules:
             return default
         imported = importlib.import_module(f"aggregator.features.{self.name}.{module}")
-        hook: T = getattr(imported, name, default)
+        hook: T = getattr(imported, name)
         return hook
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import structlog
 
+from aggregator.feature import EventType
 from aggregator.publishing import events
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
@@ -66,4 +67,5 @@ class ReleaseDrawer:
         return events.release_event(window, data, self._source)
 
 
+EVENT_TYPES: tuple[EventType, ...] = ()
 find_due_events = ReleaseDrawer
