@@ -138,7 +138,7 @@ class Mechanism(ABC):
     discovers: ClassVar[bool] = False
     memoizable: ClassVar[bool] = False
     rows_are_alike: ClassVar[bool] = False
-    is_exact_together: ClassVar[bool] = True
+    is_exact_together: ClassVar[bool] = False
     facts: LevelFacts
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()

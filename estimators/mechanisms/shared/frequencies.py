@@ -41,6 +41,8 @@ class SupportCounts(SupportReports):
     as in HLDP's Algorithm 5.
     """
 
+    is_exact_together = True
+
     def __init__(self, epsilons: Epsilons, categories: int, signs: ReportedSigns) -> None:
         super().__init__(epsilons)
         self.categories = categories

@@ -23,6 +23,7 @@ class ScalarMean(Mechanism):
     """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports."""
 
     kinds = frozenset({"mean"})
+    is_exact_together = True
     facts: LevelFacts
 
     @abstractmethod
