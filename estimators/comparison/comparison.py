@@ -197,8 +197,8 @@ def compare(
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
-    asked = {"weights": policy, "bound": bound, "target": target, "categories": categories}
-    asked["simultaneous"] = not pointwise and len(below) != 1
+    asked: dict[str, Any] = {"weights": policy, "bound": bound, "target": target}
+    asked |= {"categories": categories, "simultaneous": not pointwise and len(below) != 1}
     answers = [
         functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
         for arm, arm_panes in zip(arms, panes, strict=True)

@@ -29,6 +29,7 @@ class Rappor(IndependentBits):
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Rappor([Fraction(8)], categories=10)
     >>> report = mechanism.randomize(np.array([3]), np.array([0]), SeededBits(1))
