@@ -75,6 +75,7 @@ class DyadicHadamard(Mechanism):
 
     name = "dyadic_hadamard"
     kinds = frozenset({"distribution"})
+    is_exact_together = False
     dtype = np.dtype(np.uint8)
     shape = (REPORT_BYTES,)
 

@@ -104,8 +104,9 @@ def _mixture_deviation(index: Indices, tail: float) -> Floats:
         top = terms.max(axis=1)
         parts = np.exp(terms - top[:, None])
         mass = parts.sum(axis=1)
-        step = (top + np.log(mass) - goal) * mass / (parts @ MIXTURE_RATES)
-        x = x - np.maximum(step, 0.0)
-        if (step < 1e-10 * x).all():
+        step = (top + np.log(mass) - goal) * mass / np.vecdot(parts, MIXTURE_RATES)
+        is_moving = step >= 1e-10 * x  # row by row: an entry has the same bits beside any others
+        x = np.where(is_moving, x - step, x)
+        if not is_moving.any():
             break
     return x * (1 + 1e-9)
