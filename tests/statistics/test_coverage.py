@@ -213,13 +213,15 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
     """Three runs of fixed seeds: a bound that is 1% narrower or wider than it was is found.
 
-    So is one that is moved by a sixth of its width.
+    So are bounds that are moved by 2% of their widths.
     """
     for population in HARDEST:
         misses, means = drawn(population, 3)
         with row(name_of(population), misses):
             assert few_misses(misses, 3, ASKED)
-            assert means == pytest.approx(DRAWN[name_of(population)], rel=0.01)
+            *widths, lower = DRAWN[name_of(population)]
+            assert means[:-1] == pytest.approx(widths, rel=0.01)
+            assert means[-1] == pytest.approx(lower, abs=0.02 * means[:-1].mean())
 
 
 @pytest.mark.slow
