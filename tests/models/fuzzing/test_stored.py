@@ -196,7 +196,7 @@ def fuzz(spoilt: Spoilt, examples: range, seed: int) -> Counter[str]:
             found = spoilt.store.partition.snapshot(0)
             assert found.counts == spoilt.counts, place
             assert found.watermarks == spoilt.watermarks, place
-            assert {str(k): v for k, (_, v, _) in found.open.items()} == spoilt.open, place
+            assert {str(k): pane.statistic for k, pane in found.open.items()} == spoilt.open, place
     return outcomes
 
 
