@@ -1,16 +1,18 @@
 """The real Kafka and Redis that tests run against, and what to do when one is missing."""
 
+import gc
 import os
 import re
 import shutil
 import subprocess
 import time
 import uuid
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import pytest
 
@@ -18,6 +20,9 @@ from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 from deploy.kafka import distribution
 from deploy.kafka.cluster import KafkaCluster
 from tests.support.running.placed_redis import PlacedRedis
+
+#: The image that Testcontainers runs where a Docker engine answers.
+KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
 #: Of a broker that no test kills: idle, it takes a quarter of the processor time.
 QUIET: dict[str, str | int] = {
@@ -77,7 +82,7 @@ class Kafka:
     bootstrap_servers : str
         As librdkafka takes it.
     kind : str
-        `external`, `apache` or `in-process`.
+        `external`, `apache`, `testcontainers` or `in-process`.
     description : str
         For the report at the end of the run.
     """
@@ -151,8 +156,9 @@ class Kafka:
 def start_kafka(folder: Path, stack: ExitStack) -> Kafka:
     """Start the best Kafka there is; the stack ends it.
 
-    In order: DITHER_TEST_KAFKA (bootstrap servers), Apache Kafka from Maven jars, librdkafka's
-    in-process broker. DITHER_TEST_BROKER=in-process takes the last at once.
+    In order: DITHER_TEST_KAFKA (bootstrap servers), Apache Kafka from Maven jars, Testcontainers
+    where a Docker engine answers, librdkafka's in-process broker. DITHER_TEST_BROKER=in-process
+    takes the last at once.
     """
     wanted = os.environ.get("DITHER_TEST_BROKER", "")
     if wanted not in {"", "in-process"}:
@@ -168,6 +174,9 @@ def start_kafka(folder: Path, stack: ExitStack) -> Kafka:
         cluster = stack.enter_context(KafkaCluster(folder, properties=QUIET, heap=HEAP))
         version = f"Apache Kafka {distribution.kafka_version()} from Maven jars"
         return Kafka(cluster.bootstrap_servers, "apache", version)
+    contained = _contained_kafka(stack)
+    if contained is not None:
+        return contained
     if real_is_required():
         missing("Apache Kafka", lacking)
     return _in_process_kafka(stack, lacking)
@@ -177,6 +186,24 @@ def _in_process_kafka(stack: ExitStack, reason: str) -> Kafka:
     broker = stack.enter_context(EmbeddedBroker())
     description = f"librdkafka's in-process broker ({reason})"
     return Kafka(broker.bootstrap_servers, "in-process", description, broker)
+
+
+def _contained_kafka(stack: ExitStack) -> Kafka | None:
+    import docker  # type: ignore[import-untyped, unused-ignore]
+    from testcontainers.community.kafka import KafkaContainer
+
+    with warnings.catch_warnings():
+        # Docker's client leaves its socket open when no engine answers.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            made: Any = KafkaContainer(KAFKA_IMAGE).with_kraft()
+        except docker.errors.DockerException:
+            return None
+        finally:
+            gc.collect()
+    container = stack.enter_context(made)
+    description = f"{KAFKA_IMAGE} by Testcontainers"
+    return Kafka(container.get_bootstrap_server(), "testcontainers", description)
 
 
 @dataclass
