@@ -105,7 +105,10 @@ class LeanFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return where the library is; None for other modules."""
+        """Return where the library is; None for other modules.
+
+        `fullname`: the module's; `path`, `target`: as importlib passes them on.
+        """
         if fullname not in UNUSED_MODULES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)

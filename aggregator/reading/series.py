@@ -327,7 +327,13 @@ def _local(plan: SeriesPlan) -> LocalPlan:
 
 
 def merged_bins(metric: Metric, count: int) -> Bins:
-    """Return a distribution's domain with its bins merged into at most `count`."""
+    """Return a distribution's domain with its bins merged into at most `count`.
+
+    Raises
+    ------
+    ValueError
+        If the metric is no distribution.
+    """
     if not isinstance(metric.domain, Bins):
         raise ValueError(
             f"bins = {count}: metric {metric.name!r} is of kind {metric.kind!r}: expected them for "

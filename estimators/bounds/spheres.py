@@ -207,7 +207,10 @@ def vector_deviations(
 def deviations_of_windows(
     laws: Sequence[VectorLaw], question: Question, totals: Sequence[float]
 ) -> Iterable[tuple[PerWindow, PerWindow]]:
-    """Return :func:`vector_deviations` of each window; its law has the same levels in all."""
+    """Return :func:`vector_deviations` of each window.
+
+    `laws`, `totals`: of each window, whose levels are the same in all; `question`: of all.
+    """
     together = laws[0].in_rows(laws) if question.bound == "fixed" else None
     if together is not None:
         return zip(*vector_deviations(together, question, 1.0), strict=True)

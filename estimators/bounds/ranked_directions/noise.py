@@ -245,7 +245,8 @@ def grid_growth(
 ) -> Floats:
     """Return :meth:`ReportLaw.growth` at tilts of the grid, shape (columns, tilts).
 
-    `relative`: s over the largest s; `steps`, shape (tilts,): ascending; `single`: in place of it
+    `law`: of a report; `relative`: s over the largest s; `steps`, shape (tilts,): ascending;
+    `columns`: which cells of squares; `single`: in place of it
     :meth:`ReportLaw.growth_of_single_square`.
     """
     first, last = int(steps[0]) // CHUNK_STEPS, int(steps[-1]) // CHUNK_STEPS

@@ -201,7 +201,10 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
 
 def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
-    """Return the same as :func:`simultaneous_band`, with the least bounds on the variances."""
+    """Return the same as :func:`simultaneous_band`, with the least bounds on the variances.
+
+    `scores`: those of the reports; `question`, `beta`: as there.
+    """
     band, variance = simultaneous_band(scores, question, beta)
     return band, np.minimum(variance, scores.variance(band))
 
