@@ -184,7 +184,8 @@ def _scores(
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
         is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
-        return np.logical_and.reduce(is_same, axis=1).astype(np.float64)
+        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
+        return equal
 
     yield "likelihood ratio", likelihood_ratio
     if level + 1 < len(metric.levels):

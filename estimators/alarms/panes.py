@@ -98,4 +98,5 @@ def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)
-    return used_shares / used_shares.sum()
+    normalized: Floats = used_shares / used_shares.sum()
+    return normalized

@@ -163,4 +163,5 @@ def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     )
     with np.errstate(divide="ignore"):
         chance = np.log(np.minimum(normal, 1))
-    return np.minimum(bennett, chance).max(axis=1)
+    bound: Floats = np.minimum(bennett, chance).max(axis=1)
+    return bound

@@ -184,7 +184,8 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
         )
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
-    return (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
+    all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
+    return all_rejected
 
 
 def _search(

@@ -81,7 +81,8 @@ class TiltPlan(NamedTuple):
 
 def _cauchy(offsets: Floats) -> Floats:
     log_density = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
-    return log_density - np.log(np.exp(log_density).sum())
+    log_weights: Floats = log_density - np.log(np.exp(log_density).sum())
+    return log_weights
 
 
 class Means(NamedTuple):

@@ -125,7 +125,8 @@ def weights_of_tests(scores: Floats) -> Floats:
     from scipy.special import expit
 
     odds = expit(scores)
-    return EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
+    weights: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
+    return weights
 
 
 class FoundString(NamedTuple):

@@ -169,7 +169,8 @@ class _Beam:
         """Return the indices of strings that have ended, the best score first."""
         ended = np.flatnonzero(self.states == 0)
         order = np.argsort(-self.scores[ended], kind="stable")[:MAX_LISTED]
-        return ended[order].tolist()
+        indices: list[int] = ended[order].tolist()
+        return indices
 
     def bits(self, index: int) -> int:
         """Return the 128 bits of a prefix."""

@@ -152,7 +152,8 @@ class Caps(RankedDirections):
 
     def _squares(self, table: Counts, used: Bools) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid
-        return table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
+        squares: Floats = table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
+        return squares
 
     def find_error(self, table: Counts) -> str | None:
         """Return why no reports can give a stored table; None if some can."""

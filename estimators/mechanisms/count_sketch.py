@@ -243,7 +243,8 @@ class CountSketch(OutputSets, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        return (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
+        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
+        return named
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:

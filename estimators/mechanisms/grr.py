@@ -74,4 +74,5 @@ class Grr(OutputSets, SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""
-        return reports == category
+        named: Bools = reports == category
+        return named

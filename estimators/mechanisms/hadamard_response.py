@@ -80,13 +80,19 @@ class HadamardResponse(BlockDifferences):
         is_outside = missed & (drawn >= size // 2)
         outside_rank = drawn - size // 2
         outside_rank += np.where(outside_rank >= block * size, size, 0)
-        return np.where(is_outside, outside_rank, block * size + column).astype(self.dtype)
+        reports: Reports = np.where(is_outside, outside_rank, block * size + column).astype(
+            self.dtype
+        )
+        return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie in the category's half of its block."""
         row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        return (block == category_block) & ~hadamard.is_odd(np.asarray(row + 1), column)
+        is_supported: Bools = (block == category_block) & ~hadamard.is_odd(
+            np.asarray(row + 1), column
+        )
+        return is_supported
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""

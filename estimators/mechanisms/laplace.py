@@ -91,7 +91,8 @@ class Laplace(ScalarMean):
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
         noise = self._noise(level, bits)
         limit = self.limits[level]
-        return np.clip(rounded + noise, -limit, limit).astype(self.dtype)
+        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
+        return reports
 
     def _noise(self, level: Levels, bits: Bits) -> Integers:
         noise = np.empty(level.size, dtype=np.int64)
@@ -149,7 +150,8 @@ class Laplace(ScalarMean):
         if not up:
             return log_down
         log_up = -self.rate[level] * np.abs(reports - floor - 1)
-        return np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
+        log_likelihood: Floats = np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
+        return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the reports -M and M represent, per level."""

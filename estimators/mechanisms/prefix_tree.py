@@ -142,7 +142,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         own_points = self._own_points(values, index, is_whole, group)
         point = self._respond(own_points, kind, bits)
         start = np.where(is_whole, groups * self._points[index], 0)
-        return (start + group * self._points[kind] + point).astype(self.dtype)
+        reports: Reports = (start + group * self._points[kind] + point).astype(self.dtype)
+        return reports
 
     def _own_points(
         self, values: Words, level: Levels, is_whole: Bools, group: Integers

@@ -118,7 +118,8 @@ class Repetition(Mechanism):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)
-        return by_report.sum(axis=1)
+        log_likelihood: Floats = by_report.sum(axis=1)
+        return log_likelihood
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
@@ -194,7 +195,8 @@ class RepeatedFrequency(Repetition, SupportCounts):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.supports(single, level, category).reshape(-1, times)
-        return np.logical_and.reduce(by_report, axis=1)
+        all_support: Bools = np.logical_and.reduce(by_report, axis=1)
+        return all_support
 
     def support(self, table: Counts) -> Counts:
         """Return the number of reports that support each category, shape (levels, k)."""

@@ -451,7 +451,8 @@ class Ball(Domain):
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         too_long = (scale > self.radius) | (length > 1)
-        return np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
+        shortened: Array = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
+        return shortened
 
 
 def numbered(count: int) -> tuple[str, ...]:

@@ -116,7 +116,8 @@ def _reach(parts: Sequence[tuple[int, Floats, Floats]], tilts: Floats) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _roots(size: int) -> Spectrum:
-    return np.exp(-2j * math.pi / size * np.arange(size))
+    roots: Spectrum = np.exp(-2j * math.pi / size * np.arange(size))
+    return roots
 
 
 def _power(base: Spectrum, exponent: int) -> Spectrum:

@@ -153,7 +153,7 @@ class PiecewiseLaw(Law):
     def worst_variance(self) -> float:
         """The largest variance of S over all data."""
         worst: Any = self.worst_variances
-        return worst
+        return worst  # type: ignore[no-any-return]
 
     @functools.cached_property
     def worst_variances(self) -> Floats:

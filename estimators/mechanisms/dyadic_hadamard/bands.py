@@ -122,7 +122,8 @@ class Scores:
     @property
     def worst(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
-        return self.second.max(axis=-1) / self.total**2
+        worst: Floats = self.second.max(axis=-1) / self.total**2
+        return worst
 
     def variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
@@ -135,7 +136,8 @@ class Scores:
         limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
         filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
         left = 1 - filled[..., -1]  # above 0 only if limits crossed
-        return np.vecdot(steps, filled) + largest * left
+        variance: Floats = np.vecdot(steps, filled) + largest * left
+        return variance
 
     @functools.cached_property
     def _falling(self) -> tuple[Indices, Floats, Floats]:
@@ -153,7 +155,8 @@ class Scores:
             return self.worst
         every = np.concatenate([masses[0], *masses], axis=-1)
         mass = every[..., _shells(self.height)]
-        return (self.second * mass).sum(axis=-1) / self.total**2
+        variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
+        return variance
 
     def trivial(self) -> Band:
         """Return the band without reports: F is 0 at the first edge and 1 at the last."""

@@ -155,7 +155,8 @@ def _worst_variance(scores: ScoreTables, inner: Indices) -> Floats:
     second, mean = scores.second[inner][None], scores.mean[inner][None]
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
-    return moments.max(axis=2).min(axis=0)
+    variance: Floats = moments.max(axis=2).min(axis=0)
+    return variance
 
 
 def _scores(

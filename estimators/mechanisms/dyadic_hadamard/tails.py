@@ -109,4 +109,5 @@ def _mixture_deviation(index: Indices, tail: float) -> Floats:
         x = np.where(is_moving, x - step, x)
         if not is_moving.any():
             break
-    return x * (1 + 1e-9)
+    deviation: Floats = x * (1 + 1e-9)
+    return deviation

@@ -57,7 +57,8 @@ class ReportedSigns:
         signs = 2 * ones - counts[:, None]
         if self.offset is not None:
             signs = signs - (counts * self.offset)[:, None]
-        return signs / (np.maximum(counts, 1) * self.contrast)[:, None]
+        means: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
+        return means
 
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
@@ -74,7 +75,8 @@ class ReportedSigns:
         (1 - p_j), with p_j = q + f_j (p - q), is concave in the frequencies.
         """
         p_support = self.q + self.contrast / categories
-        return p_support * (1 - p_support) / self.contrast**2
+        variance: Floats = p_support * (1 - p_support) / self.contrast**2
+        return variance
 
     def exact_even_variance(self, level: int, categories: int) -> Fraction:
         """Return the result of :meth:`even_variance` for a level as an exact fraction."""
@@ -125,7 +127,8 @@ class RepeatedSigns(ReportedSigns):
         """
         share = 1 / categories
         noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
-        return noise / (self.repeats * self.contrast**2) + share * (1 - share)
+        variance: Floats = noise / (self.repeats * self.contrast**2) + share * (1 - share)
+        return variance
 
 
 class FlippedSigns(ReportedSigns):
