@@ -76,7 +76,7 @@ class PaneFinalizer:
         self._searches.close()
 
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the due events of final panes without a search for strings.
+        """Yield the due events of final panes, for the metrics that need no search for strings.
 
         Raises
         ------

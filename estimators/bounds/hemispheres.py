@@ -153,7 +153,10 @@ class _TiltTables:
         squares: Floats,
         log_p: float,
     ) -> Floats:
-        """Return bounds for the tilts with these indices, and nodes for a `spread` of squares."""
+        """Return each window's bound at the tilt with its `index`.
+
+        `spread`: its step on the grid of numbers of reports, by which nodes are chosen.
+        """
         index = np.clip(index, 0, self.tilts.size - 1)
         keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)
         log_remainders = np.empty(len(counts))

@@ -119,7 +119,7 @@ class StringCode:
 
     @functools.cached_property
     def codes(self) -> dict[int, tuple[list[int], list[int]]]:
-        """The bits of the symbols as numbers, and how many there are, for each table."""
+        """For each table, two lists by symbol: its bits as a number, and how many bits it has."""
         codes_by_context = {}
         for context, lengths in self.lengths.items():
             bits, code, last_length = [0] * len(lengths), 0, 0

@@ -136,7 +136,7 @@ def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
 def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> None:
     """Count the dead letters by reason and metric, and show the first ones.
 
-    A table has those that are shown, without the counts.
+    With --csv or --parquet only the shown dead letters are written, without the counts.
     """
     with _reading(settings, output.as_json or output.is_table) as read:
         selection = Selection(read.letters(), filters, read.marked)

@@ -156,7 +156,7 @@ class FourierRemainders:
         return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
-        """Compute the bounds of some cells, with these nodes; for which, see `__getitem__`."""
+        """Compute bounds of the `chosen` cells with these nodes; keep those that are lower."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)

@@ -260,7 +260,10 @@ class SubsetReports:
         return self.reports * shrink * nearest**2, spread
 
     def score_variance(self, ratio: Floats) -> Floats:
-        """Return n s^2 times the least variance of z given a type: about the level's noise."""
+        """Return about the variance of a level's noise: n s^2 times a variance of z given a type.
+
+        It is the least over the types; with `of_values`, the geometric mean of least and largest.
+        """
         factor = np.full(ratio.shape, self.weight / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor

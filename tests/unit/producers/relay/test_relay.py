@@ -243,7 +243,8 @@ def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path:
                 server.post(report, NEXT_LABEL)
             server.now_ms += PANE_MS + 1
             wait_until(lambda: not files(tmp_path), "the next is refused")
-            assert server.metrics()['reports_total{metric="late",outcome="refused"}'] == 100
+            refused = 'reports_total{metric="late",outcome="refused"}'
+            wait_until(lambda: server.metrics().get(refused) == 100, "they are counted")
     assert sorted(service.reports) == sorted(reports)
     assert len(service.bodies) == 1
 
