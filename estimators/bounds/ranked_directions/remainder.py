@@ -138,7 +138,8 @@ def _paired_modulus(
     d, tilt, frequencies = law.dimension, grid.tilt * relative, grid.frequencies * relative
     relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
     largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
-    order = 3 + int(np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))[-1])
+    added = np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))
+    order = 3 + int(added.max(initial=0))  # none if s is tiny beside the largest
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)

@@ -78,6 +78,17 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
                 assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
 
 
+def test_very_many_reports_beside_few_add_nothing_to_a_coordinates_bound() -> None:
+    law, n = Caps([exact(8)], dimension=2).laws[0], np.array([100.0, 1e12])
+    bounds = [
+        CoordinateBounds(2, n[:k], 1 / n[:k], 1e-9, (law,) * k, squares=np.zeros((k, 2)), levels=k)
+        .uniform_at(np.zeros(k, dtype=np.intp))
+        .coordinate_deviation(-4.0)
+        for k in (1, 2)
+    ]
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
+
+
 def test_prices_bound_the_least_concave_and_increasing_function() -> None:
     """It is the largest mean of y over laws of x with a mean of at most that: on two points."""
     for seed in range(50):
