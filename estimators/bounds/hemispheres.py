@@ -77,9 +77,9 @@ class Directions(VectorNoise):
         """Return a bound that |N_j| exceeds with probability 2 p."""
         size = self.coefficient.max(axis=-1)
         relative = (self.coefficient / size[..., None]).reshape(-1, self.contrast.size)[0]
+        relative = np.maximum(relative.round(RELATIVE_DIGITS), 10.0**-RELATIVE_DIGITS)
         tables = _tilt_tables(
-            *(self.dimension, self.unit, tuple(self.contrast.tolist())),
-            tuple(relative.round(RELATIVE_DIGITS).tolist()),
+            *(self.dimension, self.unit, tuple(self.contrast.tolist())), tuple(relative.tolist())
         )
         counts = self.counts.reshape(-1, self.contrast.size)
         deviations = tables.deviations(counts, log_p) * size.reshape(-1)

@@ -111,6 +111,15 @@ def test_exact_tails_of_signs_are_below_p() -> None:
                     assert binom.sf(ones - 1, n, (1 + mean) / 2) <= p
 
 
+def test_very_many_reports_beside_few_add_nothing_to_a_coordinates_bound() -> None:
+    n, contrast = np.array([10.0, 1e14]), np.full(2, 0.5)
+    bounds = [
+        float(Directions(3, n[:k], 1 / n[:k], 0.0, contrast[:k]).coordinate_deviation(-4.0))
+        for k in (1, 2)
+    ]
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
+
+
 @pytest.mark.parametrize(("dimension", "n"), [(2, 1), (2, 60), (3, 5), (20, 60)])
 def test_tails_of_directions_are_below_p(dimension: int, n: int) -> None:
     """Convolved on a fine grid: users who hold the axis, its opposite, both, or the equator."""
