@@ -9,7 +9,6 @@ from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
-from redis._parsers import Encoder
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import HiredisRespSerializer, PythonRespSerializer, parse_url
@@ -47,7 +46,7 @@ class Packer:
     """
 
     def __init__(self) -> None:
-        encode = Encoder("utf-8", "strict", False).encode  # type: ignore[no-untyped-call]
+        encode = redis.Redis().get_encoder().encode
         self._uncopied = PythonRespSerializer(COPIED_BYTES, encode)
         self._fast = HiredisRespSerializer()
 

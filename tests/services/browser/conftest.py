@@ -270,7 +270,8 @@ def site_of_metrics(
         file.write_text(definitions)
         deployment = Deployment(kafka, redis_server.url, file)
         everything = "access.anonymous=read,report,admin"
-        with deployment.worker(), site_of(deployment, everything, *flags) as site:
+        served = site_of(deployment, everything, *flags)
+        with deployment.store, deployment.worker(), served as site:
             yield site
 
     return serving

@@ -32,9 +32,11 @@ UNLIMITED = "--set=gateway.rate_limit="
 
 
 @pytest.fixture
-def endangered(own_kafka: KafkaCluster, redis_url: str, metrics_file: Path) -> Deployment:
+def endangered(own_kafka: KafkaCluster, redis_url: str, metrics_file: Path) -> Iterator[Deployment]:
     kafka = servers.Kafka(own_kafka.bootstrap_servers, "apache", "a cluster of the test's own")
-    return Deployment(kafka, redis_url, metrics_file)
+    deployment = Deployment(kafka, redis_url, metrics_file)
+    with deployment.store:
+        yield deployment
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A store, the metrics of these tests, and what counts them into it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ def metrics(metrics_file: Path) -> dict[str, Metric]:
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return connected(redis_url)
+def store(redis_url: str) -> Iterator[Store]:
+    with connected(redis_url) as store:
+        yield store
 
 
 @pytest.fixture

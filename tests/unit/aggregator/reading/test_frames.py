@@ -25,9 +25,10 @@ from aggregator.reading.frames.pictures import (
     Pictured,
 )
 from aggregator.reading.window import Window
+from aggregator.storage.store import Store
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from tests.support.reports.counted import HOUR, Counting, connected
+from tests.support.reports.counted import HOUR, Counting
 from tests.support.rows import row
 from tests.unit.aggregator.reading.test_slices import closed, counting
 
@@ -36,8 +37,8 @@ HOSTILE = '<script>alert("1")</script>$x^2$'
 
 
 @pytest.fixture
-def reader(redis_url: str, metrics: dict[str, Any]) -> Reader:
-    counted = Counting(connected(redis_url), metrics)
+def reader(store: Store, metrics: dict[str, Any]) -> Reader:
+    counted = Counting(store, metrics)
     delays = [counted.batch("delay", [minute] * 20, minute) for minute in range(10)]
     carriers = [counted.batch("carrier", [0] * 60 + [1] * 30, 1, 8) for _ in range(2)]
     counted.count(0, *delays, *carriers, counted.batch("page", [HOSTILE] * 90, 1, 8))

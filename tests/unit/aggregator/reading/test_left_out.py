@@ -38,7 +38,8 @@ def define(text: str) -> Metric:
 
 def count(redis_url: str, metric: Metric, *batches: ReportBatch) -> None:
     """Count batches into the store, after those that are there."""
-    Counting(connected(redis_url), {"delay": metric}).count(0, *batches)
+    with connected(redis_url) as store:
+        Counting(store, {"delay": metric}).count(0, *batches)
 
 
 def run(redis_url: str, *arguments: str) -> Result:

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregator.storage.store import Store
 from estimators import load_metrics
 from tests.support.paths import ROOT
-from tests.support.reports.counted import Counting, connected
+from tests.support.reports.counted import Counting
 
 DEFINITIONS = ROOT / "producers" / "populations" / "flights.toml"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, redis_url: str) -> Path:
+def folder(tmp_path: Path, store: Store, redis_url: str) -> Path:
     """Return the folder of a deployment that has counted four days of flights."""
-    counting = Counting(connected(redis_url), load_metrics(DEFINITIONS))
+    counting = Counting(store, load_metrics(DEFINITIONS))
     rng = np.random.default_rng(3)
     carriers = rng.choice(["UA", "B6", "EV", "DL", "AA"], 3000, p=[0.3, 0.25, 0.2, 0.15, 0.1])
     batches: list[Any] = []
