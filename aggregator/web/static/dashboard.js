@@ -107,17 +107,19 @@ function catchUp(made) {
   for (const {feature, feed} of boards) if (feed) made.showFeature(feature, feed);
 }
 
-/** What features have on the first page: all that is of a metric that the filter shows, or has its words itself. */
-function showPanels() {
-  for (const {feature, panel, feed} of boards.filter((board) => board.panel && board.feed)) {
-    const ofShown = wall ? wall.found.flatMap(({name}) => feed.of(name)) : [];
-    panel.show(feed.all().filter((one) => wall && (ofShown.includes(one) || haveWords(feature.textOf(one), wall.words))), feed);
-  }
+/** What a feature has on the first page: all that is of a metric that the filter shows, or has its words itself. */
+function showPanel({feature, panel, feed}) {
+  if (!panel || !feed) return;
+  const ofShown = wall ? wall.found.flatMap(({name}) => feed.of(name)) : [];
+  panel.show(feed.all().filter((one) => wall && (ofShown.includes(one) || haveWords(feature.textOf(one), wall.words))), feed);
 }
 
+const showPanels = () => boards.forEach(showPanel);
+
 /** How a feature stands: on the first page, and that of a metric on its card and its page. */
-function showBoard({feature, feed}) {
-  showPanels();
+function showBoard(board) {
+  const {feature, feed} = board;
+  showPanel(board);
   for (const one of views()) one.showFeature(feature, feed);
 }
 

@@ -252,7 +252,7 @@ export class History {
   textOf({from, to, status, reports, value, lower, upper}) {
     const digits = this.scale.digits(lower, upper);
     const told = value === null ? status.replaceAll("_", " ") : `${this.scale.withUnit(value, digits)}, between ${this.scale.text(lower, digits, -1)} and ${this.scale.text(upper, digits, 1)}`;
-    return `${stretch(from, to)}: ${told}${(reports ?? null) === null ? "" : ` · ${whole(reports)} reports`}`;
+    return `${stretch(from, to)}: ${told}${Number.isFinite(reports) ? ` · ${whole(reports)} reports` : ""}`;
   }
 
   #select(plot) {
