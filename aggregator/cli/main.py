@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.abc
-import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from aggregator.cli.lean_imports import LeanFinder
 from aggregator.feature import features
 
 COMMAND_GROUPS = {
@@ -77,44 +74,6 @@ matrices are small: more threads make nothing faster, and threads that wait for 
 took up to ten times the processor time of the products."""
 COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 """The variable that a shell sets to ask for completions."""
-
-
-UNUSED_MODULES = {"redis": "opentelemetry", "structlog": "rich"}
-"""What a library loads for features that no command uses, if it is installed: 9 MB of memory."""
-
-
-class LeanLoader(importlib.machinery.SourceFileLoader):
-    """Loads a library as if its module of `UNUSED_MODULES` were not installed."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the module; meanwhile, an import of the unused one raises ImportError."""
-        unused = UNUSED_MODULES[module.__name__]
-        is_hidden = unused not in sys.modules
-        if is_hidden:
-            sys.modules[unused] = None  # type: ignore[assignment]
-        try:
-            super().exec_module(module)
-        finally:
-            if is_hidden:
-                del sys.modules[unused]
-
-
-class LeanFinder(importlib.abc.MetaPathFinder):
-    """Finds the libraries of `UNUSED_MODULES`, to be loaded without what they do not need here."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return where the library is; None for other modules.
-
-        `fullname`: the module's; `path`, `target`: as importlib passes them on.
-        """
-        if fullname not in UNUSED_MODULES:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.origin is not None:
-            spec.loader = LeanLoader(fullname, spec.origin)
-        return spec
 
 
 def import_command(name: str) -> click.Command:
