@@ -116,7 +116,6 @@ def flights() -> Population:
             "departure": departure,
             "tail": tail,
             "destination": read_values(metrics["destination"], cells["dest"], location + "dest"),
-            "airline": read_values(metrics["airline"], cells["carrier"], location + "carrier"),
             "delays": np.stack([departure, arrival, slower], axis=1),
             "air_time": air_time,
         },
