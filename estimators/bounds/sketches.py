@@ -58,8 +58,6 @@ def min_collision_share(rows: int, points: int, log_p: float) -> float:
     It is above 0 if t is much larger than K ln(1 / p); parameters are as in
     :func:`max_collision_share`.
 
-    Examples
-    --------
     >>> round(1 / 80 - min_collision_share(4659, 80, np.log(0.025)), 4)
     0.0042
     >>> min_collision_share(1024, 364, np.log(0.025))

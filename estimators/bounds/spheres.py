@@ -222,8 +222,6 @@ def deviations_of_windows(
 def inverse_mean_size(dimension: int) -> float:
     """Return K_d = sqrt(pi) Gamma((d + 1) / 2) / Gamma(d / 2), which is 1 / E0 |Z|.
 
-    Examples
-    --------
     >>> [round(inverse_mean_size(d), 6) for d in (1, 2, 3)]
     [1.0, 1.570796, 2.0]
     """
@@ -235,8 +233,6 @@ def inverse_mean_size(dimension: int) -> float:
 def log_mean_cosh(dimension: int, x: Floats) -> Floats:
     """Return a lower bound on ln E0 cosh(x Z), nearly exact: Theorem 5 of docs/proofs/spheres.md.
 
-    Examples
-    --------
     >>> float(log_mean_cosh(3, np.array([2.0]))[0].round(4)), round(math.log(math.sinh(2) / 2), 4)
     (0.5846, 0.5952)
     """
@@ -248,8 +244,6 @@ def log_mean_cosh(dimension: int, x: Floats) -> Floats:
 def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
     """Return E0 cosh(z Z), Z a coordinate of a uniform unit vector, from z^2.
 
-    Examples
-    --------
     >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
     (3.762196, 3.762196)
     """

@@ -398,12 +398,8 @@ class Mechanism(ABC):
         """Return levels and reports as arrays of the types that they have on the wire.
 
         `level`, shape (n,): the index of each report's level; `reports`, shape (n, *shape), of
-        integers.
-
-        Raises
-        ------
-        ReportError
-            If the shapes do not match, or if :meth:`check` rejects the reports.
+        integers. Raises ReportError if the shapes do not match, or if :meth:`check` rejects the
+        reports.
         """
         levels, rows = np.asarray(level), np.asarray(reports)
         if rows.shape != (*levels.shape, *self.shape) or levels.ndim != 1:

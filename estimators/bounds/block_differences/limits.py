@@ -56,8 +56,6 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
 
     Parameters are as in :func:`difference_limits`.
 
-    Examples
-    --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
     >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])

@@ -75,8 +75,6 @@ def limits_over_panes(law: Law, observed: Floats, question: Question, log_p: flo
     or bounds are for all times, the result is [-1, 1]. Parameters are as in :func:`limits`; the law
     has no noise.
 
-    Examples
-    --------
     >>> law = Law(counts=np.array([4e4]), coefficient=np.array([1 / 4e4]), contrast=np.ones(1))
     >>> lower, upper = limits_over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
@@ -97,8 +95,6 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
 
     With `total` they hold at all times at once. Parameters are as in :func:`limits`.
 
-    Examples
-    --------
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))

@@ -34,8 +34,6 @@ def own_value_limits(law: Law, signs: Floats, log_p: float, total: float | None 
     With `total` they hold at all times at once. Parameters are as in
     :func:`estimators.bounds.signs.limits.limits`; the law is that of signs with an offset.
 
-    Examples
-    --------
     >>> law = Law(np.array([1e4]), np.array([2e-4]), np.array([0.5]), offset=np.array([-0.25]))
     >>> lower, upper = own_value_limits(law, np.array([[-2500.0]]), np.log(0.025))
     >>> float(lower[0].round(3)), float(upper[0].round(3))

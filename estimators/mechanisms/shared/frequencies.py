@@ -67,10 +67,7 @@ class SupportCounts(SupportReports):
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
         """Return the kinds of reports of a level: how many categories of each set they support.
 
-        Raises
-        ------
-        ValueError
-            If the mechanism cannot estimate shares among.
+        Raises ValueError if the mechanism cannot estimate shares among.
         """
         raise ValueError(refusal_of(self.level_mechanisms[level]))
 
