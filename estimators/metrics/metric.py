@@ -140,7 +140,7 @@ class Metric(ABC):
             raise DefinitionError(f"{self.name}.{key}", value, expected)
 
     def check(self) -> None:
-        """Raise DefinitionError, with key, value and what was expected, if the definition is wrong."""
+        """Raise DefinitionError, with key, value and what was expected, if a key is invalid."""
         self.require_key(validation.check_name, "name")
         self.require_key(kind_named, "kind")
         kind = kind_named(self.kind)
