@@ -57,14 +57,9 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     **Memoization.** There are no bounds for memoized reports here: use `randomized_response`.
 
-    Parameters
-    ----------
-    symbols : int
-        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
-        128, variances above grow by up to 4% until epsilon = 10.
+    `symbols`: the largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with
+    `symbols` = 128, variances above grow by up to 4% until epsilon = 10.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Piecewise([Fraction(4)])
     >>> mechanism.randomize(np.full(8, 0.5), np.zeros(8, dtype=int), SeededBits(1))
@@ -160,10 +155,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
     ) -> Limits | None:
         """Return bounds on the means of windows; for a population, from the counts of symbols.
 
-        Parameters
-        ----------
-        tables, law, means, question, log_p, totals
-            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        `tables`, `law`, `means`, `question`, `log_p`, `totals`: as in
+        :meth:`.shared.means.ScalarMean.limits_of_windows`.
         """
         bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
         if bets is None or question.panes != 1 or question.target == "sample":

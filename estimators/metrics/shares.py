@@ -192,8 +192,8 @@ def estimate_shares(
 
     `mechanism`: that of the metric; `tables`, shape (tables, levels, columns); `question`: its
     `numbers` are those that share its beta; `shares`: the shares to estimate. Raises
-    ShareBoundsError if there are no bounds for this question, with what to ask instead, and
-    ValueError if there are none for this mechanism.
+    ShareBoundsError if there are no bounds for this question; the message says what to ask instead.
+    Raises ValueError if there are none for this mechanism.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):

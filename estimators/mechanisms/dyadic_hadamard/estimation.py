@@ -231,11 +231,8 @@ def _noise(
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same distribution.
 
-    Parameters
-    ----------
-    levels, counts, sums
-        `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1): the Haar sums of each
-        level, times its number of reports.
+    `levels`, `counts`, `sums`: `counts`, shape (levels,): above zero; `sums`, shape (levels, B -
+    1): the Haar sums of each level, times its number of reports.
     """
     splits = min(COMPARED_DEPTHS, levels[0].height)
     bounds = [haar_bounds(level, splits) for level in levels]

@@ -79,12 +79,8 @@ class ScalarMean(Mechanism):
     ) -> Limits | None:
         """Return bounds on the means of windows, each of shape (windows,).
 
-        None if :meth:`mean_limits` has to be called for each window.
-
-        Parameters
-        ----------
-        tables, law, means, question, log_p, totals
-            As for :meth:`mean_limits`, with one row for each window.
+        None if :meth:`mean_limits` has to be called for each window. `tables`, `law`, `means`,
+        `question`, `log_p`, `totals`: as for :meth:`mean_limits`, with one row for each window.
         """
         is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
         if not is_batched or question.bound != "fixed":

@@ -58,10 +58,8 @@ class ReportedSymbols(Mechanism):
 def count_symbols(table: Counts, level: AnyIntegers, symbols: AnyIntegers) -> None:
     """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
 
-    Parameters
-    ----------
-    table : ndarray of int64, shape (levels, 1 + symbols)
-    level, symbols : ndarrays of integers, shape (n,)
+    `table`, shape (levels, 1 + symbols): changed in place; `level`, `symbols`, shape (n,): the
+    index of each report's level, and its symbol.
     """
     levels, symbol_count = table.shape[0], table.shape[1] - 1
     size = levels * symbol_count
