@@ -37,7 +37,7 @@ class SystemBits:
 
 
 class SeededBits:
-    """A reproducible generator, for tests and simulations; never for a person's report.
+    """A reproducible generator for tests and simulations, never for a person's report.
 
     Two instances with the same `seed` give the same words, in chunks of any size. They are
     independent of ``numpy.random.default_rng(seed)``, so values and noise may share a seed.

@@ -95,20 +95,40 @@ def rows_by_level(level: Levels, levels: int) -> Iterator[tuple[int, Any]]:
 class Mechanism(ABC):
     """A local randomizer together with its estimator.
 
-    `epsilons`: the privacy levels, ascending; `name`: the name in a metric's definition; `kinds`:
-    the kinds of metric that it serves; `open_vocabulary`: whether it works without a list of
-    categories: then `categories` is None, values are 64-bit keys, and an estimate is for the
-    requested keys; `closed_vocabulary`: whether it works with a list of categories; `discovers`:
-    whether it also finds the frequent strings of an open vocabulary: values are then rows of a key
-    and 128 bits, and it has a method ``discover``; `memoizable`: whether devices may draw a report
-    once and repeat it. The estimate must then be a mean of signs, with bounds that assume only that
-    the signs are independent within a pane; `rows_are_alike`: whether :meth:`accumulate` does the
-    same in every row of a table, however many there are; `is_exact_together`: whether the fixed
-    bounds of windows that are estimated together are, to the last bit, those of each window alone;
-    `dtype`, `shape`: the type and shape of one report: an array of n reports has shape ``(n,
-    *shape)``, and its little-endian bytes are the wire format; `columns`: cells per level of the
-    statistic, including the number of reports; `facts`: the constants from which weights are
-    computed.
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+
+    Attributes
+    ----------
+    name : str
+        The name in a metric's definition.
+    kinds : frozenset of str
+        The kinds of metric that the mechanism serves.
+    open_vocabulary : bool
+        Whether it works without a list of categories: then `categories` is None, values are 64-bit
+        keys, and an estimate is for the requested keys.
+    closed_vocabulary : bool
+        Whether it works with a list of categories.
+    discovers : bool
+        Whether it also finds the frequent strings of an open vocabulary: values are then rows of a
+        key and 128 bits, and the mechanism has a method ``discover``.
+    memoizable : bool
+        Whether devices may draw a report once and repeat it. The estimate must then be a mean of
+        signs, with bounds that assume only that the signs are independent within a pane.
+    rows_are_alike : bool
+        Whether :meth:`accumulate` treats all rows of a table alike, however many rows there are.
+    is_exact_together : bool
+        Whether windows that are estimated together get, to the last bit, the same fixed bounds as
+        each window alone.
+    dtype, shape : numpy dtype and tuple
+        The type and shape of one report: an array of n reports has shape ``(n, *shape)``, and its
+        little-endian bytes are the wire format.
+    columns : int
+        The number of cells of the statistic for each level, including the number of reports.
+    facts : LevelFacts
+        The constants from which weights are computed.
     """
 
     name: ClassVar[str]

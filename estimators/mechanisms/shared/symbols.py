@@ -17,10 +17,10 @@ DENSE_TABLE_FACTOR = 2
 
 
 class ReportedSymbols(Mechanism):
-    """A mechanism whose report is one of the symbols 0 to K - 1, K depending on the level.
+    """A mechanism whose report is one of the symbols 0 to K - 1; K depends on the level.
 
     A report has the fewest of 1, 2 or 4 bytes that suffice for all levels' symbols. Statistic of a
-    level: the number of reports and the number for each symbol; cells beyond a level's own K stay
+    level: the number of reports and the number for each symbol; cells beyond the K of a level stay
     zero.
     """
 
