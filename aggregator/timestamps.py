@@ -59,10 +59,7 @@ OTHER_FRACTION = re.compile(r"[Tt ]\d\d(:?\d\d)?[.,]")
 def from_iso(text: str) -> float:
     """Return a time in ISO 8601 as seconds since the epoch; without a time zone it is in UTC.
 
-    Raises
-    ------
-    ValueError
-        If the text is no such time, or has a fraction of an hour or a minute.
+    Raises ValueError if the text is no such time, or has a fraction of an hour or a minute.
 
     Examples
     --------
@@ -80,12 +77,9 @@ def from_iso(text: str) -> float:
 def parse_time(text: str) -> float:
     """Return a time in ISO 8601, or in seconds, as seconds since the epoch.
 
-    Raises
-    ------
-    ValueError
-        If the text is no time, is beyond the years 1 to 9999 (as milliseconds would be), or is only
-        four to eight or twelve digits, which could be a year, a month, a spreadsheet's day or a
-        date.
+    Raises ValueError if the text is no time, is beyond the years 1 to 9999 (as milliseconds would
+    be), or is only four to eight or twelve digits, which could be a year, a month, a spreadsheet's
+    day or a date.
 
     Examples
     --------

@@ -20,8 +20,8 @@ from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
 LEARNING_SHARE = CHOOSING_SHARE = 0.125
-"""The shares of the trials for learning scores and for choosing the event; the others bound its
-probabilities."""
+"""The shares of the trials for learning scores and for choosing the event. The remaining trials
+bound the probabilities of the event."""
 MAX_THRESHOLDS = 128
 WHOLE_BYTES = 2
 """The widest report, in bytes, that is learned as one symbol; wider ones are learned bit by bit."""
@@ -31,11 +31,11 @@ MOST_BYTES = 64
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Reports of one value, each with two other reports of a known value.
+    """Reports of one value, each with two reports of other devices to compare it with.
 
     `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
-    reports of other devices: the next one in the same batch, and the one with the same index in
-    another batch. They are independent of this value, unless randomness was used twice.
+    the next report in the same batch, and the report with the same index in another batch. Both
+    depend on the value under attack only if randomness was used twice.
     """
 
     reports: Reports
@@ -85,9 +85,10 @@ def epsilon_bound(
     The result, of shape (n,), is ln(p_low / q_high), but at least 0. p_low and q_high are limits of
     Clopper and Pearson (1934), each wrong with probability (1 - confidence) / 2.
 
-    `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under the
-    other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for each event
-    by itself; it does not cover an event that was chosen by these counts.
+    `hits`, `other_hits`, shape (n,): how often each event occurred under the value that it
+    indicates, and under the other value; `trials`, `other_trials`: the numbers of independent
+    trials; `confidence`: that of each bound by itself. It does not hold for an event that was
+    chosen by these counts.
 
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
     array([0.926, 0.   ])

@@ -101,7 +101,7 @@ class DistributionEstimate(Estimate):
 
     @classmethod
     def of(cls, estimate: Estimate, **fields: Any) -> DistributionEstimate:
-        """Return an estimate with the further fields of a distribution."""
+        """Return the estimate of a distribution; `fields` are the attributes that it adds."""
         return cls(**_fields_of(estimate), **fields)
 
     def __str__(self) -> str:
@@ -139,7 +139,10 @@ class DistributionEstimate(Estimate):
         return np.diff(self.monotone)
 
     def histogram_in(self, edges: Floats) -> Floats:
-        """Return the share of users between consecutive chosen edges, shape (len(edges) - 1,)."""
+        """Return the share of the users between neighbours of `edges`: shape (len(edges) - 1,).
+
+        `edges`: some of the edges of the bins, ascending.
+        """
         return np.diff(self.monotone[np.searchsorted(self.edges, edges)])
 
     def below(self, value: float) -> tuple[float, float, float]:
@@ -175,7 +178,7 @@ class DistributionEstimate(Estimate):
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
     def shares_below(self, limits: Sequence[float]) -> Estimate:
-        """Return the shares below edges as numbers: unbiased, with the band's limits."""
+        """Return the shares below edges, `limits`: unbiased, with the limits of the band."""
         indices = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
         shares = bounds | {"value": self.cdf[indices], "labels": share_names(limits)}
@@ -201,7 +204,7 @@ class DistributionEstimate(Estimate):
         return self.moved(offset + scale * self.edges)
 
     def moved(self, edges: Floats) -> DistributionEstimate:
-        """Return the same distribution with its edges replaced, in the same order."""
+        """Return this distribution with new `edges`; quantiles are interpolated between them."""
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.interp(quantiles[:, 1:], self.edges, edges)
         return dataclasses.replace(self, edges=edges, quantiles=quantiles)
@@ -216,5 +219,4 @@ class DistributionEstimate(Estimate):
 
 
 def _fields_of(estimate: Estimate) -> dict[str, Any]:
-    """Return the fields of an estimate that every estimate has, by name."""
     return {field.name: getattr(estimate, field.name) for field in dataclasses.fields(Estimate)}

@@ -27,7 +27,7 @@ class DefinitionError(ValueError):
     key : str
         The invalid key, as ``metric.key`` if the metric is known.
     value : object
-        The value found; None if there was none.
+        The value in the definition; None if the key is missing.
     expected : str
         What was expected, as a sentence without a full stop.
     source : str
@@ -81,7 +81,7 @@ def explain_missing_scipy(purpose: str) -> Iterator[None]:
 
 
 def shortened(value: object) -> str:
-    """Return a value as Python writes it, cut if it is very long.
+    """Return the `repr` of a value, cut off after 500 characters.
 
     >>> shortened([1]), len(shortened("x" * 1_000_000))
     ('[1]', 522)
@@ -104,13 +104,13 @@ def _printable(word: str) -> str:
 
 
 def readable(error: msgspec.ValidationError) -> str:
-    """Return what the decoder expected, as words to follow "expected" in a message."""
+    """Return what msgspec's decoder expected, in words to follow "expected" in a message."""
     message = str(error).replace("Number out of range", "a number that is not too large")
     return message.replace("Expected ", "").replace("`", "")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return the allowed words, to follow "expected"; those nearest to a mistaken word first.
+    """Return the allowed words as text, the one most like `word` first, to follow "expected".
 
     >>> nearest("laplce", ["laplace", "rappor"])
     "'laplace'? (known: laplace, rappor)"
@@ -133,7 +133,7 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 
 
 def meant(word: str, allowed: Iterable[str]) -> str:
-    """Return a suggestion of allowed words for a mistaken word, to follow a colon.
+    """Return a suggestion for a mistaken word from the allowed words, to follow a colon.
 
     >>> meant("laplce", ["laplace", "rappor"])
     "did you mean 'laplace'? (known: laplace, rappor)"
@@ -147,7 +147,7 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    """Return the names nearest to a word; if they are too many, only of those that begin alike."""
+    """Return a list of the name most like a word, if any; of many names, some are not compared."""
     position, reach = bisect.bisect(names, word), MOST_COMPARED // 2
     compared = names[max(0, position - reach) : position + reach]
     pairs = len(word) * sum(map(len, compared))

@@ -38,7 +38,8 @@ class Estimate:
         Failure probability of the bounds; simultaneous over categories or coordinates unless
         pointwise bounds were requested.
     bound, target, policy : str
-        As in the :class:`estimators.question.Question`; `policy` is the name of the weights.
+        The bound and the target as in :class:`estimators.question.Question`, and the name of the
+        weights.
     levels : tuple of float
         The metric's privacy levels, ascending.
     counts : ndarray of int64, shape (levels,)
@@ -75,10 +76,10 @@ class Estimate:
     basis : ndarray of int64, shape (levels,), or None
         The reports per level that the numbers are computed from, if these are not all reports.
     denominators : ndarray of float64, shape (categories,), or None
-        For shares among: the estimated share of users in B; 1 for a category.
+        For shares among, such as ``"A / B"``: the estimated share of users in B; 1 for a category.
     shares : Estimate or None
-        In a reader's answer for all categories: the shares among that the definition names. Their
-        bounds share a second beta.
+        In a reader's answer for all categories: the estimates of the shares among that the
+        definition names. Their bounds share a second beta.
     """
 
     value: float | Floats
@@ -113,8 +114,6 @@ class Estimate:
         If the bounds contain the truth, it is at least as near to the truth as the value is. But it
         is biased: use `value` for sums and means of several estimates.
 
-        Examples
-        --------
         >>> from estimators import define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
         >>> estimate = metric.estimate(np.array([20, 11, 9, 0]))
@@ -146,7 +145,7 @@ class Estimate:
 
     @property
     def numbers(self) -> Estimate:
-        """The estimate of the numbers that displays show; for a distribution, its quantiles."""
+        """The estimate of the numbers that are displayed: for a distribution, its quantiles."""
         return self
 
     def largest(self, size: int) -> Indices:
@@ -156,12 +155,10 @@ class Estimate:
         return order[: max(0, size)]
 
     def top(self, size: int) -> Estimate:
-        """Return the `size` largest frequencies, or coordinates by absolute value, largest first.
+        """Return the estimate of the `size` numbers that :meth:`largest` selects, largest first.
 
         The bounds remain those of all categories at once, so they hold for the largest ones.
 
-        Examples
-        --------
         >>> from estimators import SeededBits, define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
         >>> level = np.zeros(1000, dtype=int)

@@ -20,7 +20,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the check of the enclosing :func:`interruptible`; for use every few milliseconds."""
+    """Call the check of the enclosing :func:`interruptible`, if any; to be called every few ms."""
     check = _CURRENT_CHECK.get()
     if check is not None:
         check()

@@ -1,8 +1,8 @@
-"""The limits of every definition: they bound what reading it and one report cost a device.
+"""Limits of all definitions, so that reading one and reporting for it cost a device little.
 
-A server may send any definition, so each limit is checked before anything of that size is made; the
+A server may send any definition, so each limit is checked before anything of that size is made. The
 error names the key. The browser's module has the same numbers (``LIMITS`` in
-``producers/browser/checks.js``). docs/privacy.md has what they cost at most.
+``producers/browser/checks.js``). docs/privacy.md says what they cost at most.
 """
 
 MOST_LEVELS = 255

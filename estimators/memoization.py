@@ -40,8 +40,9 @@ class Memoization:
     bounds stay the same.
 
     **Over time.** Theorems 7 and 8 of docs/proofs/privacy.md. :meth:`ratio_for_ever` compares
-    histories of values that change at the same times (equal values at the same pairs of times);
-    :meth:`ratio_of_any` any two. Two different permanent answers prove that a value changed.
+    histories of a device's values in which the same pairs of times have equal values;
+    :meth:`ratio_of_any` compares any two histories. Two different permanent answers prove that a
+    value changed.
 
     For a mean, the values are the two sides of a threshold that the device drew once
     (:func:`side_of`). A crossing of the threshold is visible.
@@ -103,7 +104,7 @@ class Memoization:
         return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
-        """Return a report made from a permanent answer; the answer itself if epsilons are equal.
+        """Return a report made from a permanent answer; the answer itself if nothing is flipped.
 
         `answer`, shape (1, ...): from :meth:`answer`.
         """
@@ -132,7 +133,7 @@ class Memoization:
     def ratio_for_ever(self, values: int) -> Fraction:
         """Return a bound on the probability ratio of all reports ever, under two histories.
 
-        The histories must have equal values at the same pairs of times. `values`: the number of
+        The same pairs of times must have equal values in both histories. `values`: the number of
         distinct values in a history; for a mean, the number of distinct sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values

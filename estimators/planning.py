@@ -24,9 +24,10 @@ from estimators.metrics.search import SearchMetric
 from estimators.metrics.trusted import TrustedMetric
 
 SAMPLE_REPORTS = 20_000
-"""The most synthetic reports that are drawn; for more reports, their sums are multiplied."""
+"""The most synthetic reports that are drawn. For more reports, their sums are multiplied."""
 MOST_DEVICES = 200_000
-"""The most synthetic reports of a distribution or devices of a search; they are not multiplied."""
+"""The most synthetic reports of a distribution, whose sums are not multiplied, and the most
+synthetic devices of a search."""
 MAX_STRINGS = 10
 """The most strings that synthetic devices hold; each is held by a tenth of them."""
 MOST_REPORTS = 1e12
@@ -96,7 +97,7 @@ def half_width(
     assert isinstance(metric, ReportedMetric)  # noqa: S101
     is_distribution = metric.domain.names == "quantiles"
     count = int(max(1, min(reports, MOST_DEVICES if is_distribution else SAMPLE_REPORTS)))
-    copies = 1 if is_distribution else max(1, round(reports / count))  # its bands would cross
+    copies = 1 if is_distribution else max(1, round(reports / count))  # else its bands would cross
     sums, key = {} if sums is None else sums, (epsilon, count)
     if key not in sums:
         sums[key] = _sums(metric, count)
@@ -155,8 +156,8 @@ class Wish:
     ----------
     metric : Metric
     within : float or None
-        The wished half of the bounds' width, in the metric's unit; None if it shall be as narrow,
-        relative to the range, as that of the other metrics.
+        The wished half-width of the bounds, in the metric's unit; None if they shall be as narrow,
+        relative to the range, as those of the other metrics.
     happens : float
         The share of devices that have something to report in a turn, above 0 and at most 1.
     """
@@ -178,7 +179,7 @@ class Wish:
         return max((level for level in self.metric.levels if level <= budget), default=None)
 
     def width(self, epsilon: float, reports: float) -> float:
-        """Return :func:`half_width`, interpolated between round numbers of reports."""
+        """Return :func:`half_width`, interpolated from two computed widths a decade of reports."""
         if reports < 1:
             return math.inf
         step = STEPS_A_DECADE * math.log10(reports)
@@ -203,7 +204,7 @@ class Wish:
 
     @functools.cached_property
     def _width_at(self) -> Callable[[float, int], float]:
-        """A function of a level and a step of reports, which computes each width once."""
+        """A function that computes each width once, by level and step (s for 10^(s/2) reports)."""
         metric_at = functools.cache(functools.partial(_with_level, self.metric))
 
         def width(epsilon: float, step: int) -> float:
@@ -222,7 +223,7 @@ class Plan:
     tickets : dict of str to int
         The best tickets of a lottery.
     reports : dict of str to float
-        Reports of each metric in a turn, under the lottery.
+        The number of reports for each metric in a turn of the lottery.
     lottery, split, first_come : dict of str to float
         Half of the width of each metric's bounds, for three ways to spend the budget: the lottery;
         the best split; and if each metric, in the given order, takes its level while there is
@@ -230,8 +231,8 @@ class Plan:
     split_levels : dict of str to float
         The levels of the best split.
     needed : float
-        The number of devices that suffices for all wishes, with whole tickets; about `devices`
-        unless each metric has a wish.
+        The number of devices with which all wishes are fulfilled, with whole tickets. It is about
+        `devices` if a metric has no wish.
     needed_split : float
         The number of devices that the best split needs for the same widths.
     """
@@ -315,8 +316,6 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
 def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
     """Return the smallest whole tickets that need at most 3% more devices than these shares.
 
-    Examples
-    --------
     >>> small_tickets({"late": 100, "country": 620.0})
     {'late': 1, 'country': 6}
     """

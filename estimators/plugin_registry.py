@@ -15,7 +15,7 @@ logger = logging.getLogger("estimators")
 
 
 class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
-    """A mapping from names to entries, which other distributions can add to.
+    """A mapping from names to entries, to which other distributions can add entries.
 
     Entry points of a group are read on the first request for a name that is not built in, or for
     all names. Each is loaded on first use. `group`: the group of entry points: see

@@ -32,13 +32,15 @@ class Question:
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
     simultaneous : bool
-        Whether the bounds hold for all categories, or coordinates, at once. If not, they hold for
-        each by itself (pointwise): use them for one that was chosen before seeing the reports.
+        Whether the bounds hold for all categories, or coordinates, at once. If not, each bound
+        holds by itself (pointwise): use it for a number that was chosen before the reports were
+        seen.
     asked : ndarray of integers, optional
-        The categories in question, in the mechanism's units; all by default. Bounds are
+        The categories to estimate, in the mechanism's units; all by default. Bounds are
         simultaneous over these. The choice must not depend on the reports.
     numbers : int
-        The number of numbers that share beta: the categories and shares among of the question.
+        The least number of intervals that share `beta`, if categories and shares among are
+        estimated separately.
     panes : int or None
         The number of panes, if a device repeats its answer in each: reports are then independent
         within a pane, but not across panes. None if the number is unknown.

@@ -18,6 +18,7 @@ def crossing(
     start, end : float
         Points at which the function has different signs.
     tolerance : float
+        The largest error of the result.
 
     Examples
     --------

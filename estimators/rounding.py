@@ -20,7 +20,7 @@ _EXACT_CONTEXT = decimal.Context(
 
 
 def decimals(lower: float, upper: float) -> int:
-    """Return how many decimals show two significant digits of half the distance of two bounds.
+    """Return how many decimals show two significant digits of half the distance between two bounds.
 
     >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
     (2, 0, 6)
@@ -32,7 +32,7 @@ def decimals(lower: float, upper: float) -> int:
 
 
 def down(x: float, places: int) -> str:
-    """Return the text of a number, rounded down; a dash if there is none.
+    """Return the text of a number, rounded down to `places` decimals; a dash for NaN.
 
     >>> down(0.29, 1), down(-0.21, 1), down(0.3, 1), down(float("nan"), 1)
     ('0.2', '-0.3', '0.3', '-')
@@ -41,7 +41,7 @@ def down(x: float, places: int) -> str:
 
 
 def up(x: float, places: int) -> str:
-    """Return the text of a number, rounded up; a dash if there is none.
+    """Return the text of a number, rounded up to `places` decimals; a dash for NaN.
 
     >>> up(0.21, 1), up(-0.29, 1), up(0.3, 1)
     ('0.3', '-0.2', '0.3')
@@ -59,12 +59,12 @@ def at_most(x: float | None) -> str:
 
 
 def nearest(x: float, places: int) -> str:
-    """Return the text of a number, rounded to the nearest; a dash if there is none."""
+    """Return the text of a number, rounded to the nearest decimal; a dash for NaN."""
     return _rounded(x, places, decimal.ROUND_HALF_EVEN)
 
 
 def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
-    """Return the decimals for a table: those of its narrowest interval."""
+    """Return the number of decimals for a table: that which its narrowest interval needs."""
     pairs = zip(lower, upper, strict=True)
     return max((decimals(*pair) for pair in pairs), default=USUAL_DECIMALS)
 
@@ -96,7 +96,7 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 
 
 def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
-    """Return the certified end of a minimum (rounded up) or maximum (rounded down).
+    """Return the text of the certified end, rounded up for a minimum and down for a maximum.
 
     `kind`: "minimum" or "maximum"; `low`, `high`, `rounds`: as in :func:`search_decimals`;
     `x`: the certified number.
@@ -118,7 +118,7 @@ def trimmed(text: str) -> str:
 
 
 def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
-    """Return the text of a privacy loss: some significant digits, rounded up.
+    """Return the text of a privacy loss, rounded up to some significant digits.
 
     >>> loss(0.138611), loss(4.0), loss(12.3401), loss(0.0)
     ('0.1387', '4', '12.35', '0')

@@ -11,15 +11,14 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Estimates are unbiased and not clipped: that of a rare category can be slightly negative. The
-    projection is nearer to every distribution, so also to the true one, but it is biased: rare
-    categories are too large. Bounds hold for the values before the projection, which Dither never
-    applies unasked.
+    Unlike the unbiased estimates, which can be slightly negative, the projection is biased: rare
+    categories get too large frequencies. But it is nearer to every distribution, so also to the
+    true one. Bounds hold for the values before the projection. Dither never projects unasked.
 
     `values`, shape (k,) or (..., k): one histogram a row. The result, max(x - t, 0) with the t that
-    makes it sum to one, has the same shape; found from the sorted values in O(k log k): Held, Wolfe
-    and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra (2008), Figure 1. Raises
-    ValueError if there is no category, or a value is not finite.
+    makes it sum to one, has the same shape. Sources: Held, Wolfe and Crowder (1974); Duchi,
+    Shalev-Shwartz, Singer and Chandra (2008), Figure 1. Raises ValueError if there is no category,
+    or a value is not finite.
 
     >>> project([0.75, 0.5, -0.05])
     array([0.625, 0.375, 0.   ])

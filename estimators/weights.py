@@ -33,10 +33,9 @@ class LevelFacts:
     def of(
         cls, epsilons: Sequence[Fraction], variances: Floats, paper: Floats | None = None
     ) -> Self:
-        """Return the constants of levels; `paper` is tanh^2(epsilon / 2) by default.
+        """Return the constants of levels; by default `paper` is HLDP's tanh^2(epsilon / 2).
 
-        `epsilons`: the privacy levels, ascending; `variances`, `paper`, shape (levels,): as in the
-        attributes; the default is HLDP's Algorithm 5.
+        `epsilons`, `variances`, `paper`, shape (levels,): as in the attributes.
         """
         exact = np.array([float(epsilon) for epsilon in epsilons])
         return cls(exact, variances, np.tanh(exact / 2) ** 2 if paper is None else paper)
@@ -88,13 +87,12 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
 
 
 def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
-    """Return the sum of the reports' weights, in a unit independent of the counts.
+    """Return the sum of the reports' weights, in a unit that does not depend on the counts.
 
     Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
     is the largest standard deviation of one weighted report, over all levels of the metric, with or
-    without reports. If all reports have this level, the total times it is their number. `policy`:
-    one of :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each level; `facts`: the
-    constants of the levels.
+    without reports. `policy`: one of :data:`WEIGHTINGS`; `counts`, shape (levels,): reports of each
+    level; `facts`: the constants of the levels.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> total_weight("optimal", np.array([100, 100]), facts)

@@ -24,10 +24,7 @@ LOWER_PRIORITY = 5
 def suite() -> Suite:
     """Return the HPKE suite of sealed reports.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If the extra `crowds` is not installed.
+    Raises ModuleNotFoundError if the extra `crowds` is not installed.
     """
     try:
         from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite

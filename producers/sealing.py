@@ -82,10 +82,7 @@ class CrowdLabel:
     def decode(cls, data: bytes) -> CrowdLabel:
         """Return the label of an encoding; most posts to a relay have one of a few.
 
-        Raises
-        ------
-        ValueError
-            If it is not the encoding of a label, with the field that is not valid.
+        Raises ValueError if it is not the encoding of a label, with the field that is not valid.
         """
         if len(data) < _LABEL_HEAD.size:
             raise ValueError(f"label of {len(data)} bytes: expected {_LABEL_HEAD.size} or more")
@@ -183,10 +180,7 @@ def encode_post(label: CrowdLabel, sealed: bytes) -> bytes:
 def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
     """Return the label and the sealed report of a device's post.
 
-    Raises
-    ------
-    ValueError
-        If :func:`encode_post` does not write such a post.
+    Raises ValueError if :func:`encode_post` does not write such a post.
     """
     encoded, offset = _prefixed_at(body, 0, "label")
     sealed, end = _prefixed_at(body, offset, "sealed report")
@@ -215,10 +209,7 @@ def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -
 def decode_crowd(body: bytes) -> tuple[bytes, CrowdLabel, list[bytes]]:
     """Return the id, the label and the sealed reports of a relay's post.
 
-    Raises
-    ------
-    ValueError
-        If :func:`encode_crowd` does not write such a post.
+    Raises ValueError if :func:`encode_crowd` does not write such a post.
     """
     encoded, offset = _prefixed_at(body, CROWD_ID_BYTES, "label")
     label = CrowdLabel.decode(encoded)

@@ -97,10 +97,7 @@ def check_rate(rate: str) -> None:
 def check_token(value: Any) -> str:
     """Return the value of a token's setting, after checking that it has a hash and scopes.
 
-    Raises
-    ------
-    ValueError
-        If the value is invalid.
+    Raises ValueError if the value is invalid.
     """
     if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
         raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
@@ -110,10 +107,7 @@ def check_token(value: Any) -> str:
 def publish_since_ms(text: str) -> int:
     """Return `publish.since` in ms since the epoch; 0 if it is empty.
 
-    Raises
-    ------
-    ValueError
-        If it is not a time.
+    Raises ValueError if it is not a time.
 
     Examples
     --------
@@ -131,10 +125,7 @@ def publish_since_ms(text: str) -> int:
 def parse_skipped(text: str) -> tuple[int, range]:
     """Return the partition and the offsets of an item of `aggregate.skip`.
 
-    Raises
-    ------
-    ValueError
-        If the text is no such item.
+    Raises ValueError if the text is no such item.
 
     Examples
     --------
@@ -150,10 +141,7 @@ def parse_skipped(text: str) -> tuple[int, range]:
 def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
     """Return the groupings by attributes of devices in a setting, by metric.
 
-    Raises
-    ------
-    ValueError
-        If a text has no metric or attribute, or repeats an attribute or a grouping.
+    Raises ValueError if a text has no metric or attribute, or repeats an attribute or a grouping.
 
     Examples
     --------
@@ -177,10 +165,7 @@ def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
 def parse_networks(proxies: list[str]) -> list[Network]:
     """Return the networks of trusted proxies.
 
-    Raises
-    ------
-    ValueError
-        If a text is no address or network, or a network contains all addresses.
+    Raises ValueError if a text is no address or network, or a network contains all addresses.
 
     Examples
     --------

@@ -31,10 +31,7 @@ def is_abandoned(file: Path) -> bool:
 def write_locked(file: Path, text: str) -> Iterator[None]:
     """Write and lock a file with the mark and a text; remove it at the end of the context.
 
-    Raises
-    ------
-    FileExistsError
-        If the file exists.
+    Raises FileExistsError if the file exists.
     """
     with file.open("x", encoding="utf-8") as fresh:
         fcntl.flock(fresh, fcntl.LOCK_EX)  # before the mark is written

@@ -60,12 +60,8 @@ class Assignment:
     def rejoin_if_idle(self) -> None:
         """Join the group again if this worker has no partitions, and some have no owner.
 
-        A group leader that saw a topic without partitions may never assign any.
-
-        Raises
-        ------
-        OwnsNothing
-            If joining the group again did not help.
+        A group leader that saw a topic without partitions may never assign any. Raises OwnsNothing
+        if joining the group again did not help.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:

@@ -184,10 +184,7 @@ class DeadLetterTopic:
     def ranges(self) -> dict[int, tuple[int, int]]:
         """The first and the next offset of each partition at the start.
 
-        Raises
-        ------
-        DitherError
-            If there is no such topic.
+        Raises DitherError if there is no such topic.
         """
         log_ranges_by_partition = log_ranges(self._consumer, self.topic)
         if not log_ranges_by_partition:
@@ -219,10 +216,7 @@ class DeadLetterTopic:
     def letter(self, position: MessagePosition) -> DeadLetter:
         """Return the dead letter at a position.
 
-        Raises
-        ------
-        DitherError
-            If the position has no dead letter of this deployment.
+        Raises DitherError if the position has no dead letter of this deployment.
         """
         low, high = self.ranges.get(position.partition, (0, 0))
         if low <= position.offset < high:

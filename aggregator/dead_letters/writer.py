@@ -146,10 +146,8 @@ class DeadLetters:
     def flush(self, seconds: float) -> None:
         """Wait until all letters are acknowledged.
 
-        Raises
-        ------
-        DeadLettersUndelivered
-            If letters are unacknowledged after `seconds`; they stay queued.
+        Raises DeadLettersUndelivered if letters are unacknowledged after `seconds`; they stay
+        queued.
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:

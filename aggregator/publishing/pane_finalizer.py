@@ -78,10 +78,8 @@ class PaneFinalizer:
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the due events of final panes, for the metrics that need no search for strings.
 
-        Raises
-        ------
-        StateUnreadable
-            If panes or slices are unreadable; raised after the events of the other metrics.
+        Raises StateUnreadable if panes or slices are unreadable; raised after the events of the
+        other metrics.
         """
         for window, estimate, slices in self._finals(self._unpublished, overview, partitions):
             yield events.final_event(window, estimate, self._top, self._source, slices)
@@ -90,12 +88,9 @@ class PaneFinalizer:
         """Yield the events of panes with their discovered strings, at most one pane per metric.
 
         A search is not waited for: a pane under search gets its event in a later turn, before the
-        later panes of its metric. A pane whose search failed holds up no other pane.
-
-        Raises
-        ------
-        StateUnreadable
-            If panes or slices are unreadable; raised after the events of the other metrics.
+        later panes of its metric. A pane whose search failed holds up no other pane. Raises
+        StateUnreadable if panes or slices are unreadable; raised after the events of the other
+        metrics.
         """
         unreadable: StateUnreadable | None = None
         searches = self._searches

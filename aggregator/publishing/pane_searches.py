@@ -99,12 +99,8 @@ class PaneSearches:
     def result_or_start(self, window: Window) -> DiscoveryAnswer | None:
         """Return the strings of a final pane; None until its search has ended.
 
-        If no search is running, the search of this pane is started.
-
-        Raises
-        ------
-        PaneSearchFailedError
-            If the search of this pane has failed; it will be retried later.
+        If no search is running, the search of this pane is started. Raises PaneSearchFailedError if
+        the search of this pane has failed; it will be retried later.
         """
         search = self._search
         if search is not None and not search.answer.done():

@@ -101,12 +101,8 @@ class PublishedLog:
         """Verify that Redis has lost no write to the copy, so that all earlier reads were complete.
 
         All keys are in one slot, so that a restored backup sets them back together; a key that was
-        deleted alone is noticed by its name.
-
-        Raises
-        ------
-        EventCacheLost
-            If Redis has lost a part of the copy.
+        deleted alone is noticed by its name. Raises EventCacheLost if Redis has lost a part of the
+        copy.
         """
         position = self._position()
         for number, offset in self._positions.items():
@@ -196,10 +192,7 @@ class PublishedLog:
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Store committed events, and the offsets after them, in the copy.
 
-        Raises
-        ------
-        LeaseLost
-            If another process holds the lease; it reads these events from the topic.
+        Raises LeaseLost if another process holds the lease; it reads these events from the topic.
         """
         self.lease.write(self._writes(committed, positions))
         self._positions |= positions

@@ -163,12 +163,8 @@ class UnpublishedPanes:
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Yield events in batches of limited size and collection time.
 
-    The caller publishes a batch, and records that, before it takes the next.
-
-    Raises
-    ------
-    StateUnreadable
-        If `events` raises it; raised after a batch with the events before it.
+    The caller publishes a batch, and records that, before it takes the next. Raises StateUnreadable
+    if `events` raises it; raised after a batch with the events before it.
     """
     batch: list[Event] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS

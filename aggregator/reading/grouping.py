@@ -42,10 +42,7 @@ class Grouping:
     def of(cls, metric: Metric, query: Query) -> Grouping | None:
         """Return the grouping that a query asks for; None if it asks for no slices.
 
-        Raises
-        ------
-        ValueError
-            If the metric has no such attribute or value.
+        Raises ValueError if the metric has no such attribute or value.
         """
         if not query.is_sliced:
             return None
@@ -88,10 +85,7 @@ class Grouping:
     def index(self, values: Slice) -> int:
         """Return the index of the slice with these values, by attribute in `by`.
 
-        Raises
-        ------
-        ValueError
-            If an attribute has no such value.
+        Raises ValueError if an attribute has no such value.
         """
         group = 0
         for name, count in zip(self.by, self.value_counts, strict=True):

@@ -153,10 +153,7 @@ class PaneSums:
     def read_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
         """Return the sum of each running total by metric name, in one read.
 
-        Raises
-        ------
-        StateUnreadable
-            If the sum of a running total cannot be read.
+        Raises StateUnreadable if the sum of a running total cannot be read.
         """
         windows_by_name = {window.metric.name: window for window in windows}
         totals = [

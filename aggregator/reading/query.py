@@ -180,10 +180,8 @@ def _normalized_stretch(
 def length_text(name: str, length: object) -> str:
     """Return a duration as text; text is not parsed yet.
 
-    Raises
-    ------
-    ValueError
-        If the duration is neither text nor a timedelta of whole milliseconds above zero.
+    Raises ValueError if the duration is neither text nor a timedelta of whole milliseconds above
+    zero.
 
     Examples
     --------
@@ -216,10 +214,7 @@ def ignore_progress(_: float) -> None:
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
     """Parse texts ``ATTRIBUTE=VALUE`` into values of attributes; "none" becomes None.
 
-    Raises
-    ------
-    ValueError
-        If a text is not of this form.
+    Raises ValueError if a text is not of this form.
 
     Examples
     --------

@@ -76,10 +76,8 @@ class MetricReader:
     def settings(self) -> Settings:
         """The settings in force, which are loaded if an argument is missing.
 
-        Raises
-        ------
-        SettingsError
-            If a setting is invalid; it names the source, the key and what was expected.
+        Raises SettingsError if a setting is invalid; it names the source, the key and what was
+        expected.
         """
         return load_settings(None if self.config is None else os.fspath(self.config))
 
@@ -206,10 +204,7 @@ class MetricReader:
     def metric(self, name: str) -> Metric:
         """Return a metric by name.
 
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric; the error suggests the nearest name.
+        Raises UnknownMetric if there is no such metric; the error suggests the nearest name.
         """
         if name not in self.metrics:
             raise UnknownMetric(name, meant(name, self.metrics))

@@ -329,10 +329,7 @@ def _local(plan: SeriesPlan) -> LocalPlan:
 def merged_bins(metric: Metric, count: int) -> Bins:
     """Return a distribution's domain with its bins merged into at most `count`.
 
-    Raises
-    ------
-    ValueError
-        If the metric is no distribution.
+    Raises ValueError if the metric is no distribution.
     """
     if not isinstance(metric.domain, Bins):
         raise ValueError(

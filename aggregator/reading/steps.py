@@ -25,10 +25,7 @@ ROUND_STEPS_MS = [*map(milliseconds, ROUND_STEPS.split())]
 def whole_panes(metric: Metric, step: str) -> int:
     """Return a step in milliseconds, widened to whole panes of a metric.
 
-    Raises
-    ------
-    ValueError
-        If the step is not a duration above zero.
+    Raises ValueError if the step is not a duration above zero.
     """
     return -(-above_zero("step", step) // metric.pane_ms) * metric.pane_ms
 
@@ -146,10 +143,7 @@ def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
 def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
     """Raise an error if an answer has too many categories or coordinates.
 
-    Raises
-    ------
-    ValueError
-        If it has more than `max_numbers`.
+    Raises ValueError if it has more than `max_numbers`.
     """
     if labels > max_numbers:
         is_top_useful = max_numbers == MAX_ANSWER_NUMBERS

@@ -74,10 +74,7 @@ class SchemaRegistry:
     def of(cls, settings: Schemas) -> Self:
         """Return the registry that the settings name.
 
-        Raises
-        ------
-        DitherError
-            If they name no registry, or cannot be used.
+        Raises DitherError if they name no registry, or cannot be used.
         """
         if not settings.url:
             raise DitherError(

@@ -47,10 +47,7 @@ def counted_keys(metric: Metric) -> list[str]:
 def slices_key(metric: Metric, chunk: int) -> str:
     """Return the key of a chunk of a metric's slices, with the meaning of their codes.
 
-    Raises
-    ------
-    ValueError
-        If the metric has no slices.
+    Raises ValueError if the metric has no slices.
     """
     if metric.slicing is None:
         raise ValueError(f"metric {metric.name!r} has no slices")

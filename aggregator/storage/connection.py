@@ -99,10 +99,7 @@ class ClusterClient(RedisCluster):
     def node_of(self, key: Any) -> redis.Redis:
         """Return a client of the node that has a key.
 
-        Raises
-        ------
-        ClusterError
-            If the client knows no node that has the key.
+        Raises ClusterError if the client knows no node that has the key.
         """
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]

@@ -165,10 +165,7 @@ class PartitionStore:
     def snapshot(self, partition: int) -> Snapshot:
         """Return a partition's open state, without becoming its owner.
 
-        Raises
-        ------
-        TryAgainError
-            If the partition changed during each attempt.
+        Raises TryAgainError if the partition changed during each attempt.
         """
         prefix, ask = tag(self._topic, partition), self._commands.ask
         request = _SnapshotRequest(prefix)

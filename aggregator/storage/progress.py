@@ -191,10 +191,7 @@ class TopicProgress:
     def policy(self, metric: Metric) -> str:
         """Return the weight policy in force.
 
-        Raises
-        ------
-        StateUnreadable
-            If the stored policy does not fit the metric.
+        Raises StateUnreadable if the stored policy does not fit the metric.
         """
         policy = self.policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:

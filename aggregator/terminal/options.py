@@ -187,10 +187,7 @@ def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 def live_metrics(settings: Settings) -> LiveMetrics:
     """Return the metrics of the deployment, reloaded when their file changes and on SIGHUP.
 
-    Raises
-    ------
-    DitherError
-        If the file is missing.
+    Raises DitherError if the file is missing.
     """
     from aggregator.config.definitions import require_file
     from aggregator.config.live_metrics import LiveMetrics, add_hangup_handler
@@ -204,10 +201,7 @@ def live_metrics(settings: Settings) -> LiveMetrics:
 def defined_metrics(settings: Settings) -> MetricDefinitions:
     """Return the current definitions of the deployment.
 
-    Raises
-    ------
-    DitherError
-        If the file is missing.
+    Raises DitherError if the file is missing.
     """
     from aggregator.config.definitions import load_definitions
 
@@ -235,10 +229,7 @@ def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]
 def opened_store(settings: Settings) -> Store:
     """Return the store of the deployment; it is closed when the command ends.
 
-    Raises
-    ------
-    StoreUnreachable
-        If no Redis answers.
+    Raises StoreUnreachable if no Redis answers.
     """
     from aggregator.storage.connection import connect
     from aggregator.storage.store import Store
@@ -250,10 +241,7 @@ def opened_store(settings: Settings) -> Store:
 def opened_reader(settings: Settings) -> MetricReader:
     """Return a reader of the deployment's metrics; its store is closed when the command ends.
 
-    Raises
-    ------
-    DitherError
-        If the file of metrics is missing, or no Redis answers.
+    Raises DitherError if the file of metrics is missing, or no Redis answers.
     """
     from aggregator.reading.reader import MetricReader
 

@@ -48,10 +48,7 @@ class Output:
     def write(self, frame: Frame) -> None:
         """Print a table, or write it to its file.
 
-        Raises
-        ------
-        ArrowMissingError
-            If the package that writes Parquet is not installed.
+        Raises ArrowMissingError if the package that writes Parquet is not installed.
         """
         if self.as_csv:
             click.echo(frame.to_csv(), nl=False)

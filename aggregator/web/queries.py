@@ -134,10 +134,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`.
 
-        Raises
-        ------
-        ValueError
-            If an edge of the window is not a time.
+        Raises ValueError if an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
         query_fields.pop("format", None)  # of the answer
@@ -195,10 +192,8 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
 def parse(request: Request, query: type[Q]) -> Q:
     """Return a request's query parameters.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is invalid; the decorator turns it into a Problem with status 400.
+    Raises ValueError if a parameter is invalid; the decorator turns it into a Problem with status
+    400.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
@@ -249,10 +244,7 @@ def _type_without_null(kind: Any) -> Any:
 def moment(name: str, text: str | None) -> float | None:
     """Return a time in seconds since the epoch; None for a missing parameter.
 
-    Raises
-    ------
-    ValueError
-        If the text is not a time.
+    Raises ValueError if the text is not a time.
 
     Examples
     --------

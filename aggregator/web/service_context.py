@@ -134,10 +134,7 @@ class Service:
     def metric_name(self, request: Request) -> str:
         """Return the name of the metric in a request's path.
 
-        Raises
-        ------
-        UnknownMetric
-            If it is not defined.
+        Raises UnknownMetric if it is not defined.
         """
         return self.reader.metric(request.path_params["name"]).name
 

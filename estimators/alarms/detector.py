@@ -38,22 +38,22 @@ BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a pane has changed.
+    """The evidence after a pane.
 
     Attributes
     ----------
     evidence : float
-        ln M, the least over all baselines that are possible; -inf before the first evidence.
-    needed : float
-        The evidence from which an alarm is raised.
+            ln M, the least over all possible baselines; -inf before the first evidence.
+        needed : float
+            An alarm is raised if the evidence reaches this.
     raised : bool
     direction : "up", "down" or None
-        None unless it is raised.
+        The direction of the move; None unless an alarm is raised.
     since : int or None
-        The estimated number of panes since the change began, this one included. None unless it is
+        The estimated number of panes since the move, this pane included; None unless an alarm is
         raised.
     informative : bool
-        Whether the pane had reports at every level that has a share: else it is no evidence.
+        Whether the pane had reports at every level that has a share; otherwise it is no evidence.
     """
 
     evidence: float
@@ -79,25 +79,25 @@ class Detector:
         The sums of the baseline's panes. Each level keeps the share that it has in them, and may
         have a mean of its own: an alarm is false if no level's mean has moved, whatever the mix.
     baseline_value : float, optional
-        A stated value, in the metric's unit, in place of `baseline`. An alarm is false if all
-        levels have this mean, give or take `least`.
+        A stated value, in the metric's unit, in place of `baseline`. An alarm is false if the mean
+        of every level differs from this value by at most `least`.
     direction : {"any", "up", "down"}
         Which moves raise an alarm.
     least : float
-        The largest move that counts as none, in the metric's unit.
+        The largest difference from the baseline that is no move, in the metric's unit.
     category : int, optional
-        The index of the named number to watch; None for a metric with one. For a distribution, the
-        index of an edge, from 1 to one less than its bins: the share of the users below it.
+        The index of the watched number; None for a metric with a single number. For a distribution,
+        the index of an edge, from 1 to one less than its bins: the share of the users below it.
 
     Attributes
     ----------
     shares : tuple of float
         The share of each level; empty if the baseline is stated.
     shifts : ndarray of float64
-        The shifts of theta that there is a bet on, in each direction.
+        The shifts of theta on which the detector bets, in each direction.
     precision : float or None
-        The inverse variance of the last pane that was evidence, on the scale of theta, if it has
-        the baseline's mean.
+        On the scale of theta, the inverse variance of the last informative pane at the baseline's
+        mean.
     gathered : float
         The sum of the precisions since the start or the last alarm.
     baseline_precision : float or None
@@ -273,7 +273,7 @@ class Detector:
         return Step(minimum.value, self.needed, True, direction, panes_since, informative)
 
     def state(self) -> bytes:
-        """Return the state that panes change, for :meth:`restore`."""
+        """Return what panes have changed, as bytes for :meth:`restore`."""
         _, points, shifts = self._bets.log.shape
         precisions = [math.nan if x is None else x for x in (self.precision, self._scale)]
         counted = self._panes, *precisions, self.gathered
@@ -287,10 +287,7 @@ class Detector:
     def restore(self, state: bytes) -> None:
         """Continue from the :meth:`state` of a detector with the same arguments.
 
-        Raises
-        ------
-        ValueError
-            If the state is not one of such a detector.
+        Raises ValueError if the state is not one of such a detector.
         """
         size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:
@@ -309,19 +306,19 @@ class Detector:
 
 
 def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
-    """Return the move detected within some panes with a probability of about 90%.
+    """Return the least move that some panes detect with a probability of about 90%.
 
     Parameters
     ----------
     detector : Detector
     panes : int, optional
-        How many panes like the last one with evidence follow the move. By default, the panes since
+        How many panes like the last informative one follow the move. By default, the panes since
         the last alarm or the start; at least one.
 
     Returns
     -------
     float or None
-        In the metric's unit; None before the first pane with evidence, or if it exceeds the range.
+        In the metric's unit; None before the first informative pane, or if it exceeds the range.
 
     Notes
     -----
@@ -345,10 +342,7 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
 
 
 def check_watchable(metric: Metric) -> None:
-    """Refuse a metric that no detector can watch.
-
-    Raises ValueError, with the reason.
-    """
+    """Raise ValueError, with the reason, if no detector can watch a metric."""
     watched = ("mean", "frequency", "distribution")
     if not isinstance(metric, LocalMetric) or metric.kind not in watched:
         raise ValueError(

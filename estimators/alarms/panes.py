@@ -20,7 +20,7 @@ LEAST_SHARE = 0.01
 class EValues(NamedTuple):
     """Logarithms of e-values at points theta, and their slopes there; shape (points, tilts).
 
-    The logarithms are lines in theta; at every theta such a line is that of an e-value.
+    Each logarithm is a line in theta, which at any theta is that of an e-value against it.
     """
 
     log: Floats
@@ -44,8 +44,8 @@ class PaneMean:
     ) -> PaneMean | None:
         """Return the mean of a `statistic`; None if a level with a share has no reports.
 
-        `metric`: the table's metric; `shares`, shape (levels,): the share of each level, which may
-        have its own mean. None: optimal shares of the pane, and one mean for all levels;
+        `metric`: the metric of the statistic; `shares`, shape (levels,): the share of each level,
+        which may have its own mean. None: optimal shares of the pane, and one mean for all levels;
         `category`: the index of the named number, or of a distribution's edge. Raises TypeError if
         the mechanism has no law.
         """

@@ -37,7 +37,8 @@ RELATIVE_DIGITS = 12  # of coefficients: the error is far below what bounds are 
 LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # of the grids of tilts, and of numbers of reports
 MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept
 TRIED_STEPS, TRIED_CUTOFFS = (-1, 2), 32
-"""Of tilts, from that of the least likely bound on; and how many candidates for D there are."""
+"""The steps from a probably best tilt to the tilts that are tried; the number of candidates for
+D."""
 MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
@@ -45,10 +46,7 @@ MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no 
 class Directions(VectorNoise):
     """The error of independent reports from the hemispheres of their values.
 
-    Parameters
-    ----------
-    contrast : ndarray of float64, shape (levels,)
-        a_l, in (0, 1].
+    `contrast`, shape (levels,): a_l, in (0, 1].
     """
 
     max_report_tilt: ClassVar[float] = 8.0
@@ -105,11 +103,11 @@ class Directions(VectorNoise):
 
 
 class _TiltTables:
-    """Bounds on the coordinates of many windows, whose coefficients are multiples of each other.
+    """Bounds on coordinates of many windows, whose coefficients are multiples of each other.
 
-    All is in units of the largest coefficient. The tilts are those of a geometric grid, and so are
-    the standard deviations for which nodes are chosen: windows with about as many reports share
-    what does not depend on the numbers of reports. Every tilt and all nodes give valid bounds.
+    Numbers are in units of the largest coefficient. Tilts, and the standard deviations for which
+    nodes are chosen, are on geometric grids, so that windows with similar numbers of reports share
+    tables. Every tilt and all nodes give valid bounds.
 
     `contrast`, `relative`, shape (levels,): a_l, and s_l over the largest of them.
     """
@@ -242,19 +240,9 @@ def hemisphere_moduli(
     """Return upper bounds on |E e^((t + i tau) Z)|, shape (bounds, levels, knots, nodes).
 
     Z has the mean m and a density 1 + a f with an odd f, |f| <= 1. Each bound is convex in m.
-
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    contrast, tilt : ndarray of float64, shape (levels,)
-        a and t.
-    tau : ndarray of float64, shape (levels, nodes)
-        At most MAX_FREQUENCY sqrt(d).
-    means : ndarray of float64, shape (levels, knots)
-        m.
-    odd : ndarray of float64, shape (levels, nodes)
-        E0 (sinh r|Z| - r |Z|) at r = |t + i tau|, or more.
+    `dimension`: d, at least 1; `contrast`, `tilt`, shape (levels,): a and t; `tau`, shape (levels,
+    nodes): at most MAX_FREQUENCY sqrt(d); `means`, shape (levels, knots): m; `odd`, shape (levels,
+    nodes): E0 (sinh r|Z| - r |Z|) at r = |t + i tau|, or more.
     """
     z = np.asarray(tilt[:, None] + 1j * tau, dtype=np.complex128)
     even, higher = mean_cosh(dimension, z * z), mean_cosh(dimension + 2, z * z)

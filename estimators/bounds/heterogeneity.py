@@ -48,17 +48,10 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
     It is proved for levels of single signs. For noise, symbols and repeated signs, scores of few
     reports can be too large, but in measurements p-values were not too small too often. None if
-    fewer than two levels have 25 reports.
+    fewer than two levels have 25 reports. `law`: the law of the levels that have reports; `means`,
+    shape (levels, k): theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k
+    categories.
 
-    Parameters
-    ----------
-    law : Law
-        The law of the levels that have reports.
-    means : ndarray of float64, shape (levels, k)
-        theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k categories.
-
-    Examples
-    --------
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
     0.92
@@ -77,11 +70,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     """Return :func:`heterogeneity` of each of many windows with one number, shape (windows,).
 
-    Parameters
-    ----------
-    law : Law
-        In rows. In all of them the same levels have 25 reports.
-    means : ndarray of float64, shape (levels, windows)
+    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
+    shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
     if levels.size < 2:
@@ -99,11 +89,8 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
 def are_surely_homogeneous(law: Law, means: Floats) -> Bools:
     """Return whether :func:`heterogeneity` of windows is 1 for certain, shape (windows,).
 
-    Parameters
-    ----------
-    law : Law
-        In rows. In all of them the same levels have 25 reports.
-    means : ndarray of float64, shape (windows, levels, k)
+    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
+    shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
@@ -150,13 +137,9 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     """Return the p-value that levels agree, for reports that are +1, -1 or 0.
 
     It is proved for f = 0, and otherwise tested by simulation. The share of reports that are not 0
-    is taken to be the observed share, or the least that f permits if that is larger.
-
-    Parameters
-    ----------
-    law : DifferenceLaw
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D), where D is a report.
+    is taken to be the observed share, or the least that f permits if that is larger. `law`: the law
+    of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D), where D is a
+    report.
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
@@ -180,17 +163,10 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
     """Return the p-value for reports of hashed points, whose collisions differ between levels.
 
-    Parameters
-    ----------
-    law : Law
-        The law of signs of the levels that have reports.
-    means : ndarray of float64, shape (levels, k)
-        The unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings.
-    tables : sequence of pairs of int
-        For each of these levels, the number of rows and the number of points of a row.
+    `law`: the law of signs of the levels that have reports; `means`, shape (levels, k): the
+    unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings; `tables`: for each of
+    these levels, the number of rows and the number of points of a row.
 
-    Examples
-    --------
     >>> law = Law(np.array([1e6, 1e6]), np.array([5e-7, 5e-7]), np.array([0.5, 1.0]))
     >>> for apart in (0.01, 0.1):
     ...     means = np.array([[-0.5], [-0.5 + apart]])
@@ -224,18 +200,11 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     """Return the p-value for directions u: a Q for each coordinate, with Bonferroni's correction.
 
     A level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
-    normal; levels with fewer than 100 reports are left out.
+    normal; levels with fewer than 100 reports are left out. `counts`, shape (levels,): reports of
+    each level; `squares`, shape (levels, d) or (levels, 1): E (B u)^2 of each coordinate, including
+    rounding to the grid; exact or observed; `means`, shape (levels, d): each level's unbiased mean,
+    in the unit ball plus noise.
 
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (levels,)
-    squares : ndarray of float64, shape (levels, d) or (levels, 1)
-        E (B u)^2 of each coordinate, including rounding to the grid; exact or observed.
-    means : ndarray of float64, shape (levels, d)
-        Each level's unbiased mean, in the unit ball plus noise.
-
-    Examples
-    --------
     >>> counts, squares = np.array([1e4, 1e4]), np.array([[4.5], [1.2]])
     >>> heterogeneity_of_vectors(counts, squares, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
     True
@@ -259,16 +228,10 @@ def heterogeneity_of_bounded(
 ) -> float | None:
     """Return the p-value for numbers of bounded size: Theorem 9 of docs/proofs/laws.md.
 
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (levels,)
-    squares, largest : ndarray of float64, shape (levels, k)
-        Upper bounds on E d^2 and on abs(d) for the number d of a report, for any values.
-    means : ndarray of float64, shape (levels, k)
-        Each level's mean of d, whose expectation is in [-1, 1].
+    `counts`, shape (levels,): reports of each level; `squares`, `largest`, shape (levels, k): upper
+    bounds on E d^2 and on abs(d) for the number d of a report, for any values; `means`, shape
+    (levels, k): each level's mean of d, whose expectation is in [-1, 1].
 
-    Examples
-    --------
     >>> counts, ones = np.array([1e4, 1e4]), np.ones((2, 1))
     >>> round(heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.14]])), 3)
     0.255
@@ -359,7 +322,7 @@ def _least_statistics_near(
 ) -> tuple[Floats, Bools]:
     """Return a lower bound on the least Q of each category, and whether it is close to that Q.
 
-    Q is evaluated at means near the pooled one; parameters are as for :func:`_least_p_value`.
+    Q is evaluated at means near the pooled one. The parameters are those of :func:`_least_p_value`.
     """
     column = np.arange(means.shape[1])
     sd = 1 / np.sqrt(np.maximum(precision.sum(axis=0), 1e-300))

@@ -18,18 +18,10 @@ MAX_DINKELBACH_STEPS = 100
 class Influence:
     """The largest change of an estimate by some fabricated reports, in the metric's unit.
 
-    Attributes
-    ----------
-    reports : int
-        The number of fabricated reports.
-    shift : float or ndarray of shape (categories,) or (dimension,)
-        The largest change of each number, up or down.
-    largest : float
-        The largest over all numbers: the l_inf norm of the change.
-    l2 : float or None
-        For a vector: the l2 norm.
-    without_privacy : float
-        What `largest` would be if reports were true values with equal weights.
+    `reports`: the number of fabricated reports; `shift`, shape (categories,) or (dimension,): the
+    largest change of each number, up or down; `largest`: the largest change of all numbers, the
+    l_inf norm; `l2`: for a vector, the largest l2 norm of the change; otherwise None;
+    `without_privacy`: what `largest` would be if reports were true values with equal weights.
     """
 
     reports: int
@@ -107,19 +99,11 @@ def largest_ratio_shift(
 ) -> float:
     """Return the largest change of a share of A among B, in either direction.
 
-    It is infinite if with the fabricated reports the estimated share of B may be 0.
-
-    Parameters
-    ----------
-    ratio, denominator : float
-        The share, and the estimated share of users in B.
-    counts : ndarray of int64, shape (levels,)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report of each level.
-    scores : sequence of ndarray of float64, shape (kinds, 2)
-        The scores of A and of B of each possible report of a level.
-    reports, among
-        As for :func:`largest_shifts`.
+    It is infinite if with the fabricated reports the estimated share of B may be 0. `ratio`,
+    `denominator`: the share, and the estimated share of users in B; `counts`, shape (levels,):
+    reports of each level; `weights`, shape (levels,): the weight of one report of each level;
+    `scores`, shape (kinds, 2): the scores of A and of B of each possible report of a level;
+    `reports`, `among`: as for :func:`largest_shifts`.
     """
     if not counts.any():
         return np.nan

@@ -20,7 +20,7 @@ MAX_DEVIATION_STEPS = 30
 LINE_NEWTON_STEPS = 5
 _LOG_TILT_OFFSETS = np.arange(-TILTS_PER_SIDE, TILTS_PER_SIDE + 1) * np.log(TILT_RATIO)
 MIXTURE_TILTS = CENTRAL_TILT * np.exp(_LOG_TILT_OFFSETS)
-"""lambda, on the scale of T."""
+"""The tilts lambda of the mixture, on the scale of T."""
 # like a Cauchy density in ln(lambda), which is good for all numbers of reports
 LOG_MIXTURE_WEIGHTS = -np.log1p((_LOG_TILT_OFFSETS / LOG_TILT_SPREAD) ** 2)
 LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
@@ -59,12 +59,7 @@ class LinearMixture(NamedTuple):
 
         It also returns how fast this theta rises with the sum. Up to this theta the mixture reaches
         `goal`, because it is convex in theta and the sum. The theta is not clipped to [-1, 1].
-
-        Parameters
-        ----------
-        theta, observed : ndarray of float64
-            Where the plane touches.
-        goal : float
+        `theta`, `observed`: where the plane touches; `goal`: the value that the plane shall have.
         """
         value, fall, rise = self.log_mixture(theta, observed)
         return theta + (value - goal) / fall, rise / fall
@@ -83,16 +78,9 @@ def deviation_bound(
     """Return a bound on |S - E S| that holds at all times with probability 1 - 2 p.
 
     The law of S - E S must not depend on the mean. The bound is infinite for very few reports.
-
-    Parameters
-    ----------
-    cumulant : callable
-        Upper bounds on ln E exp(tilt (S - E S)) for an array of tilts up to `max_tilt`.
-    max_tilt : float
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    total : float
-        N, from :func:`estimators.weights.total_weight`.
+    `cumulant`: upper bounds on ln E exp(tilt (S - E S)) for an array of tilts up to `max_tilt`;
+    `max_tilt`: the largest tilt of `cumulant`; `log_p`: ln p, where p is the failure probability of
+    each side; `total`: N, from :func:`estimators.weights.total_weight`.
     """
     tilts, log_weights = usable_tilts(max_tilt, total)
     if not tilts.size:
@@ -110,14 +98,8 @@ def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
 def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
     """Return bounds on the deviations of k sums, as :func:`deviation_bound` does, shape (k,).
 
-    Parameters
-    ----------
-    value : ndarray of float64, shape (k, tilts)
-        Bounds on the cumulants.
-    tilts, log_weights : ndarray of float64, shape (tilts,)
-        From :func:`usable_tilts`; not empty.
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `value`, shape (k, tilts): bounds on the cumulants; `tilts`, `log_weights`, shape (tilts,): from
+    :func:`usable_tilts`; not empty; `log_p`: ln p, where p is the failure probability of each side.
     """
     goal = LOG_P_SAFETY - log_p
     # the best term alone gives a valid bound; from there Newton's method descends to the root

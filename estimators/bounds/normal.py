@@ -16,9 +16,8 @@ BERRY_ESSEEN = 0.56
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
     """Return an upper bound on ln R, from bounds on moments of the tilted law.
 
-    Parameters
-    ----------
-    tilt, variance, third : ndarray of float64, shape (k,)
+    `tilt`, shape (k,): above 0; `variance`, `third`, shape (k,): a lower bound on the variance, and
+    an upper bound on the third absolute moment, of the tilted law.
     """
     sd = np.sqrt(np.maximum(variance, 1e-60))
     remainder: Floats = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
@@ -35,17 +34,9 @@ def normal_quantile(log_p: float) -> float:
 def chi_square_tail(degrees: int, statistic: float) -> float:
     """Return the probability that a chi-square variable exceeds `statistic`.
 
-    It does without scipy, whose import takes longer than most answers.
+    It does not import scipy, which would take longer than most answers. `degrees`: the degrees of
+    freedom, at least 1; `statistic`: at least 0.
 
-    Parameters
-    ----------
-    degrees : int
-        The degrees of freedom, at least 1.
-    statistic : float
-        At least 0.
-
-    Examples
-    --------
     >>> round(chi_square_tail(1, 3.841459), 6), round(chi_square_tail(4, 9.487729), 6)
     (0.05, 0.05)
     """
@@ -60,16 +51,9 @@ def chi_square_tail(degrees: int, statistic: float) -> float:
 def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float:
     """Return how far a sum is above its mean with probability at most p, by Berry and Esseen.
 
-    It is infinite if their theorem gives no bound.
-
-    Parameters
-    ----------
-    variance : float
-        The variance of the sum.
-    third : float
-        A bound on the sum of third absolute moments.
-    log_p : float
-        ln p, where p is the probability that the bound is wrong.
+    It is infinite if their theorem gives no bound. `variance`: the variance of the sum; `third`: a
+    bound on the sum of third absolute moments; `log_p`: ln p, where p is the probability that the
+    bound is wrong.
     """
     from scipy.special import ndtri
 
@@ -80,12 +64,10 @@ def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float
 
 
 def log_wealth_remainder(sd: Floats, max_deviation: Floats) -> Floats:
-    """Return ln R at tilt 1: Theorem 4 of docs/proofs/differences.md; shapes broadcast.
+    """Return ln R at tilt 1, by Theorem 4 of docs/proofs/differences.md.
 
-    Parameters
-    ----------
-    sd, max_deviation : ndarray of float64
-        The least standard deviation of W under its tilted law, and the largest deviation of a term.
+    `sd`: the least standard deviation of W under its tilted law; `max_deviation`: the largest
+    deviation of a term, of a shape that broadcasts with `sd`.
     """
     from scipy.special import erfcx
 

@@ -30,15 +30,8 @@ PROBABILITY_ROUNDING = 2.0**-53
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     """Return the scores of binomial counts: Theorem 7 of docs/proofs/laws.md.
 
-    Parameters
-    ----------
-    ones, trials : ndarray of float64
-        Whole numbers, with ones <= trials.
-    chance : ndarray of float64
-        In [0, 1].
+    `ones`, `trials`: whole numbers, with ones <= trials; `chance`: in [0, 1].
 
-    Examples
-    --------
     >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
     array([ 0.   ,  0.448, -3.289])
     """
@@ -56,14 +49,9 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
     """Return the scores of sums of +1, -1 and 0: Theorem 8 of docs/proofs/laws.md.
 
-    With `share` = 1 these are :func:`binomial_scores`.
-
-    Parameters
-    ----------
-    sums, trials : ndarray of float64
-        Whole numbers, abs(sums) <= trials.
-    mean, share : ndarray of float64
-        The expectation of one report, and the probability that it is not 0, at least abs(mean).
+    With `share` = 1 these are :func:`binomial_scores`. `sums`, `trials`: whole numbers, abs(sums)
+    <= trials; `mean`, `share`: the expectation of one report, and the probability that it is not 0,
+    at least abs(mean).
     """
     mean = np.clip(mean, PROBABILITY_ROUNDING - 1, 1 - PROBABILITY_ROUNDING)
     expected = trials * mean
@@ -82,14 +70,9 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
 def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floats:
     """Return the scores of levels' means, shape (levels, shape of `theta`); they are approximate.
 
-    Parameters
-    ----------
-    law : Law
-    levels : ndarray of int, shape (levels,)
-        The levels' rows in `law`.
-    means : ndarray of float64, shape (levels, ...)
-        The unbiased mean of each level; of a shape that broadcasts with `theta`.
-    theta : ndarray of float64
+    `law`: the law of the reports; `levels`, shape (levels,): the levels' rows in `law`; `means`,
+    shape (levels, ...): the unbiased mean of each level; of a shape that broadcasts with `theta`;
+    `theta`: the hypothetical means.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
     if isinstance(law, PiecewiseLaw):

@@ -1,4 +1,4 @@
-"""Bounds for hashed values, whose estimates have collisions or interference: differences.md."""
+"""Bounds for hashed values, whose estimates have errors by collisions: differences.md."""
 
 from __future__ import annotations
 
@@ -34,15 +34,8 @@ ANYTIME_BIAS_SHARE = 1 / 8
 def max_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return a B, at most 1, that the share c of collisions exceeds with probability at most p.
 
-    Parameters
-    ----------
-    rows, points : int
-        t and K.
-    log_p : float
-        ln p, where p is the probability that the bound is wrong.
+    `rows`, `points`: t and K; `log_p`: ln p, where p is the probability that the bound is wrong.
 
-    Examples
-    --------
     >>> round(max_collision_share(1024, 364, np.log(0.025)) - 1 / 364, 4)
     0.0055
     """
@@ -55,11 +48,9 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return a b, at least 0: the share c of collisions is below b with probability at most p.
 
-    It is above 0 if t is much larger than K ln(1 / p); parameters are as in
+    It is above 0 if t is much larger than K ln(1 / p). `rows`, `points`, `log_p`: as in
     :func:`max_collision_share`.
 
-    Examples
-    --------
     >>> round(1 / 80 - min_collision_share(4659, 80, np.log(0.025)), 4)
     0.0042
     >>> min_collision_share(1024, 364, np.log(0.025))
@@ -71,7 +62,7 @@ def min_collision_share(rows: int, points: int, log_p: float) -> float:
 
 # Theorem 13 of docs/proofs/differences.md
 def collision_log_p(log_p: float, levels: int) -> float:
-    """Return ln of p / (2 levels): half of p is for collisions, and the levels share it.
+    """Return ln(p / (2 levels)): half of p is for collisions, and the levels share this half.
 
     For all times, `levels` counts all levels of the metric, because any may get reports.
     """
@@ -83,15 +74,8 @@ def collision_log_p(log_p: float, levels: int) -> float:
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     """Return a B, at most 1: the error b by collisions exceeds (1 - f) B with probability p.
 
-    Parameters
-    ----------
-    rows, buckets : int
-        t and M.
-    log_p : float
-        ln p, where p is the probability that the bound is wrong.
+    `rows`, `buckets`: t and M; `log_p`: ln p, where p is the probability that the bound is wrong.
 
-    Examples
-    --------
     >>> round(collision_bound(512, 64, np.log(0.025)), 4)
     0.0155
     """
@@ -101,7 +85,7 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Collisions:
-    """The collisions in a sketch of t rows of M buckets."""
+    """The errors by collisions in a sketch of t rows of M buckets."""
 
     rows: int
     buckets: int
@@ -120,24 +104,11 @@ class Collisions:
         """Return bounds on f in [0, 1], shapes (k,), from bounds on f + b and on b.
 
         b is the error by collisions. For ``normal`` it is taken to be normal, with the variance 1 /
-        (t M) of the worst data.
-
-        Parameters
-        ----------
-        law : DifferenceLaw
-            The law of f + b, signed.
-        observed : ndarray of float64, shape (k,)
-            S, for each of k strings.
-        scatter : ndarray of float64, shape (k,)
-            The sum of squares of the rows' deviations: C of Theorem 10.
-        sizes : ndarray of float64, shape (levels, k)
-            The sums of abs(D).
-        question : Question
-            The bound, its target and its failure probability.
-        total : float
-            From :func:`estimators.weights.total_weight`, for ``anytime``.
-        free : bool
-            Whether users may have different values, or distributions.
+        (t M) of the worst data. `law`: the law of f + b, signed; `observed`, shape (k,): S, for
+        each of k strings; `scatter`, shape (k,): the sum of squares of the rows' deviations: C of
+        Theorem 10; `sizes`, shape (levels, k): the sums of abs(D); `question`: the bound, its
+        target and its failure probability; `total`: from :func:`estimators.weights.total_weight`,
+        for ``anytime``; `free`: whether users may have different values, or distributions.
         """
         log_p = question.log_p(observed.size)
         if question.bound == "normal":
@@ -182,15 +153,8 @@ def own_sign_limits(
 ) -> Limits:
     """Return bounds on f for a fixed number of reports, shape (k,); [0, 1] if rows are too few.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    observed, scatter : ndarray of float64, shape (k,)
-        S and C, for each of k strings.
-    rows : int
-        t.
-    log_p : float
-        ln p, where p is the probability that the bound is wrong.
+    `law`: the law of the reports; `observed`, `scatter`, shape (k,): S and C, for each of k
+    strings; `rows`: t; `log_p`: ln p, where p is the probability that the bound is wrong.
     """
     interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
     log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))
@@ -236,19 +200,10 @@ def projection_limits(
 ) -> Limits:
     """Return bounds on frequencies in [0, 1], shape (k,), for a question.
 
-    For ``normal`` only the part of the noise is asymptotic.
+    For ``normal`` only the part of the noise is asymptotic. `law`, `observed`, `question`, `log_p`,
+    `total`: as in :func:`estimators.bounds.limits`, for theta; `rows`: m; `log_values`: ln of the
+    number of possible values.
 
-    Parameters
-    ----------
-    law, observed, question, log_p, total
-        As in :func:`estimators.bounds.limits`, for theta.
-    rows : int
-        m.
-    log_values : float
-        ln of the number of possible values.
-
-    Examples
-    --------
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = projection_limits(
     ...     law, np.array([0.5]), Question(), np.log(0.025), 1e4, 10**5, np.log(1000))

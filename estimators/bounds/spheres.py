@@ -17,7 +17,7 @@ from estimators.question import Question
 
 T = TypeVar("T", np.float64, np.complex128)
 PerWindow = Any
-"""A number; of many windows, an array with a number for each."""
+"""A number, or for many windows an array with a number for each window."""
 LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
 MARKOV_ENDS = (0.02, 4.0)  # of the tilts that are tried, in units of a nearly best tilt
 COARSE_STRIDE = 8  # each 8th tilt is tried first
@@ -40,7 +40,7 @@ class VectorLaw(Protocol):
         """The variance of each coordinate of N, for bounds from the normal law."""
 
     def coordinate_deviation(self, log_p: float) -> PerWindow:
-        """Return bounds, one for all coordinates or one each, that |N_j| exceeds with 2 p."""
+        """Return a bound for all j, or one for each, that |N_j| exceeds with probability 2 p."""
 
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
@@ -59,15 +59,10 @@ class VectorLaw(Protocol):
 class VectorNoise:
     """The error N = sum of s_i (Y_i - E Y_i) of independent unit vectors of several levels.
 
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    counts, coefficient : ndarray of float64, shape (..., levels)
-        Reports per level, and s_l, the factor of one report; all above zero. The factors of several
-        windows, in rows, are multiples of each other. Bounds have the leading axes.
-    unit : float
-        The step of the grid that coordinates are rounded to at random.
+    `dimension`: d, at least 1; `counts`, `coefficient`, shape (..., levels): reports per level, and
+    s_l, the factor of one report; all above zero. The factors of several windows, in rows, are
+    multiples of each other. Bounds have the same leading axes; `unit`: the step of the grid that
+    coordinates are rounded to at random.
     """
 
     max_report_tilt: ClassVar[float]
@@ -133,16 +128,9 @@ class VectorNoise:
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> PerWindow:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
-    Every COARSE_STRIDE-th tilt is tried, and then those around the best one.
-
-    Parameters
-    ----------
-    dimension : int
-        d, the dimension of the sphere in the definition of M.
-    tilt : ndarray of float64, shape (..., tilts)
-        Ascending.
-    goal : callable
-        A function of an array of tilts, with values above 0.
+    Every COARSE_STRIDE-th tilt is tried, and then those around the best one. `dimension`: d, the
+    dimension of the sphere in the definition of M; `tilt`, shape (..., tilts): ascending; `goal`: a
+    function of an array of tilts, with values above 0.
     """
     coarse_tilts = tilt[..., ::COARSE_STRIDE]
     coarse = length_bounds(dimension, coarse_tilts, goal(coarse_tilts))
@@ -157,12 +145,8 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
 def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     """Return R with ln M(t R) >= goal for each tilt t, shape of `tilt`; inf if goal is infinite.
 
-    M is that of the sphere of this dimension; tilts and goals are above 0.
-
-    Parameters
-    ----------
-    dimension : int
-    tilt, goal : ndarray of float64
+    M is that of the sphere of this dimension; tilts and goals are above 0. `dimension`: d, the
+    dimension of the sphere; `tilt`, `goal`: the tilts t, and the goal of each.
     """
     finite = np.isfinite(goal)
     log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
@@ -182,14 +166,9 @@ def vector_deviations(
 ) -> tuple[PerWindow, PerWindow]:
     """Return bounds on all coordinates of N at once, and on its length, for a question.
 
-    Parameters
-    ----------
-    law : VectorLaw
-        Of many windows only for a fixed number of reports.
-    question : Question
-        The bounds of the coordinates, and that of the length, are each wrong with probability beta.
-    total : float
-        From :func:`estimators.weights.total_weight`.
+    `law`: that of N; of many windows only if the number of reports is fixed; `question`: the bounds
+    of the coordinates, and that of the length, are each wrong with probability beta; `total`: from
+    :func:`estimators.weights.total_weight`.
     """
     log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
     if question.bound == "normal":
@@ -222,8 +201,6 @@ def deviations_of_windows(
 def inverse_mean_size(dimension: int) -> float:
     """Return K_d = sqrt(pi) Gamma((d + 1) / 2) / Gamma(d / 2), which is 1 / E0 |Z|.
 
-    Examples
-    --------
     >>> [round(inverse_mean_size(d), 6) for d in (1, 2, 3)]
     [1.0, 1.570796, 2.0]
     """
@@ -235,8 +212,6 @@ def inverse_mean_size(dimension: int) -> float:
 def log_mean_cosh(dimension: int, x: Floats) -> Floats:
     """Return a lower bound on ln E0 cosh(x Z), nearly exact: Theorem 5 of docs/proofs/spheres.md.
 
-    Examples
-    --------
     >>> float(log_mean_cosh(3, np.array([2.0]))[0].round(4)), round(math.log(math.sinh(2) / 2), 4)
     (0.5846, 0.5952)
     """
@@ -248,8 +223,6 @@ def log_mean_cosh(dimension: int, x: Floats) -> Floats:
 def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
     """Return E0 cosh(z Z), Z a coordinate of a uniform unit vector, from z^2.
 
-    Examples
-    --------
     >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
     (3.762196, 3.762196)
     """

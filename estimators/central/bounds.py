@@ -18,10 +18,10 @@ SUM_ROUNDING = 1e-12
 """A margin in the unit of the sum, above the rounding errors of doubles here."""
 RELATIVE_SAFETY = 1e-6
 """A margin relative to p, far above the rounding errors of the sums."""
-VARIANCE_PIECES = 16  # pieces of the range of an unknown variance
-BISECTION_STEPS = 12  # which find a limit to 1/4000 of the possible gain
+VARIANCE_PIECES = 16  # the range of an unknown variance is cut into these
+BISECTION_STEPS = 12  # they find a limit to 1/4000 of the possible gain
 FINE_BINS, COARSE_BINS = 40, 16
-"""The bins of the noise on either side: beyond its quantile at p, and within."""
+"""The numbers of bins of the noise on each side: beyond its quantile at p, and within it."""
 NEWTON_STEPS = 4  # towards the best tilt; every tilt gives a valid bound
 SHARED_LIMIT_WIDTH = 0.02  # categories share a limit if they differ by this part of a half-width
 MAX_UNSHARED_LIMITS = 100  # with more categories, similar ones share a limit
@@ -71,7 +71,7 @@ def population_limits(
 def _lower_limits(
     noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
 ) -> Floats:
-    """Return for each observed S + u Z a theta that is rejected as too small, or -1."""
+    """Return a theta that is rejected as too small for each observed S + u Z, or -1."""
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
     def promised(share: float) -> float:

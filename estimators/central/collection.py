@@ -300,5 +300,5 @@ class TrueFrequency(TrueValues):
         return np.array(noise.weights, dtype=np.int64) @ sums
 
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
-        """Return the law of indicators, as signs."""
+        """Return the law of the indicators of categories, as signs."""
         return Law(counts, coefficient, np.ones_like(counts), free=free)

@@ -107,9 +107,8 @@ def arm_of(
 
     `metric`: one that :func:`has_law` accepts, or a distribution whose edges the question asks for;
     `statistic`: the sums of its reports; `question`: its `beta` is that of the whole comparison;
-    `shares`, shape (levels,): the shares of
-    the levels for the policy ``"standard"``; every level may then have its own mean. None for other
-    policies.
+    `shares`, shape (levels,): the shares of the levels for the policy ``"standard"``; every level
+    may then have its own mean. None for other policies.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)

@@ -118,13 +118,13 @@ def compare(
     pointwise: bool = False,
     panes: tuple[int | None, int | None] = (1, 1),
 ) -> Comparison:
-    """Compare two statistics: by how much a mean, frequencies or quantiles of a exceed those of b.
+    """Return by how much a mean, frequencies or quantiles of a exceed those of b, with bounds.
 
     Parameters
     ----------
     metric : Metric
     statistic_a, statistic_b : ndarray of int64
-        No report may be in both.
+        The summed reports of a and of b. No report may be in both.
     of : str
         ``"difference"``, or ``"ratio"`` of frequencies, or of means whose range begins at 0 or
         above.
@@ -251,9 +251,9 @@ def compare(
 def compare_releases(
     metric: TrustedMetric, a: Estimate, b: Estimate, beta: float = 0.05
 ) -> Comparison:
-    """Compare two releases of a metric: by how much a exceeds b.
+    """Return by how much a release of a metric exceeds another one, with bounds.
 
-    It uses only the releases, so it costs no privacy. The law is that of a union.
+    Only the releases are used, so this costs no privacy. The bounds have the law ``"union"``.
 
     Parameters
     ----------

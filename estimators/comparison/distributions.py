@@ -41,12 +41,8 @@ def limit_indices(
     """Return the indices of the limits `below` among the edges of two distributions.
 
     None if `below` is empty. `metrics`: the arms' metrics, of any kind; `quantiles`: the requested
-    quantiles; `ratio`: whether a ratio is requested.
-
-    Raises
-    ------
-    ValueError
-        If metrics of this kind have no such limits, or cannot be compared in this way.
+    quantiles; `ratio`: whether a ratio is requested. Raises ValueError if metrics of this kind have
+    no such limits, or cannot be compared in this way.
     """
     name, domain = metrics[0].name, metrics[0].domain
     if not isinstance(domain, Bins):

@@ -28,7 +28,7 @@ from estimators.exact.randomness import Words
 EVEN_SHARE = 0.1
 """The share of the failure probability that is divided evenly among candidates, not by scores."""
 CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
-"""Strings are peeled if their estimate is at least 5 standard deviations, and at most 1,000."""
+"""Strings are peeled if their estimate is at least 5 standard deviations; 1,000 at most."""
 PREFIX_MARGIN = 3.0
 """By how many standard deviations an estimate may be above that of one of its prefixes."""
 

@@ -91,7 +91,7 @@ class RowPopulations:
 
 
 class TailBound:
-    """A bound on the probability that a string nobody holds has at least the observed statistic.
+    """A bound on the probability that a string which nobody holds reaches the observed statistic.
 
     `populations`, shape (rows, size): each row is the population of one draw; `information`: the
     approximate reciprocal variance of the sum, for the choice of tilts, which must not depend on

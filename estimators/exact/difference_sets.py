@@ -23,9 +23,9 @@ from estimators.exact.finite_fields import finite_field, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
 MAX_LOOPED_MEMBERS = 96
-"""Up to this many members, a loop over them is faster than transforms, as measured."""
+"""With at most this many members, a loop over them is faster than transforms, as measured."""
 LARGEST_CACHED_LENGTH = 2**14
-"""The largest transform of a set that is cached from one answer to the next: 64 kB each."""
+"""The largest transform of a set that is cached from one answer to the next; it takes 64 kB."""
 NUMBERS_AT_A_TIME = 2**17
 """The most numbers that are transformed at a time."""
 _DOUBLE_ROUNDING = 2.0**-53
@@ -149,7 +149,7 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the probabilities that a report is on its value's or on another hyperplane.
+    """Return p and q: the probabilities of a report on its value's hyperplane, and on another.
 
     `epsilon`: above 0; `geometry`: the set whose translates are the hyperplanes. A report is
     uniform on the hyperplane of its value, or uniform off it.

@@ -8,7 +8,7 @@ from estimators.estimate import Floats
 
 
 def variance(rate: Floats) -> Floats:
-    """Return E z^2 = 1 / (2 sinh^2(rate / 2)).
+    """Return the variance E z^2 = 1 / (2 sinh^2(rate / 2)).
 
     >>> float(variance(np.array(2e-4)).round()), "continuous: 2 / rate^2"
     (50000000.0, 'continuous: 2 / rate^2')

@@ -33,7 +33,7 @@ class FiniteField:
 
     @property
     def degree(self) -> int:
-        """N."""
+        """n, the number of coefficients of an element."""
         return len(self.power_of_x)
 
     @property

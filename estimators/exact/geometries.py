@@ -1,4 +1,4 @@
-"""The geometry of reports at a level: a projective space, and the law of a response in it.
+"""The geometry of a level's reports: a projective space, and the law of a report in it.
 
 A value is hashed to a point, and the report is a point by projective geometry response
 (:mod:`estimators.mechanisms.projective_geometry_response`): on the hyperplane of the value's point,
@@ -35,7 +35,8 @@ class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
     `space`: a difference set D modulo K, the number of points; the hyperplane of the point x is D +
-    x; `p`, `q`: the probabilities that a report is on its point's or on another hyperplane.
+    x; `p`, `q`: the probabilities that a report is on the hyperplane of its point, and on that of
+    another.
     """
 
     space: DifferenceSet
@@ -162,7 +163,7 @@ class HashedRows:
     def supports(self, reports: Integers, key: int) -> Bools:
         """Return which reports are on the hyperplane of a key's point in their row.
 
-        `reports`, shape (n,): reports from t K on, which another level may have, are not.
+        `reports`, shape (n,): those from t K on, which only other levels can have, support no key.
         """
         is_supported = np.zeros(reports.size, dtype=np.bool_)
         of_this_level = np.flatnonzero(reports < self.symbols)

@@ -27,7 +27,7 @@ def transform(table: Counts) -> Counts:
 
 
 def transform_floats(table: Floats) -> Floats:
-    """Return the same as :func:`transform`, for rows of doubles."""
+    """Return the Walsh-Hadamard transform of each row of doubles, as :func:`transform` does."""
     rows, size = table.shape
     done = min(TRANSFORM_RADIX, size)
     transformed = table.reshape(-1, done) @ _matrix(done)

@@ -24,7 +24,7 @@ from estimators.exact.thresholds import exp_bounds
 PREFIX_BITS, WORD_BITS = 16, 64
 UNDECIDED_PREFIX = -1
 DIGITS_AT_A_TIME = 10
-"""The binary digits that are drawn together; 1 in 64 prefixes of 16 bits does not decide them."""
+"""How many binary digits are drawn together; 1 in 64 prefixes of 16 bits does not decide them."""
 
 LARGEST_EXPONENT = 40
 """The last cell of a law has all larger values, with a probability of at least about e^-40, so the
@@ -88,11 +88,7 @@ class Inversion:
 class DiscreteLaplace:
     """Integers z with P(z) proportional to exp(-rate abs(z)), exactly.
 
-    `rate`: 2^-40 to 40. Theorem 3 of docs/proofs/privacy.md. The lowest m binary digits of the
-    geometric number abs(z) - 1 are independent of each other and of the remainder, which is
-    geometric with q^(2^m). A draw beyond the remainder's last cell starts again there.
-
-    Raises ValueError if the rate is outside this range.
+    `rate`: 2^-40 to 40. Raises ValueError if the rate is outside this range.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> DiscreteLaplace(Fraction(1, 100)).draw(SeededBits(1), 5).tolist()

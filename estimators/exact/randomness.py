@@ -37,13 +37,11 @@ class SystemBits:
 
 
 class SeededBits:
-    """A reproducible generator, for tests and simulations; never for a person's report.
+    """A reproducible generator for tests and simulations, never for a person's report.
 
     Two instances with the same `seed` give the same words, in chunks of any size. They are
     independent of ``numpy.random.default_rng(seed)``, so values and noise may share a seed.
 
-    Examples
-    --------
     >>> first, second = SeededBits(7), SeededBits(7)
     >>> [int(x) for x in first.integers(2)] == [int(x) for x in second.integers(2)]
     True

@@ -59,8 +59,8 @@ def round_up(bits: Bits, fraction: Floats) -> Bools:
     """Return coins that are true with the probabilities `fraction`, within 2^-61.
 
     They round values to a grid at random, which costs no privacy because it comes before the noise.
-    As in :func:`bernoulli`, the first byte decides unless it ties. `fraction`, shape (n,): in [0,
-    1]; for 0 a coin is never true, for 1 always.
+    As in :func:`bernoulli`, the first byte decides unless it equals that of the fraction.
+    `fraction`, shape (n,): in [0, 1]; for 0 a coin is never true, for 1 always.
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)

@@ -9,7 +9,8 @@ from estimators.estimate import AnyIntegers, Counts, Integers
 from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
-"""From 8,192 rows on, bits are added as words, in blocks of 65,536 rows, except the last 64."""
+"""From 8,192 rows on, bits are added as words, in blocks of 65,536 rows; the last rows, up to 64,
+are added bit by bit."""
 
 BITS_UNPACKED_AT_A_TIME = 2**22
 """Bits that are unpacked at a time: a few megabytes."""
@@ -64,7 +65,7 @@ def tally_signs(level: AnyIntegers, levels: int, signs: AnyIntegers) -> Counts:
 def tally_signs_by_part(
     level: AnyIntegers, levels: int, signs: AnyIntegers, sizes: Integers
 ) -> Counts | None:
-    """Return :func:`tally_signs` of each part; None if counting them one by one is faster.
+    """Return :func:`tally_signs` of each part; None if it is faster to count one part at a time.
 
     The result has shape (parts, `levels`, 2), or None. `level`, `signs`, shape (n,): as for
     :func:`tally_signs`; `sizes`, shape (parts,): of the consecutive parts; their sum is n.

@@ -22,8 +22,8 @@ WORD = 2**64
 def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     """Return rational numbers around e^x.
 
-    `x`: at least 0; `precision`: binary digits after the point. The result: ``lower <= e^x <=
-    upper``, equal only for x = 0. With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is
+    `x`: at least 0; `precision`: binary digits after the point. Returns ``lower <= e^x <= upper``,
+    which are equal only for x = 0. With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is
     summed in fixed point, every term rounded down for `lower` and up for `upper`; the remainder
     after the term y^m/m! is below twice the next term. Squaring `halvings` times, rounded the same
     way, gives e^x.
@@ -58,7 +58,7 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
 def flip_threshold(epsilon: Fraction) -> int:
     """Return T = ceil(2^64 / (1 + e^epsilon)): flip if a uniform 64-bit word is below T.
 
-    `epsilon`: above 0. The result: in [1, 2^63]. :func:`miss_threshold` of one output each.
+    `epsilon`: above 0. The result is in [1, 2^63]: that of :func:`miss_threshold` for two outputs.
 
     >>> hex(flip_threshold(Fraction(1)))
     '0x44d9585152ea1936'
@@ -68,11 +68,11 @@ def flip_threshold(epsilon: Fraction) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> int:
-    """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
+    """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T is a miss.
 
-    It is for reports that are uniform over the input's set, or uniform over the other outputs. The
-    result is in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W =
-    `complement_size`.
+    A report is uniform over the input's set of outputs or, after a miss, uniform over the others.
+    The result is in [1, 2^64 - 1]. Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M -
+    W = `complement_size`.
 
     `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the same
     proportion; at least 1. Raises ValueError if epsilon is not above 0, or the probability of an

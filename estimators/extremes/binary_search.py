@@ -46,7 +46,7 @@ class Decision:
     `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: per level, the
     answers, and how many of them said "at or beyond", as sent; `share`: the unbiased estimate of
     the share of users at or beyond the threshold; 0 without an answer; `critical`: the share from
-    which the search moves outwards; 1 without an answer; `outwards`: whether it decided that
+    which the search moves outwards; 1 without an answer; `outwards`: whether it moved outwards, as
     somebody is at or beyond the threshold.
     """
 
@@ -92,8 +92,8 @@ class Search:
         its own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or
         MIN's, two to three times that.
     log_term : float, optional
-        h; ln(rounds / beta) by default. In each round, e^-h is the probability that the search
-        moves outwards although nobody is there.
+        h; ln(rounds / beta) by default. If nobody is at or beyond the threshold, a round moves
+        outwards nevertheless with probability e^-h.
 
     Raises
     ------
@@ -158,12 +158,12 @@ class Search:
 
     @property
     def _answers(self) -> int:
-        """How many rounds one user answers."""
+        """The number of rounds that one user answers."""
         return self.rounds if self.split == "budget" else 1
 
     @property
     def risk(self) -> float:
-        """Probability that a round moves outwards although nobody is there: e^-h."""
+        """The probability e^-h that a round moves outwards although nobody's value is there."""
         return math.exp(-self._log_term)
 
     @property
@@ -208,10 +208,7 @@ class Search:
     def threshold(self, progress: Progress) -> float:
         """Return the threshold of the next round: the middle of the interval.
 
-        Raises
-        ------
-        ValueError
-            If the search is finished.
+        Raises ValueError if the search is finished.
         """
         if self.finished(progress):
             raise ValueError(f"all {self.rounds} rounds have been decided: there is no next one")
@@ -305,19 +302,9 @@ class Search:
     def accumulate(self, statistic: Counts, level: ArrayLike, reports: ArrayLike) -> None:
         """Add answers to the statistic of their round, in place.
 
-        Parameters
-        ----------
-        statistic : ndarray of int64
-            Answers and "yes" answers, per level; changed in place.
-        level : array_like of int, shape (n,)
-            Index of each answer's level.
-        reports : array_like of int, shape (n,)
-            The answers, 0 or 1.
-
-        Raises
-        ------
-        ReportError
-            If a level or an answer is invalid.
+        `statistic`: from :meth:`zero`; `level`, shape (n,): the index of each answer's level;
+        `reports`, shape (n,): the answers, 0 or 1. Raises ReportError if a level or an answer is
+        invalid.
         """
         answers = self.randomizer.checked(level, reports)
         self.randomizer.accumulate(statistic.reshape(-1, 2), *answers)
@@ -326,12 +313,8 @@ class Search:
         """Decide the open round from its answers; the same answers always give the same decision.
 
         `statistic`: int64, the answers of this round alone. Without answers the search moves
-        inwards: the certificate holds, but the search may miss the extreme.
-
-        Raises
-        ------
-        ValueError
-            If the search is finished, or the statistic is not one of a round.
+        inwards: the certificate holds, but the search may miss the extreme. Raises ValueError if
+        the search is finished, or if the statistic is not one of a round.
         """
         table = np.asarray(statistic)
         if table.shape != (2 * len(self.levels),) or table.dtype != np.int64:

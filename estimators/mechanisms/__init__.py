@@ -1,4 +1,4 @@
-"""The local mechanisms, one file or folder each: randomizer and estimator side by side.
+"""The local mechanisms: each has a file or folder, with its randomizer and its estimator.
 
 A new mechanism is a new file here and a line in :data:`MECHANISMS`. The conformance suite of the
 tests covers every entry of this list. Other distributions add mechanisms as entry points of the

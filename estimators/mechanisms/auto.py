@@ -35,18 +35,19 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Rappor,
     Projection,
 )
-"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses, or one is repeated."""
+"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses, and of which one can be
+repeated."""
 
 
 class AutoMean(Piecewise):
-    """The mechanism `windows` at each level, or one sign where that has less variance.
+    """The mechanism `windows` at each level, or a single sign where a sign has less variance.
 
     A report is a symbol of its level; with two symbols it is that of `randomized_response`.
     Statistic of a level: the number of reports and the number for each symbol. Source: as for
     `windows`.
 
     Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
-    exact fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
+    exact fractions: from E x^2 = 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, and 0.95 at 4.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def _share(text: str) -> Fraction:
 
 
 class AutoFrequency(SupportCounts):
-    """The mechanism of least variance among those whose reports have at most `report_bytes` bytes.
+    """The mechanism of least variance among those whose reports take at most `report_bytes` bytes.
 
     The variance is averaged over the categories, for the worst data (each category has the share
     1/k). Of two mechanisms with the same variance, the one with smaller reports is chosen. Source:

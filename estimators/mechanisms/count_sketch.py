@@ -189,7 +189,7 @@ class CountSketch(OutputSets, Differences):
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
     ) -> float | None:
-        """Return Cochran's p-value that the keys' frequencies differ by level; None if untested."""
+        """Return Cochran's p-value for equal frequencies at all levels; None if untested."""
         if not keys.size:
             return None
         cells, negative = self._cells(keys)

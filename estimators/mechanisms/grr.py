@@ -21,11 +21,11 @@ from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, i
 class Grr(OutputSets, SupportCounts):
     """k-ary randomized response: a report is the user's category or, at random, another one.
 
-    It is the user's with probability e^epsilon / (e^epsilon + k - 1), else uniform over the k - 1
-    others, an index of 1, 2 or 4 bytes. Statistic of a level: the number of reports and the number
-    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014). Theorem 1 of
-    docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below about 3
-    e^epsilon + 2; its variance grows with k.
+    The report is the user's category with probability e^epsilon / (e^epsilon + k - 1), and
+    otherwise uniform over the other k - 1 categories. It is an index of 1, 2 or 4 bytes. Statistic
+    of a level: the number of reports and the number for each category. Source: HIST, section 2;
+    Kairouz, Oh and Viswanath (2014). Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It
+    is the best mechanism for k below about 3 e^epsilon + 2; its variance grows with k.
 
     Parameters
     ----------

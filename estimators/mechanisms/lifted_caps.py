@@ -23,7 +23,7 @@ class LiftedCaps(Caps):
     docs/proofs/mechanisms.md), falls with epsilon for each x. The largest variance is below that of
     `caps` from epsilon 1.0 on for d = 2, 0.9 for d = 3, 0.75 for d = 10 and 0.6 for d = 30.
 
-    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own.
+    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is not from a paper.
 
     **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Epsilon also
     protects its last coordinate, which tells how far inside the ball the value is.

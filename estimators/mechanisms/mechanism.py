@@ -105,7 +105,7 @@ class Mechanism(ABC):
     name : str
         The name in a metric's definition.
     kinds : frozenset of str
-        The kinds of metric that it serves.
+        The kinds of metric that the mechanism serves.
     open_vocabulary : bool
         Whether it works without a list of categories: then `categories` is None, values are 64-bit
         keys, and an estimate is for the requested keys.
@@ -113,20 +113,20 @@ class Mechanism(ABC):
         Whether it works with a list of categories.
     discovers : bool
         Whether it also finds the frequent strings of an open vocabulary: values are then rows of a
-        key and 128 bits, and it has a method ``discover``.
+        key and 128 bits, and the mechanism has a method ``discover``.
     memoizable : bool
         Whether devices may draw a report once and repeat it. The estimate must then be a mean of
         signs, with bounds that assume only that the signs are independent within a pane.
     rows_are_alike : bool
-        Whether :meth:`accumulate` does the same in every row of a table, however many there are.
+        Whether :meth:`accumulate` treats all rows of a table alike, however many rows there are.
     is_exact_together : bool
-        Whether the fixed bounds of windows that are estimated together are, to the last bit, those
-        of each window alone.
+        Whether windows that are estimated together get, to the last bit, the same fixed bounds as
+        each window alone.
     dtype, shape : numpy dtype and tuple
         The type and shape of one report: an array of n reports has shape ``(n, *shape)``, and its
         little-endian bytes are the wire format.
     columns : int
-        Cells per level of the statistic, including the number of reports.
+        The number of cells of the statistic for each level, including the number of reports.
     facts : LevelFacts
         The constants from which weights are computed.
     """
@@ -169,28 +169,16 @@ class Mechanism(ABC):
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one private report for each value; `level` has shape (n,), `values` n rows.
 
-        Parameters
-        ----------
-        values : ndarray, n rows
-            In the mechanism's own units.
-        level : ndarray of int, shape (n,)
-            Index of each value's level.
-        bits : Bits
-            The source of randomness.
+        `values`: in the mechanism's own units; `level`, shape (n,): index of each value's level;
+        `bits`: the source of randomness.
         """
 
     @abstractmethod
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a statistic's table, shape (levels, columns), in place.
 
-        Parameters
-        ----------
-        table : ndarray of int64, shape (levels, columns)
-            Changed in place.
-        level : ndarray of int, shape (n,)
-            Index of each report's level.
-        reports : ndarray, shape (n, *shape)
-            Reports that :meth:`check` accepts.
+        `table`, shape (levels, columns): changed in place; `level`, shape (n,): index of each
+        report's level; `reports`, shape (n, *shape): reports that :meth:`check` accepts.
         """
 
     def accumulate_slices(
@@ -198,18 +186,10 @@ class Mechanism(ABC):
     ) -> None:
         """Add batches of reports, each to the table of its slice, in place.
 
-        Parameters
-        ----------
-        tables : ndarray of int64, shape (slices, levels, columns)
-            Changed in place.
-        rows : ndarray of intp, shape (batches,)
-            The table of each batch.
-        sizes : ndarray of int64, shape (batches,)
-            The number of reports in each batch; the first ones are those of the first batch.
-        level : ndarray of int, shape (n,)
-            Index of each report's level.
-        reports : ndarray, shape (n, *shape)
-            Reports that :meth:`check` accepts.
+        `tables`, shape (slices, levels, columns): changed in place; `rows`, shape (batches,): the
+        table of each batch; `sizes`, shape (batches,): the number of reports in each batch; the
+        first ones are those of the first batch; `level`, shape (n,): index of each report's level;
+        `reports`, shape (n, *shape): reports that :meth:`check` accepts.
         """
         if not self.rows_are_alike:
             order = np.argsort(np.repeat(rows, sizes), kind="stable")
@@ -276,15 +256,9 @@ class Mechanism(ABC):
 
         The constant may depend on the report and its level, but not on the value. The difference of
         the results for two values is the log likelihood ratio, by which an attack orders reports.
-        The result has shape (n,).
-
-        Parameters
-        ----------
-        reports : ndarray of integers, shape (n, *shape)
-            Reports of this level.
-        level : int
-        value
-            In the mechanism's units: a number, a vector, a category's index or a key.
+        The result has shape (n,). `reports`, shape (n, *shape): reports of this level; `level`: the
+        index of the level; `value`: in the mechanism's units: a number, a vector, a category's
+        index or a key.
         """
 
     @abstractmethod
@@ -398,12 +372,8 @@ class Mechanism(ABC):
         """Return levels and reports as arrays of the types that they have on the wire.
 
         `level`, shape (n,): the index of each report's level; `reports`, shape (n, *shape), of
-        integers.
-
-        Raises
-        ------
-        ReportError
-            If the shapes do not match, or if :meth:`check` rejects the reports.
+        integers. Raises ReportError if the shapes do not match, or if :meth:`check` rejects the
+        reports.
         """
         levels, rows = np.asarray(level), np.asarray(reports)
         if rows.shape != (*levels.shape, *self.shape) or levels.ndim != 1:

@@ -37,8 +37,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
     mechanism can have in the worst case (theorem 2 of docs/proofs/mechanisms.md). Statistic of a
     level: the number of reports and the number for each symbol.
 
-    Source: the shapes are our own. Windows of a continuum are the piecewise mechanism of Wang et
-    al. (2019), two symbols Warner's (1965), W = 1 randomized response on a grid.
+    Source: the shapes are not from a paper. Windows of a continuum are the piecewise mechanism of
+    Wang et al. (2019), two symbols Warner's (1965), W = 1 randomized response on a grid.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
     itself.
@@ -57,14 +57,9 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     **Memoization.** There are no bounds for memoized reports here: use `randomized_response`.
 
-    Parameters
-    ----------
-    symbols : int
-        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
-        128, variances above grow by up to 4% until epsilon = 10.
+    `symbols`: the largest M, 64 to 255. A level below epsilon = 9 uses less than 128 symbols. With
+    `symbols` = 128, the variance of levels from 9 to 10 is up to 4% larger.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Piecewise([Fraction(4)])
     >>> mechanism.randomize(np.full(8, 0.5), np.zeros(8, dtype=int), SeededBits(1))
@@ -160,10 +155,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
     ) -> Limits | None:
         """Return bounds on the means of windows; for a population, from the counts of symbols.
 
-        Parameters
-        ----------
-        tables, law, means, question, log_p, totals
-            As in :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        `tables`, `law`, `means`, `question`, `log_p`, `totals`: as in
+        :meth:`.shared.means.ScalarMean.limits_of_windows`.
         """
         bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
         if bets is None or question.panes != 1 or question.target == "sample":

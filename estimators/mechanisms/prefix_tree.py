@@ -31,7 +31,7 @@ LOG_P_GRAIN = 4
 
 
 class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
-    """A report is about the hash of a string, or about that of a prefix of the string's code word.
+    """A report is about the hash of a string, or about the hash of a prefix of its code word.
 
     A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
     draws, with probability 1/3, one of t rows for the whole string, otherwise one of G depths. The
@@ -219,8 +219,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     ) -> Discovery:
         """Return the frequent strings, without a list to choose from.
 
-        `table`, shape (levels, columns); `beta`: with probability 1 - beta every returned string is
-        some user's, and all intervals hold; `keys_of`: a function from strings to their keys;
+        `table`, shape (levels, columns); `beta`: with probability 1 - beta some user holds every
+        returned string, and all intervals hold; `keys_of`: a function from strings to their keys;
         `progress`: a function that is called with the share of the work done so far.
         """
         Question(beta=beta)  # raises unless beta is a probability

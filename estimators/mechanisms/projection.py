@@ -1,4 +1,4 @@
-"""Projection onto public signs: a row and one private sign, for listed and open domains."""
+"""Projection onto public signs: a report is a row and one private sign."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Projection(SupportCounts):
         np.add.at(table, (level.astype(np.intp), 1 + (index >> 1)), 2 * (index & 1) - 1)
 
     def agreement(self, sums: Counts, values: Array) -> Counts:
-        """Return the number of reports that agree with each value's column, minus that of others.
+        """Return for each value how many reports agree with its column, minus how many do not.
 
         `sums`, shape (levels, m): the signs' sum of each row; `values`, shape (k,). The result has
         shape (levels, k) and takes O(m) for each value. Doubles are exact here, because the

@@ -31,8 +31,6 @@ class RandomizedResponse(ScalarMean):
     Binary data do not change. A report is 1 for the sign +1 and 0 for -1. Statistic of a level: the
     number of reports and the number of ones. Source: HLDP, Algorithm 2; Warner (1965).
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = RandomizedResponse([Fraction(1)])
     >>> mechanism.randomize(np.ones(8), np.zeros(8, dtype=int), SeededBits(1))

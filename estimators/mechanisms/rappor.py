@@ -13,11 +13,12 @@ from estimators.mechanisms.shared.signs import FlippedSigns
 
 
 class Rappor(IndependentBits):
-    """RAPPOR: the category as one bit of k, each flipped with probability 1 / (1 + e^(epsilon/2)).
+    """RAPPOR: one bit for each category, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
-    A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
-    padded with zeros. Statistic of a level: the number of reports and the number of ones of each
-    category. Source: HIST, section 2 (k-RAPPOR); Duchi, Jordan and Wainwright (2013).
+    Before flipping, only the bit of the user's category is 1. A report is k bits, packed eight to a
+    byte, the first category in the lowest bit, the last byte padded with zeros. Statistic of a
+    level: the number of reports and the number of ones of each category. Source: HIST, section 2
+    (k-RAPPOR); Duchi, Jordan and Wainwright (2013).
 
     The variance of one unbiased bit of a level is f (1 - f) + flip (1 - flip) / a^2; for the
     weights see :class:`estimators.mechanisms.shared.frequencies.SupportCounts`.

@@ -26,7 +26,7 @@ from estimators.weights import LevelFacts
 
 
 class Repetition(Mechanism):
-    """r = ceil(epsilon) independent reports of another mechanism, at epsilon / r each.
+    """r = ceil(epsilon) independent reports by another mechanism, each at epsilon / r.
 
     A user's reports are side by side, as many as the largest level has; the slots that a level does
     not use are zero. Statistic of a level: the number of users, and the sums of the other mechanism

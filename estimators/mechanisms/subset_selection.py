@@ -21,8 +21,8 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 class SubsetSelection(OutputSets, PackedBits):
     """A report is a subset of s categories; the true one is in it with odds s e^epsilon to k - s.
 
-    The rest of the subset is uniform. The subset is sent as k bits, the first category in the
-    lowest bit. Statistic of a level: the number of reports and the number that contain each
+    The other members of the subset are uniform. The subset is sent as k bits, the first category in
+    the lowest bit. Statistic of a level: the number of reports and the number that contain each
     category. Source: Ye and Barg (2018), section IV; Wang et al. (2019).
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with

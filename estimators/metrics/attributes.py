@@ -31,7 +31,10 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 def check_attribute(name: str, values: Sequence[str]) -> None:
-    """Raise ValueError, with what was expected, for an invalid declaration of an attribute."""
+    """Raise ValueError, with what was expected, if an attribute's declaration is invalid.
+
+    `name`: that of the attribute; `values`: its declared values.
+    """
     check_name(name)
     if not values:
         raise ValueError("one value or more")
@@ -48,7 +51,7 @@ def check_attribute(name: str, values: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Slicing:
-    """How a metric's reports are divided into slices: one value for each of its attributes.
+    """How a metric's reports are divided into slices: a slice has one value for each attribute.
 
     The code of a slice is the number in mixed radix whose digits are the indices of its values; the
     last attribute has the lowest digit. Indices go to declared values, then `other`, then `none`.
@@ -58,7 +61,7 @@ class Slicing:
     attributes : mapping of str to sequence of str
         The declared values of each attribute, in the order of the metric's `by`.
     pane_ms : int
-        The stretch of event time for which slices are kept, in ms.
+        The length of a slice's panes in event time, in ms.
 
     Examples
     --------
@@ -84,12 +87,12 @@ class Slicing:
 
     @property
     def bits(self) -> float:
-        """The most bits that a batch's attributes reveal about its device: log2 of the slices."""
+        """The most bits that attributes reveal about a device: log2 of the number of slices."""
         return math.log2(self.size)
 
     @functools.cached_property
     def key(self) -> str:
-        """A hash of all that gives codes their meaning: 32 bits, in hexadecimal."""
+        """A hash of the attributes, their values and `pane_ms`: 32 bits, in hexadecimal."""
         meaning = [[name, list(values)] for name, values in self.attributes.items()]
         text = json.dumps([meaning, self.pane_ms], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -127,11 +130,11 @@ class Slicing:
         return dict(reversed(values.items()))
 
     def words(self, name: str) -> tuple[str | None, ...]:
-        """Return an attribute's values in the order of their indices; the last, None: not sent."""
+        """Return an attribute's values in the order of their indices; the last one is None."""
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
-        """Return, by attribute, the index of its value in each of n slices, shape (n,)."""
+        """Return the index of each attribute's value in n slices, shape (n,), by attribute."""
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 
@@ -182,14 +185,14 @@ def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | Non
 
 
 def check_number(attributes: int) -> None:
-    """Raise ReportError("bad_attributes") for more attributes than a batch may have."""
+    """Raise ReportError("bad_attributes") if a batch has more attributes than it may have."""
     if attributes > MOST_ATTRIBUTES:
         detail = f"{attributes} attributes: expected {MOST_ATTRIBUTES} at most"
         raise ReportError("bad_attributes", detail)
 
 
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the attributes of a batch by name; `attributes`: names and values as received.
+    """Return the attributes of a batch by name, once they are checked; `attributes`: as received.
 
     Raises ReportError (``bad_attributes``) for too many attributes, a repeated name, names that are
     not sorted, or a long text.
@@ -206,7 +209,7 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def check_declared(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
-    """Raise ValueError for an undeclared attribute."""
+    """Raise ValueError if an attribute is not among the names in `declared`."""
     for name in attributes:
         if name not in declared:
             raise ValueError(f"attribute {name!r}: expected {nearest(name, declared)}")

@@ -17,7 +17,7 @@ from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.validation import check_name
 
 AND_LATER = ".."
-"""The mark after a value that adds all values after it in its axis, or in the categories."""
+"""The mark after a value that adds all later values of its axis, or all later categories."""
 JOINING_MARKS = (",", "=", "/", "+", ">", AND_LATER)
 """Marks with a meaning in names of sets of categories, which values must not contain."""
 
@@ -25,7 +25,7 @@ JOINING_MARKS = (",", "=", "/", "+", ">", AND_LATER)
 class Condition(NamedTuple):
     """The set of categories that a text names.
 
-    `text`: its canonical form; `members`: the set as bits, the first category's the lowest.
+    `text`: its canonical form; `members`: the set as bits, the lowest for the first category.
     """
 
     text: str
@@ -90,15 +90,15 @@ class Axes:
     # -- On the device ----------------------------------------------------------------------------
 
     def give(self, categories: object) -> bool:
-        """Return whether a list has exactly these axes' categories, in memory for the list only."""
+        """Return whether `categories` is the list of these axes' labels; no other list is built."""
         if not isinstance(categories, list) or len(categories) != math.prod(self.shape):
             return False
         return all(map(operator.eq, self._labels(), categories))
 
     def labelled(self, values: Any, metric: str) -> Any:
-        """Return an application's values, with the category's label in place of each mapping.
+        """Return an application's values, with each mapping replaced by the label of its category.
 
-        `metric`: the metric's name, for messages. Raises ValueError if a mapping is no category.
+        `metric`: the metric's name, for messages. Raises ValueError if a mapping names no category.
         """
         if isinstance(values, Mapping):
             return self._label(values, metric)
@@ -129,7 +129,7 @@ class Axes:
     # -- In questions -----------------------------------------------------------------------------
 
     def spread(self, labels: Sequence[str | float]) -> Iterator[str | float]:
-        """Yield the labels of a question; a label that names only an axis yields one per value.
+        """Yield the labels of a question, one for each value of an axis that is named alone.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
         >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x"])]
@@ -172,7 +172,7 @@ class Axes:
         return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
 
     def _parts(self, text: str) -> dict[str, str] | None:
-        """Return the values of a text's parts ``"AXIS=VALUE"`` by axis; None if it has others."""
+        """Return the values in a text of ``"AXIS=VALUE"`` parts by axis; None for another text."""
         parts: dict[str, str] = {}
         for part in text.split(","):
             axis, _, value = (x.strip() for x in part.partition("="))
@@ -183,7 +183,7 @@ class Axes:
         return {axis: parts[axis] for axis in self.values if axis in parts}
 
     def values_in(self, label: str) -> tuple[str | None, ...]:
-        """Return the value of each axis in the label of an answer, None for an axis without one.
+        """Return the value of each axis in an answer's label; None if the label lacks the axis.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
         >>> axes.values_in("crashed=yes"), axes.values_in("crashed=yes / used_x=yes")

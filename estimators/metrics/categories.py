@@ -26,14 +26,14 @@ from estimators.metrics.domains import LEAVE_OUT, Domain, Keys, Values, listing,
 from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
-"""The keys of a definition that choose the code which turns strings into bits, for discovery."""
+"""The keys of a definition that choose the code of strings as bits, for discovery."""
 DISCOVERING_MECHANISM, ANSWERING_MECHANISM = "prefix_tree", "projective_sketch"
 """The default mechanisms of an open vocabulary: with discovery, and without."""
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 """A surrogate: a string with an unpaired one is not Unicode text."""
 NUMBER_NAME = re.compile(r"-?[0-9]+")
 SHARE_CHARACTERS = ("/", "+", "..", ">")
-"""A text without any of these names a category, not a share among."""
+"""Only a text with one of these names a share among; any other text names a category."""
 WORK_PER_SHARE = 500
 """Measured: one share among takes as long to estimate as this many categories."""
 OPEN_VOCABULARY = "open"
@@ -80,7 +80,7 @@ class Categories(Domain):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys that a definition implies: for an open vocabulary, the mechanism."""
+        """Return the keys that a definition implies: the mechanism, for an open vocabulary."""
         if keys.get("discover"):
             return {"mechanism": DISCOVERING_MECHANISM}
         is_open = (
@@ -135,13 +135,13 @@ class Categories(Domain):
         return {"categories": len(self.labels)}
 
     def as_array(self, values: Values) -> Array:
-        """Return categories as an array; with axes, a mapping from axes to values is a category."""
+        """Return categories as an array; with axes, mappings from axes to values are categories."""
         if self.axes is not None:
             values = self.axes.labelled(values, self.metric)
         return super().as_array(values)
 
     def to_unit(self, values: Array) -> Array:
-        """Return indices, dtype int64."""
+        """Return the indices of categories, dtype int64; raise ValueError for unknown ones."""
         if values.dtype.kind == "O" and {*map(type, values.tolist())} == {int}:
             values = np.asarray(values.tolist())  # many times as fast as one by one
         if values.dtype.kind in "iu":
@@ -157,7 +157,7 @@ class Categories(Domain):
         try:
             indices = [self._indices[name] for name in names]
         except (KeyError, TypeError):  # an unknown name, or a list, which cannot be a key
-            if values.dtype.kind == "f":  # what is missing has made floats of indices
+            if values.dtype.kind == "f":  # pandas makes floats of indices if some are missing
                 names = values[np.isnan(values)].tolist() or names
             indices = [self._index(name) for name in names]
         return np.asarray(indices, dtype=np.int64)
@@ -176,7 +176,7 @@ class Categories(Domain):
             )
 
     def from_indices(self, indices: Integers) -> Array:
-        """Return the values of indices for a device: names if integers are ambiguous."""
+        """Return the categories with these indices as a device takes them: by name if it must."""
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
     def _index(self, value: object) -> int:
@@ -191,7 +191,7 @@ class Categories(Domain):
         else:
             expected = meant(value if isinstance(value, str) else "", self.labels)
         remedy = "" if isinstance(value, str | Integral) else listing(value) + LEAVE_OUT
-        if isinstance(value, float) and value.is_integer():  # pandas makes floats if some lack
+        if isinstance(value, float) and value.is_integer():  # an index, as pandas makes it
             remedy = f", or an index, as int() makes{LEAVE_OUT}"
         raise ValueError(f"category {shortened(value)} of {self.metric!r}: {expected}{remedy}")
 
@@ -201,7 +201,7 @@ class Categories(Domain):
         If some labels are shares among, the indices are objects: integers and :class:`ShareAmong`.
         """
         if self.axes is not None:
-            max_labels = len(self.labels) + MAX_SHARES + 1  # more include too many shares among
+            max_labels = len(self.labels) + MAX_SHARES + 1  # with more, too many are shares among
             labels = [*itertools.islice(self.axes.spread(labels), max_labels)]
         texts = [label for label in labels if isinstance(label, str) and label not in self._indices]
         marks = ("",) if self.axes is not None else SHARE_CHARACTERS
@@ -218,7 +218,7 @@ class Categories(Domain):
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
     def _with_shares(self, labels: Sequence[Any]) -> tuple[tuple[str, ...], Keys]:
-        """Return the names and keys of labels that may be categories or shares among."""
+        """Return the names and keys of labels, some of which are shares among."""
         names: list[str] = []
         keys = np.empty(len(labels), dtype=object)
         for position, label in enumerate(labels):
@@ -292,7 +292,7 @@ class Vocabulary(Categories):
         return {"categories": None}
 
     def to_unit(self, values: Array) -> Array:
-        """Return keys, dtype uint64."""
+        """Return the keys of strings, dtype uint64."""
         keys = [string_key(text) for text in self._checked(values.tolist())]
         return np.array(keys, dtype=np.uint64)
 
@@ -328,7 +328,7 @@ class CodedVocabulary(Vocabulary):
     """
 
     def _need_no_code(self) -> None:
-        """Accept the keys that plain vocabularies do not have."""
+        """Accept the keys of a code, which other vocabularies refuse."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -362,7 +362,7 @@ class CodedVocabulary(Vocabulary):
         return {"categories": None, "code": self.string_code}
 
     def to_unit(self, values: Array) -> Array:
-        """Return keys and bits, dtype uint64, shape (n, 3)."""
+        """Return the key and the 128 bits of each string, dtype uint64, shape (n, 3)."""
         texts = self._checked(values.tolist())
         normal = {text: normal_form(text) for text in dict.fromkeys(texts)}
         distinct = dict.fromkeys(normal.values())
@@ -379,7 +379,7 @@ class CodedVocabulary(Vocabulary):
         return np.array(keys, dtype=np.uint64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
-        """Return strings and their keys."""
+        """Return strings and their keys, which are those of normal form C."""
         return tuple(map(str, labels)), self.keys_of(list(labels))  # type: ignore[arg-type]
 
 

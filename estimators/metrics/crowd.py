@@ -22,7 +22,7 @@ LARGEST_DISHONEST, LARGEST_DELTA = 0.5, 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Crowd:
-    """The crowd in which each report of a metric hides.
+    """The crowd of reports in which each report of a metric hides.
 
     Parameters
     ----------
@@ -63,10 +63,7 @@ class Crowd:
     def of(cls, table: Mapping[str, Any]) -> Crowd:
         """Return the crowd that the table `crowd` of a definition describes.
 
-        Raises
-        ------
-        ValueError
-            With what was expected.
+        Raises ValueError with what was expected.
         """
         return dataclasses.replace(read_table(table, cls))  # copies the defaults
 
@@ -96,11 +93,11 @@ class Crowd:
         }
 
     def size_fault(self, width: int) -> str:
-        """Return what was expected if reports of `width` bytes are too large; "" if they fit."""
+        """Return what was expected if reports of `width` bytes are too large; "" otherwise."""
         sealed = width + SEAL_BYTES
         if sealed > MAX_SEALED_REPORT:
             return f"reports of at most {MAX_SEALED_REPORT - SEAL_BYTES} bytes, not {width}"
-        max_minimum = MAX_CROWD_BYTES // (2 * sealed)  # crowds are split into parts >= minimum
+        max_minimum = MAX_CROWD_BYTES // (2 * sealed)  # a crowd is split into parts of >= minimum
         if self.minimum > max_minimum:
             return f"minimum: at most {max_minimum} reports, {sealed} bytes each when sealed"
         return ""

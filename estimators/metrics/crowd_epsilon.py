@@ -16,7 +16,7 @@ EPSILON_DIGITS = 3
 
 
 def crowd_epsilon(metric: Metric) -> float | None:
-    """Return the epsilon of a report among the honest reports of a metric's smallest crowd.
+    """Return the epsilon of a report that hides among the honest reports of the smallest crowd.
 
     It is proved together with the crowd's `delta`, for the reports of one pane: for a person who
     reports in w panes, both are w times as large. It is rounded up to three digits.

@@ -37,8 +37,8 @@ _CARD_LENGTHS = range(13, 20)
 class DenyRule:
     """A rule that Python and the module for browsers evaluate alike, in linear time.
 
-    It looks at a string's normal form C, and treats the letters A to Z like a to z. A string is
-    denied if at least one of the parameters denies it.
+    The rule looks at a string's normal form C, and treats the letters A to Z like a to z. It denies
+    a string if at least one of the parameters does.
 
     Parameters
     ----------
@@ -87,10 +87,7 @@ class DenyRule:
     def of(cls, table: Mapping[str, Any]) -> DenyRule:
         """Return the rule that the table `deny` of a definition describes.
 
-        Raises
-        ------
-        ValueError
-            With what was expected.
+        Raises ValueError with what was expected.
         """
         return read_table(table, cls)
 
@@ -103,7 +100,7 @@ class DenyRule:
 
     @functools.cached_property
     def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
-        """The rule's strings, and its patterns as expressions that never backtrack."""
+        """The rule's strings, and its patterns as regular expressions, all in lower case."""
         globs = [
             fnmatch.translate(folded(pattern).replace("[", "[[]")) for pattern in self.patterns
         ]
@@ -126,7 +123,7 @@ _RULE_KEYS = tuple(field.name for field in dataclasses.fields(DenyRule))
 
 
 def folded(text: str) -> str:
-    """Return a string's normal form C, with small letters for the capital ones A to Z."""
+    """Return a string's normal form C, with the letters A to Z in lower case."""
     return unicodedata.normalize("NFC", text).translate(_LOWER_CASE)
 
 
@@ -135,9 +132,9 @@ def _has_email(text: str) -> bool:
 
 
 def _has_card(text: str) -> bool:
-    """Return whether some whole groups of digits have 13 to 19 digits and a valid Luhn check digit.
+    """Return whether neighbouring groups of digits are the number of a card, by Luhn's check.
 
-    Neighbouring groups may be separated by a single space, dot or hyphen.
+    It has 13 to 19 digits. A single space, dot or hyphen may separate the groups.
     """
     for run in _GROUPS_PATTERN.findall(text):
         groups = re.split("[ .-]", run)
@@ -167,17 +164,16 @@ DENY_PRESETS: Mapping[str, Deny] = {
     "query": lambda text: _QUERY_PATTERN.search(text) is not None,
 }
 """E-mail addresses; numbers of payment cards; 9 or more digits, with at most two of ``./()+-`` and
-space between two; addresses of pages with a query, or values in their fragment."""
+space between neighbours; addresses of pages with a query, or with values in their fragment."""
 
 
 def without_denied(values: Array, rules: Iterable[Deny]) -> tuple[Array, int]:
     """Return strings with "other" in place of denied ones, and the number of denied ones.
 
-    `values`, shape (n,): values that are not strings stay as they are; `rules`: any may deny.
+    `values`, shape (n,): values that are not strings stay as they are; `rules`: a string is denied
+    if any of them denies it.
 
     >>> import numpy as np
-
-    from estimators.estimate import Array
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
     (array(['/home', 'other'], dtype=object), 1)
     """

@@ -1,4 +1,4 @@
-"""The domains of metrics: their values, and conversion to and from the mechanism's units.
+"""The domains of metrics: their values, converted to and from the mechanism's units.
 
 A mechanism has its own units: a mean in [-1, 1], a category as an index, a vector in the unit ball.
 The fields of a domain's class are its keys in a definition.
@@ -25,13 +25,13 @@ from estimators.estimate import Array, Estimate, Floats
 from estimators.limits import MOST_COORDINATES
 
 Values: TypeAlias = ArrayLike | Mapping[str, str] | Sequence[str | Mapping[str, str]]
-"""Values of an application: numbers, categories, vectors; or the values of axes by their names."""
+"""Values of an application: numbers, categories, vectors, or mappings from axes to values."""
 
 Keys = Array
 MOST_DIMENSIONS = 64
-"""The most dimensions of a numpy array; of sequences that are nested deeper it makes objects."""
+"""The most dimensions of a numpy array, which takes what is nested deeper as objects."""
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
-"""Types of single values that numpy reads without converting them to something else."""
+"""Types of single values that numpy never takes for an array."""
 TRUTH_TYPES = (bool, np.bool_)
 LEAVE_OUT = "; leave out what was not measured"
 
@@ -47,12 +47,12 @@ def as_numbers(values: Array, metric: str) -> Floats:
     """
     unchecked = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
     invalid = [number for number in unchecked if not isinstance(number, float | int)]
-    if values.dtype.kind in "mM":  # as integers they would have lost their unit
+    if values.dtype.kind in "mM":  # times, which would lose their unit as integers
         invalid = [*values.ravel()[:1]]
     if not invalid:
         try:
             numbers = values.astype(np.float64)
-        except OverflowError:  # an integer that no float can be
+        except OverflowError:  # an integer that is too large for a float
             invalid = [max(unchecked, key=abs)]
         else:
             invalid = numbers[np.isnan(numbers)].tolist()
@@ -79,7 +79,7 @@ def conversion(value: object) -> str:
 
 
 def listing(value: object) -> str:
-    """Return advice on making a list of a collection, or a text of bytes; "" for other objects."""
+    """Return advice to make a list of a collection, or text of bytes; "" for other objects."""
     if isinstance(value, bytes):
         return ", as .decode() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
@@ -87,7 +87,9 @@ def listing(value: object) -> str:
 
 
 def as_given(values: object, lossy: str = "US") -> Array:
-    """Return an application's values as an array, of objects if numpy would convert some values.
+    """Return an application's values as an array; of objects if numpy would convert values.
+
+    `lossy`: the kinds of arrays to which numpy would convert some values of a list.
 
     >>> as_given([1, "x"]), as_given([1, True], lossy="iu")
     (array([1, 'x'], dtype=object), array([1, True], dtype=object))
@@ -98,16 +100,16 @@ def as_given(values: object, lossy: str = "US") -> Array:
 
 
 def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool = True) -> None:
-    """Raise ValueError for what numpy would misread: masked values, and bytes as numbers.
+    """Raise ValueError for values that numpy would misread: masked ones, and bytes as numbers.
 
     Parameters
     ----------
     values : object
-        What an application gave: a value, an array, or sequences of them, however nested.
+        The application's value, array, or sequence of these, which may be nested.
     label : str
         What the values are, for the message.
     depth : int
-        The number of sequences that contain `values`, one in the other.
+        How many sequences contain `values`, each inside the next.
     truths : bool
         Whether a list may contain True and False, which numpy reads as 1 and 0.
     """
@@ -119,7 +121,7 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
         raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
     is_text = isinstance(values, str | bytes)
     if not (is_array or is_text or isinstance(values, ArrayType | np.generic)):
-        with contextlib.suppress(TypeError):  # raised if the object has no buffer
+        with contextlib.suppress(TypeError):  # the object has no buffer
             if memoryview(values).format[-1] in "bBc":  # type: ignore[arg-type]
                 raise ValueError(
                     f"{label}: a {type(values).__name__} of bytes: expected numbers or texts, as "
@@ -137,7 +139,7 @@ def refuse_misread(values: object, label: str, depth: int = 0, *, truths: bool =
 
 
 def titles_of(values: object) -> list[str]:
-    """Return the titles of a table's columns, a series' index, or a named tuple's fields.
+    """Return the titles of a table's columns, of a series' index, or of a named tuple's fields.
 
     >>> from typing import NamedTuple
     >>> titles_of([NamedTuple("Point", [("y", int), ("x", int)])(1, 2)]), titles_of([1, 2])
@@ -157,15 +159,15 @@ class Domain(ABC):
 
     The fields of a subclass are keys of a definition. The metadata of a field without a default
     says what is `expected`. `metric`: the name of the metric, for messages. `labels`: the names of
-    an estimate's numbers; empty if there is only one; `names`: what the labels are, as answers call
-    them: ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty where there is one number.
+    an estimate's numbers; empty if there is only one number; `names`: what answers call the labels:
+    ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty if there is only one number.
     """
 
     names: ClassVar[str] = ""
     of_numbers: ClassVar[bool] = False
     """Whether a value is a single number."""
     lossy_kinds: ClassVar[str] = "US"
-    """Kinds of numpy's arrays to which a list must not be converted, because types get lost."""
+    """The kinds of numpy's arrays that lose the types of a list's values."""
 
     metric: str = ""
     labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -180,7 +182,7 @@ class Domain(ABC):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys that a definition implies and does not have."""
+        """Return the keys that a definition implies, without those that it has."""
         return {}
 
     @property
@@ -210,15 +212,12 @@ class Domain(ABC):
 
     @abstractmethod
     def to_unit(self, values: Array) -> Array:
-        """Return values in the mechanism's units; raise ValueError for an invalid one."""
+        """Return values in the mechanism's units; raise ValueError if a value is invalid."""
 
     def as_array(self, values: Values) -> Array:
         """Return all of an application's values as an array.
 
-        Raises
-        ------
-        ValueError
-            If some values are masked, or if rows differ in length.
+        Raises ValueError if some values are masked, or if rows differ in length.
         """
         refuse_misread(values, f"values of {self.metric!r}")
         try:
@@ -241,12 +240,10 @@ class Domain(ABC):
         raise ValueError(f"{values} {self.metric!r}: expected {expected}") from None
 
     def rows(self, value: Values) -> Array:
-        """Return an application's value, or values, as an array of values, or of vectors.
+        """Return an application's value or values as an array with an item or row for each value.
 
-        Raises
-        ------
-        ValueError
-            If it does not have the shape of the metric's values, or is not of numbers.
+        Raises ValueError if it does not have the shape of the metric's values, or is not of
+        numbers.
         """
         values = self.as_array(value)
         dimension = getattr(self, "dimension", None)
@@ -280,8 +277,8 @@ class Domain(ABC):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
-        `labels`: the requested categories, or quantiles of a distribution; None for the default.
-        Raises ValueError if a label is not in the domain, or if the domain has no labels.
+        `labels`: the requested categories, or quantiles of a distribution; None for those by
+        default. Raises ValueError if a label is not in the domain, or if the domain has no labels.
         """
         if labels is None:
             return self.labels, self._default_keys
@@ -294,12 +291,12 @@ class Domain(ABC):
         return self._named(labels)
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work of estimating the numbers with these labels; a plain number counts 1."""
+        """Return the work to estimate the numbers with these labels: 1 for a plain number."""
         return len(labels)
 
     @property
     def _default_keys(self) -> Keys | None:
-        """The keys of all labels for the mechanism; None if it needs no keys to estimate all."""
+        """The mechanism's keys of the numbers by default; None if it estimates all without keys."""
         return None
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
@@ -310,11 +307,11 @@ class Domain(ABC):
         return tuple(map(str, labels)), np.array([self.labels.index(str(x)) for x in labels])
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError for the value of a key."""
+        """Raise DefinitionError for the value of a `key`, with what was `expected`."""
         raise DefinitionError(f"{self.metric}.{key}", getattr(self, key), expected)
 
     def set_labels(self, labels: Sequence[str]) -> None:
-        """Set the labels, in `__post_init__` of a subclass."""
+        """Set the labels of this frozen object, for `__post_init__` of a subclass."""
         object.__setattr__(self, "labels", tuple(labels))
 
 
@@ -334,7 +331,7 @@ class ValueRange(Domain):
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
             self.refuse("range", "two finite numbers, the lower one first")
-        if not math.isfinite(2 / (high - low)):  # 0 times infinity is no number
+        if not math.isfinite(2 / (high - low)):  # the ends are too near: 0 * infinity is NaN
             self.refuse("range", "two numbers that are at least 2e-308 apart")
 
     @property
@@ -439,7 +436,7 @@ class Ball(Domain):
         return vector, -vector
 
     def to_unit(self, values: Array) -> Array:
-        """Return rows in the unit ball."""
+        """Return vectors in the unit ball, one a row; longer ones are shortened."""
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             odd = vectors[~np.isfinite(vectors)][0]

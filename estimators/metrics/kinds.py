@@ -37,7 +37,7 @@ class Kind:
     name : str
         The name in definitions.
     domain : type of Domain
-        The domain of its values. Its fields are the kind's own keys in a definition.
+        The domain of its values. The fields of the domain are the kind's keys in a definition.
     shape : Shape
         The shape of an answer.
     ways : frozenset of Way
@@ -54,13 +54,13 @@ class Kind:
 
     @functools.cached_property
     def keys(self) -> dict[str, dataclasses.Field[Any]]:
-        """The kind's own keys in a definition: the fields of its domain."""
+        """The kind's keys in a definition: the fields of its domain."""
         fields = dataclasses.fields(self.domain)
         return {field.name: field for field in fields if field.init and field.name != "metric"}
 
 
 LABEL_NAMES = ("categories", "coordinates")
-"""The names of labels in answers: what a domain may call them."""
+"""What domains may call the labels in answers."""
 _PRIVATE_OR_TRUSTED, _SEARCH_ONLY = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", ValueRange, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
@@ -88,14 +88,11 @@ def _accept(name: str, kind: Any) -> Kind:
 KINDS: PluginRegistry[Kind] = PluginRegistry(
     KIND_GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept
 )
-"""The kinds by name: these, and those of entry points of the group :data:`KIND_GROUP`."""
+"""The kinds by name: those above, and those of entry points of the group :data:`KIND_GROUP`."""
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind.
-
-    Raises ValueError if there is none of this name.
-    """
+    """Return the kind with this name; raise ValueError if there is none."""
     if name not in KINDS:
         raise ValueError(nearest(name, KINDS))
     return KINDS[name]

@@ -27,7 +27,7 @@ DURATION_KEYS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_r
 FILE_TABLES = ("metrics", "attributes", "comparisons", "alarms")
 """The tables of a file; only the service reads the last two."""
 FREE_CHOICES = (("mechanism", "auto"),)
-"""Keys with values by which a definition leaves the choice to its domain."""
+"""Keys with a value by which a definition leaves the choice to its kind's domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are not keys of a definition."""
 
@@ -66,7 +66,7 @@ def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:
-    """Read the metrics of a TOML file: a table ``[metrics.NAME]`` for each.
+    """Return the metrics of a TOML file, which has a table ``[metrics.NAME]`` for each.
 
     The table ``[attributes]`` has the declared values of each attribute of devices.
 
@@ -78,7 +78,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Returns
     -------
     dict of str to Metric
-        In the file's order.
+        The metrics by name, in the file's order.
 
     Raises
     ------
@@ -93,12 +93,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
 def read_document(path: str | Path) -> dict[str, Any]:
     """Return the content of a file of definitions, unchecked.
 
-    Raises
-    ------
-    DefinitionError
-        If it is not TOML.
-    FileNotFoundError
-        If there is no such file.
+    Raises DefinitionError if the file is not TOML, and FileNotFoundError if there is none.
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -179,7 +174,7 @@ def define(*, name: str, **definition: Any) -> Metric:
     Raises
     ------
     DefinitionError
-        Naming the key, the value found and what was expected.
+        If a key or value is invalid: with the key, the value and what was expected.
 
     Examples
     --------
@@ -204,10 +199,10 @@ def define(*, name: str, **definition: Any) -> Metric:
 
 
 def read_definition(name: str, table: Any, source: str = "") -> Metric:
-    """Make a metric from the `table` of its `name` in a file.
+    """Return the metric that a table describes.
 
-    `source`: the file, for messages. Raises DefinitionError, naming the key, the value found and
-    what was expected.
+    `name`: the metric's name; `table`: its keys and values; `source`: the file, for messages.
+    Raises DefinitionError, with the key, the value and what was expected.
     """
     try:
         return _metric(name, table)
@@ -216,7 +211,7 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 
 
 def definition_of(metric: Metric) -> dict[str, Any]:
-    """Return the definition of a metric, with the keys of ``metrics.toml``, without defaults.
+    """Return a metric's definition, with the keys of ``metrics.toml``, but without default values.
 
     >>> definition_of(define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1]))
     {'range': (0, 9), 'kind': 'mean', 'levels': [1], 'mechanism': 'true_value', 'options': {},

@@ -47,8 +47,8 @@ class LocalMetric(ReportedMetric):
     Parameters
     ----------
     mechanism : str
-        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`; a definition of
-        a kind with its own mechanism need not name it.
+        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`; by default that of
+        the kind, if the kind has one.
     memoized : bool
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are
@@ -59,15 +59,15 @@ class LocalMetric(ReportedMetric):
     by : sequence of str
         The attributes of devices by which reports are also summed: see
         :class:`estimators.metrics.attributes.Slicing`. None of the keys for slices changes the
-        metric's revision: a report means the same with other attributes.
+        metric's revision, because none changes what a report means.
     attributes : mapping of str to sequence of str
         The declared values of these attributes; in a file, the table ``[attributes]`` has them.
     by_pane : str, optional
-        The stretch of event time over which a slice's reports are summed, a multiple of `pane`; the
-        larger of `pane` and one hour by default.
+        The length of a slice's panes in event time, a multiple of `pane`; by default the larger of
+        `pane` and one hour.
     by_retention : str, optional
-        For how long the sums of such a stretch are kept; by default as long as `retention`. Daily
-        sums of slices are kept as long as `retention`.
+        For how long a slice's panes are kept; by default as long as `retention`. Daily sums of
+        slices are kept as long as `retention`.
     max_slices : int
         The most slices; a definition with more is refused.
     crowd : Crowd, optional
@@ -104,7 +104,7 @@ class LocalMetric(ReportedMetric):
     crowd: Crowd | None = None
 
     def check(self) -> None:
-        """Reject a mechanism or other keys that do not fit the definition."""
+        """Reject a mechanism or other keys that do not fit together."""
         super().check()
         self.require_key(lambda name: mechanism_class(name, self.kind), "mechanism")
         mechanism = self.mechanism_class
@@ -135,7 +135,7 @@ class LocalMetric(ReportedMetric):
             self._check_crowd(self.crowd)
 
     def _check_crowd(self, crowd: Crowd) -> None:
-        """Reject keys that a crowd does not allow, and a lateness shorter than crowds take."""
+        """Reject keys that a crowd does not allow, and a lateness below the crowd's delay."""
         if len(self.levels) != 1:
             self.refuse("levels", "one level: each would be a crowd of its own")
         if self.by:
@@ -194,7 +194,7 @@ class LocalMetric(ReportedMetric):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """For how long slices of one stretch are kept, in milliseconds; None means for ever."""
+        """For how long a slice's panes are kept, in milliseconds; None means for ever."""
         return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ class LocalMetric(ReportedMetric):
         return tuple(names)
 
     def _with(self, ability: str) -> str:
-        """Return the names of this kind's mechanisms that have an ability, as text."""
+        """Return the names of this kind's mechanisms with the property `ability`, as text."""
         mechanisms = mechanisms_for(self.kind)
         return ", ".join(
             name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
@@ -278,6 +278,7 @@ class LocalMetric(ReportedMetric):
         Parameters
         ----------
         statistic : ndarray of int64
+            The summed reports, from :meth:`accumulate`.
         beta, weights, bound, target, simultaneous
             See :class:`estimators.question.Question`.
         categories : sequence of str or int, optional
@@ -310,9 +311,9 @@ class LocalMetric(ReportedMetric):
         panes: int | None = 1,
         **asked: Any,
     ) -> list[Estimate]:
-        """Return the estimates from many statistics, with the same question for all.
+        """Return the estimate from each of many statistics, for the same question.
 
-        Bounds of means are computed together, which takes a fraction of the time.
+        The bounds of means are computed together, which takes a fraction of the time.
 
         Parameters
         ----------
@@ -363,9 +364,11 @@ class LocalMetric(ReportedMetric):
         Parameters
         ----------
         statistic : ndarray of int64
+            The summed reports, from :meth:`accumulate`.
         beta : float
-            An upper bound on the probability that some returned string has no holder, or that some
-            interval fails, for a number of reports that is fixed in advance, as in a closed window.
+            An upper bound on the probability that nobody holds some returned string, or that some
+            interval is wrong, for a number of reports that is fixed in advance, as in a closed
+            window.
         progress : callable
             A function that is called with the share of the work done; if it raises, the work ends.
 
@@ -386,10 +389,7 @@ class LocalMetric(ReportedMetric):
     def require_discovery(self) -> PrefixTree:
         """Return the mechanism that discovers strings.
 
-        Raises
-        ------
-        ValueError
-            If the metric has no ``discover = true``.
+        Raises ValueError if the metric has no ``discover = true``.
         """
         if not isinstance(self.randomizer, PrefixTree):
             raise ValueError(
@@ -410,16 +410,17 @@ class LocalMetric(ReportedMetric):
         reports : int
             The number of fabricated reports. They may have any valid content, at any level.
         among : bool
-            True: they are among the reports of the estimate, and the change is from the estimate
-            without them. False: they are added.
+            True: the fabricated reports are among those of the estimate, and the change is from the
+            estimate without them. False: they are added to the reports of the estimate.
         each : bool
-            False: `shift` is only the largest one, which is much faster for a million categories.
+            False: `shift` is only the largest shift, which is much faster for a million categories.
 
         Returns
         -------
         Influence
-            A valid and attainable bound: see :func:`estimators.bounds.manipulation.largest_shifts`.
-            Numbers are NaN without reports, and infinite if all reports are fabricated.
+            A bound that fabricated reports can attain: see
+            :func:`estimators.bounds.manipulation.largest_shifts`. Numbers are NaN without reports,
+            and infinite if all reports are fabricated.
 
         Examples
         --------

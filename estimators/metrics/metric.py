@@ -1,4 +1,4 @@
-"""The base class of metrics: one question to the population."""
+"""The base class of metrics; a metric is one question to the population."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A_DEMAND = "a number above 0, the privacy that the value's owner demands"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric(ABC):
-    """One question: its domain, the privacy levels on offer, its panes and limits.
+    """One question to a population: its domain, privacy levels, panes and limits.
 
     :func:`estimators.define` chooses the subclass, one for each way of collecting:
     :class:`~estimators.metrics.local.LocalMetric`,
@@ -52,31 +52,31 @@ class Metric(ABC):
         The quantity to estimate, one of :data:`estimators.metrics.kinds.KINDS`.
     domain : Domain
         The values, of the kind's domain class.
-    levels : sequence of float
-        The epsilons on offer, ascending, with at most 4 decimal digits.
+        The epsilons that devices may choose from, ascending, with at most 4 decimal digits.
     mechanism : str
+        The name of the mechanism; omitted if there is no choice.
         The mechanism of the reports; omitted if there is no choice.
     options : mapping of str to int or str, optional
-        The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
+        The mechanism's further parameters, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
         The width of a pane of event time, for instance ``"1m"``.
     lateness : str
         How long after a pane's end its reports still count, in event time.
     hold_open : bool
-        Keeps every pane open, whatever times are reported: for a backfill beside live reports.
-        Meanwhile open panes take memory, and no window is final.
+        Keeps every pane open, whatever times are reported, so that a backfill can run beside live
+        reports. Meanwhile open panes take memory, and no window is final.
     retention : str, optional
         How long a pane is kept after its last report; for ever by default.
     minimum_reports : int
-        With fewer reports an answer has the status ``too_few_reports``.
+        An answer from fewer reports has the status ``too_few_reports``.
     max_batch_reports : int, optional
         A batch with more reports is rejected; no limit by default.
     max_key_reports : int, optional
-        The most reports of a message key that are counted in a pane; no limit by default.
+        The most reports with the same message key that a pane counts; no limit by default.
     unit, description : str
-        Text for readers.
+        The unit of the values, and a description, for readers.
     title, group : str
-        What readers see in place of the name, and the heading below which they find the metric.
+        What readers see in place of the name, and the heading under which they find the metric.
 
     Attributes
     ----------
@@ -88,14 +88,14 @@ class Metric(ABC):
     Raises
     ------
     DefinitionError
-        With the key, the value found and what was expected.
+        If a key is invalid: with the key, its value and what was expected.
     """
 
     way: ClassVar[Way]
     trust: ClassVar[str] = "local"
     sends_true_values: ClassVar[bool] = False
     answered: ClassVar[str]
-    """How to get an answer from a metric of this class; in a message it follows the name."""
+    """How to get an answer from a metric of this class: in messages, the words after its name."""
 
     name: str
     kind: str
@@ -119,7 +119,7 @@ class Metric(ABC):
 
     @property
     def heading(self) -> str:
-        """The heading of a picture of the answers: the title; without one, name and description."""
+        """The heading of a picture: the title; if there is none, the name with the description."""
         return self.title or f"{self.name}: {self.description or self.kind}"
 
     def __post_init__(self) -> None:
@@ -140,13 +140,7 @@ class Metric(ABC):
             raise DefinitionError(f"{self.name}.{key}", value, expected)
 
     def check(self) -> None:
-        """Check the definition.
-
-        Raises
-        ------
-        DefinitionError
-            With the key, the value found and what was expected.
-        """
+        """Raise DefinitionError, with key, value and what was expected, if a key is invalid."""
         self.require_key(validation.check_name, "name")
         self.require_key(kind_named, "kind")
         kind = kind_named(self.kind)
@@ -161,9 +155,9 @@ class Metric(ABC):
         )
 
     def require_key(self, check: Callable[[Any], object], *keys: str) -> None:
-        """Raise DefinitionError for each of `keys` whose value `check` rejects by ValueError.
+        """Raise DefinitionError for each of `keys` whose value makes `check` raise ValueError.
 
-        The text of the ValueError is what was expected.
+        The text of the ValueError says what was expected.
         """
         for key in keys:
             try:
@@ -174,7 +168,7 @@ class Metric(ABC):
                 self.refuse(key, str(error))
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError for the value of a key."""
+        """Raise DefinitionError for the value of a `key`, with what was `expected`."""
         raise DefinitionError(f"{self.name}.{key}", getattr(self, key), expected)
 
     def _set(self, key: str, value: object) -> None:
@@ -182,12 +176,9 @@ class Metric(ABC):
 
     @classmethod
     def require(cls, metric: Metric) -> Self:
-        """Return a metric of this class.
+        """Return `metric` if it is of this class.
 
-        Raises
-        ------
-        ValueError
-            If it is of another class; the message says how to get its answer.
+        Raises ValueError if it is not; the message says how to get the metric's answer.
         """
         if not isinstance(metric, cls):
             raise ValueError(f"metric {metric.name!r} {metric.answered}")
@@ -215,22 +206,19 @@ class Metric(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of an estimate's numbers: categories, or "0" to "d - 1", or none."""
+        """The names of an estimate's numbers, such as categories; empty for a single number."""
         return self.domain.labels
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The categories' names; "0" to "k - 1" if only their number was given.
-
-        For an open vocabulary, the strings on watch.
-        """
+        """The categories' names, or the strings on watch of an open vocabulary; else empty."""
         return () if self.categories is None else self.labels
 
     # the keys of built-in domains; None if this metric's domain does not have the key
 
     @property
     def range(self) -> Sequence[float] | None:
-        """The two ends of an interval."""
+        """The least and the largest value."""
         return getattr(self.domain, "range", None)
 
     @property
@@ -245,7 +233,7 @@ class Metric(ABC):
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """For an open vocabulary, the strings of an estimate by default."""
+        """The strings that an estimate is about by default, for an open vocabulary."""
         return getattr(self.domain, "watch", None)
 
     @property
@@ -255,7 +243,7 @@ class Metric(ABC):
 
     @property
     def coordinates(self) -> Sequence[str] | None:
-        """The names of the coordinates, if they have any."""
+        """The names of a vector's coordinates, if the definition has them."""
         return getattr(self.domain, "coordinates", None)
 
     @property
@@ -285,7 +273,7 @@ class Metric(ABC):
 
     @property
     def slicing(self) -> Slicing | None:
-        """How reports are also divided into slices; None if they are not."""
+        """How reports are divided into slices; None if they are not."""
         return None
 
     @property
@@ -295,20 +283,20 @@ class Metric(ABC):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """For how long the slices of one stretch are kept, in milliseconds; None: for ever."""
+        """For how long a slice's panes are kept, in milliseconds; None: for ever."""
         return self.retention_ms
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the possible weights, the default first."""
+        """The names of the weight policies for this metric, the default first."""
         return tuple(WEIGHTINGS)
 
     @functools.cached_property
     def canonical(self) -> str:
-        """All that determines what a batch and its pane mean, as one line of ASCII JSON.
+        """Everything that determines what a batch and its pane mean, as one line of ASCII JSON.
 
-        Keys are sorted, there are no spaces, and numbers are written as by Python's `repr`. The
-        browser's module writes the same text.
+        Keys are sorted, there are no spaces, and Python's `repr` writes the numbers. The browser's
+        module writes the same text.
         """
         meaning: dict[str, Any] = {
             "kind": self.kind,
@@ -334,7 +322,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of the canonical form, 32 bytes: nobody can find two definitions with it."""
+        """The SHA-256 of the canonical form, 32 bytes: it differs for different definitions."""
         return hashlib.sha256(self.canonical.encode()).digest()
 
     @functools.cached_property
@@ -343,18 +331,14 @@ class Metric(ABC):
         return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:
-        """Return the start of the pane that contains an event time, in ms since the epoch."""
+        """Return the start of the pane that contains an event time; both in ms since the epoch."""
         return time_ms - time_ms % self.pane_ms
 
     def level_of(self, epsilons: ArrayLike) -> NDArray[np.uint8]:
         """Return the index of the largest level that is at most each epsilon; uint8, shape (n,).
 
-        Rounding down never costs privacy.
-
-        Raises
-        ------
-        ValueError
-            If an epsilon is below the lowest level, or not a number.
+        Rounding down never costs privacy. Raises ValueError if an epsilon is below the lowest
+        level, or not a number.
 
         Examples
         --------
@@ -367,7 +351,7 @@ class Metric(ABC):
         try:
             array = as_given(epsilons)
             if array.dtype.kind == "O" and all(type(number) is int for number in array.flat):
-                array = array.astype(np.float64)  # numpy has no integer that is so large
+                array = array.astype(np.float64)  # beyond numpy's integers
         except (ValueError, OverflowError):  # lists of different lengths
             array = np.empty(0, dtype=object)
         if array.dtype.kind not in "iuf":  # a truth value or a text is not an epsilon
@@ -394,10 +378,7 @@ class Metric(ABC):
     def table(self, statistic: Counts) -> Counts:
         """Return a statistic as the mechanism's table, one row a level; not copied.
 
-        Raises
-        ------
-        ValueError
-            If it is not a statistic of this metric.
+        Raises ValueError if it is not a statistic of this metric.
         """
         cells = len(self.levels) * self.randomizer.columns
         if statistic.dtype != np.int64 or statistic.shape != (cells,):
@@ -410,32 +391,16 @@ class Metric(ABC):
     def accumulate(self, statistic: Counts, level: ArrayLike, reports: ArrayLike) -> None:
         """Add reports to a statistic, in place.
 
-        Parameters
-        ----------
-        statistic : ndarray of int64
-            From :meth:`zero`.
-        level : array_like of int, shape (n,)
-        reports : array_like of integers, one row a report
-            From :meth:`randomize`, or from the wire.
-
-        Raises
-        ------
-        ReportError
-            If a level or a report is outside what the mechanism can send; nothing is added then.
+        `statistic`: from :meth:`zero`; `level`, shape (n,): the index of each report's level;
+        `reports`, one a row: from :meth:`randomize`, or from the wire. Raises ReportError, and adds
+        nothing, if a level or a report is outside what the mechanism can send.
         """
         self.accumulate_checked(statistic, *self.randomizer.checked(level, reports))
 
     def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports that have passed `randomizer.check`; this must be fast.
+        """Add reports that have passed `randomizer.check`, as :meth:`accumulate` does, but faster.
 
-        Parameters
-        ----------
-        statistic : ndarray of int64
-            From :meth:`zero`; changed in place.
-        level : ndarray of int, shape (n,)
-            Index of each report's level.
-        reports : ndarray, n rows
-            The reports.
+        `statistic`: from :meth:`zero`; `level`, shape (n,), `reports`, n rows: as for that method.
         """
         self.randomizer.accumulate(self.table(statistic), level, reports)
 
@@ -444,18 +409,10 @@ class Metric(ABC):
     ) -> None:
         """Add batches that have passed `randomizer.check` to the statistics of their slices.
 
-        Parameters
-        ----------
-        statistics : ndarray of int64, shape (slices, cells)
-            One statistic for each slice; changed in place.
-        rows : ndarray of intp, shape (batches,)
-            The slice of each batch.
-        sizes : ndarray of int64, shape (batches,)
-            The number of reports in each batch. The reports of a batch are consecutive.
-        level : ndarray of int, shape (n,)
-            The index of each report's level.
-        reports : ndarray, n rows
-            The reports of all batches, in the order of the batches.
+        `statistics`, shape (slices, cells): one statistic for each slice, changed in place; `rows`,
+        shape (batches,): the slice of each batch; `sizes`, shape (batches,): the number of reports
+        in each batch; `level`, shape (n,): the index of each report's level; `reports`, n rows: the
+        reports of all batches, in the order of the batches.
         """
         shape = (len(statistics), len(self.levels), self.randomizer.columns)
         tables = statistics.reshape(shape)
@@ -471,7 +428,7 @@ class ReportedMetric(Metric):
     """A metric for which a device reports its value."""
 
     def randomize(self, values: ArrayLike, level: ArrayLike, bits: Bits | None = None) -> Reports:
-        """Randomize values at their levels; only this step sees raw values.
+        """Return a random report for each value at its level; only this method sees true values.
 
         For a metric that ``sends_true_values`` nothing is random: a report is the value, on a grid.
 

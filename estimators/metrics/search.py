@@ -19,10 +19,10 @@ from estimators.metrics.validation import check_duration, check_number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchMetric(Metric):
-    """A minimum or maximum: devices report, randomized, whether their value is beyond a threshold.
+    """A minimum or maximum: a device's report says, at random, if its value is beyond a threshold.
 
-    Each round is decided from its own answers: see :class:`estimators.extremes.Search`. So there is
-    no estimate from a single statistic.
+    Each round is decided from its answers alone, so a single statistic gives no estimate: see
+    :class:`estimators.extremes.Search`.
 
     Other parameters are those of :class:`estimators.metrics.metric.Metric`.
 
@@ -50,13 +50,7 @@ class SearchMetric(Metric):
 
     @classmethod
     def require(cls, metric: Metric) -> Self:
-        """Return a metric with rounds.
-
-        Raises
-        ------
-        ValueError
-            If the metric is not a search.
-        """
+        """Return `metric` if it is a search; raise ValueError if not."""
         if not isinstance(metric, cls):
             kinds = " or ".join(repr(name) for name, kind in KINDS.usable() if cls.way in kind.ways)
             raise ValueError(
@@ -79,12 +73,12 @@ class SearchMetric(Metric):
 
     @property
     def mechanism_class(self) -> type[RandomizedResponse]:
-        """The class of the mechanism for an answer."""
+        """The class of the mechanism that randomizes an answer."""
         return RandomizedResponse
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
-        """The mechanism for an answer, at a round's share of the epsilon."""
+        """The mechanism that randomizes an answer, at the epsilon of one round."""
         if self.options:
             raise ValueError(f"expected none, found {', '.join(self.options)}")
         return self.search.randomizer
@@ -115,5 +109,5 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def round_ms(self) -> int:
-        """The time after which a round may close with fewer answers, in milliseconds."""
+        """The time from which a round may close with fewer answers, in milliseconds."""
         return milliseconds(self.round_time)

@@ -1,6 +1,6 @@
-"""Shares among: the share of users in a set of categories among those in another set.
+"""Shares among: the share of the users in a set of categories among the users in another set.
 
-A text such as ``"a / b.."`` names one.
+A text such as ``"a / b.."`` names a share among.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from estimators.metrics.domains import Domain
 from estimators.question import Question
 
 MAX_SHARES, MAX_PARTS = 32, 32
-"""The most shares of a question, and the most marks in a share's name: each costs time."""
+"""The most shares in a question, and the most marks in a share's name: each costs time."""
 MAX_READINGS = 2
-"""The most readings of a text that are listed; a text with more than one is refused."""
+"""How many readings a message lists of a text that can be read in several ways."""
 
 
 class ShareBoundsError(ValueError):
-    """Raised for a question for which shares among have no proved bounds."""
+    """Raised if a question asks for shares among for which no bounds are proved."""
 
 
 class ShareEstimate(NamedTuple):
-    """An estimate of a share, its bounds, and the estimated share of users in B."""
+    """The estimate of a share of A among B, its bounds, and the estimated share of users in B."""
 
     value: float
     lower: float
@@ -52,7 +52,7 @@ class ShareAmong:
 
 
 class _Set(NamedTuple):
-    """A set of categories as a text may be read: text, text with quoted names, members as bits."""
+    """A set of categories that a text may name: its text, plain and quoted, and members as bits."""
 
     text: str
     quoted: str
@@ -114,19 +114,10 @@ def parse_share(
 
 
 def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str, ...]:
-    """Return the canonical names of the shares that a text of a definition names, one or several.
+    """Return the canonical names of the shares that a text of a definition names.
 
-    Parameters
-    ----------
-    text : str
-    domain : Domain
-        A domain of categories; with axes, a text may name several shares.
-    mechanism : Mechanism
-
-    Raises
-    ------
-    ValueError
-        If the text names no share, or the mechanism has no bounds for it.
+    `text`: with axes, it may name several shares; `domain`: the categories; `mechanism`: that of
+    the metric. Raises ValueError if the text names no share, or the mechanism has no bounds for it.
     """
     if not isinstance(mechanism, SupportCounts):
         raise ValueError(refusal_of(mechanism.name))
@@ -142,14 +133,14 @@ def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str
 
 
 def _listed(members: int) -> tuple[int, ...]:
-    """Return the indices of the categories of a set, ascending."""
+    """Return the indices of the categories in a set of bits, ascending."""
     octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
     bits = np.unpackbits(np.frombuffer(octets, dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 
 
 def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
-    """Return the sets that a sum of categories may mean, at most MAX_READINGS different ones."""
+    """Return what a sum of categories may mean, at most MAX_READINGS different sets."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
@@ -171,7 +162,7 @@ def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
 
 
 def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
-    """Yield the sets that a name may mean; it may end with the mark for all later categories."""
+    """Yield the sets that a category's name may mean, with or without its mark for later ones."""
     if axes is not None:
         if condition := axes.condition(text):
             yield _Set(condition.text, repr(condition.text), condition.members)
@@ -199,20 +190,10 @@ def estimate_shares(
 ) -> list[list[ShareEstimate]]:
     """Return the estimates of all shares, for each of several tables.
 
-    Parameters
-    ----------
-    mechanism : Mechanism
-    tables : ndarray of int64, shape (tables, levels, columns)
-    question : Question
-        Its `numbers` are the numbers that share its beta.
-    shares : sequence of ShareAmong
-
-    Raises
-    ------
-    ShareBoundsError
-        If there are no bounds for this question; the message says what to ask instead.
-    ValueError
-        If there are no bounds for this mechanism.
+    `mechanism`: that of the metric; `tables`, shape (tables, levels, columns); `question`: its
+    `numbers` are those that share its beta; `shares`: the shares to estimate. Raises
+    ShareBoundsError if there are no bounds for this question; the message says what to ask instead.
+    Raises ValueError if there are none for this mechanism.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):
@@ -248,13 +229,8 @@ def joined(
 ) -> Estimate:
     """Return the estimates of categories and of shares as one, in the order of the question.
 
-    Parameters
-    ----------
-    estimate : Estimate
-        The estimate of the categories.
-    is_share : sequence of bool
-        Whether each number of the question is a share.
-    shares : sequence of ShareEstimate
+    `estimate`: that of the categories; `is_share`: whether each number of the question is a share;
+    `shares`: the estimates of the shares.
     """
     plain = [np.atleast_1d(x).tolist() for x in (estimate.value, estimate.lower, estimate.upper)]
     categories = [*zip(*plain, [1.0] * len(plain[0]), strict=True)]
@@ -276,14 +252,9 @@ def share_shifts(
 ) -> tuple[list[float], list[float]]:
     """Return how far fabricated reports can move shares, and how far true values could.
 
-    Parameters
-    ----------
-    mechanism : Mechanism
-    estimate : Estimate
-    shares : mapping of int to ShareAmong
-        The shares by their index among the estimate's numbers.
-    reports, among
-        As for :func:`estimators.bounds.manipulation.largest_shifts`.
+    `mechanism`: that of the metric; `estimate`: the estimate; `shares`: the shares by their index
+    among the estimate's numbers; `reports`, `among`: as for
+    :func:`estimators.bounds.manipulation.largest_shifts`.
     """
     assert estimate.denominators is not None  # noqa: S101
     assert isinstance(mechanism, SupportCounts)  # noqa: S101

@@ -18,7 +18,7 @@ from estimators.metrics.metric import ReportedMetric
 class TrustedMetric(ReportedMetric):
     """A metric whose devices send true values: **the collector sees them**.
 
-    Only its releases are private. See :class:`estimators.metrics.metric.Metric` for the parameters.
+    Only releases are private. See :class:`estimators.metrics.metric.Metric` for the parameters.
     """
 
     way: ClassVar[Way] = Way.TRUSTED
@@ -38,7 +38,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def mechanism_class(self) -> type[TrueValues]:
-        """The class that has the place of a mechanism, and randomizes nothing."""
+        """The class that takes the place of a mechanism, but randomizes nothing."""
         return COLLECTIONS[self.kind]
 
     @property
@@ -48,7 +48,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The key `trust`, because reports are true values."""
+        """The key `trust`, because it determines that reports are true values."""
         return {"trust": self.trust}
 
     @explain_missing_scipy("a release")
@@ -114,16 +114,10 @@ class TrustedMetric(ReportedMetric):
         return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)
 
     def with_beta(self, release: Estimate, beta: float) -> Estimate:
-        """Return a release with bounds at another failure probability.
+        """Return a release with bounds at another failure probability; it costs no privacy.
 
-        Nothing is drawn again, so it costs no privacy.
-
-        Parameters
-        ----------
-        release : Estimate
-            A release of this metric.
-        beta : float
-            Failure probability of the bounds; simultaneous over categories.
+        `release`: a release of this metric, from which nothing is drawn again; `beta`: the failure
+        probability of the bounds, simultaneous over categories.
         """
         low, high = self.domain.ends
         width = high - low

@@ -67,10 +67,10 @@ def check_number(reports: int | None) -> None:
 def check_options(
     options: Mapping[str, Any], mechanism: type[Mechanism], parameters: Mapping[str, Any]
 ) -> None:
-    """Reject an option that a mechanism does not have, or whose value has a wrong type.
+    """Raise ValueError, with what was expected, for an option that a mechanism cannot have.
 
-    `options`: the definition's options; `mechanism`: the class of the mechanism; `parameters`: the
-    parameters that the domain sets. Raises ValueError with the option and what was expected.
+    `options`: the definition's options, of which names and types are checked; `mechanism`: the
+    class of the mechanism; `parameters`: the parameters that the domain sets.
     """
     allowed = inspect.signature(mechanism.__init__).parameters.keys() - {
         *_IMPLICIT_PARAMETERS,
@@ -89,7 +89,7 @@ def check_options(
 
 
 def read_table(table: Mapping[str, Any], built: type[Built]) -> Built:
-    """Return an object of a dataclass, whose fields are the keys of a definition's table.
+    """Return an object of a dataclass whose fields are the keys of a definition's table.
 
     `table`: the values by key; `built`: the dataclass. Raises ValueError with what was expected.
     """

@@ -19,7 +19,7 @@ MAX_DEVIATION = 2048
 """The standard deviation of a tilted sum, in steps, above which the lattice is made coarser."""
 TILT_TOLERANCE = 2e-12
 MAX_LOSS = 128
-"""An excess below -128 times the largest one is raised to that."""
+"""An excess below -128 times the largest excess is raised to that number."""
 
 
 def blanket_divergence(laws: Sequence[SetLaw], reports: int, epsilon: float) -> float:

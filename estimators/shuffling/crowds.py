@@ -15,10 +15,11 @@ from estimators.shuffling.lattice_sums import Summands, TiltedLaw, tilted_sum
 from estimators.shuffling.set_laws import SetLaw
 
 LEAST_EPSILON, MAX_EXCESS = 1e-6, 1.0005
-"""An epsilon is at most this many times the least one that can be proved."""
+"""The least epsilon above 0 that is returned; a result is at most MAX_EXCESS times the least
+epsilon that can be proved."""
 LEVEL_STEP = Fraction(1, 20)
 MAX_GROUPS = 400
-"""The number of groups of datasets, above which nothing is proved."""
+"""With more groups of datasets, nothing is proved."""
 MAX_TILT, MAX_EXPONENT = 40.0, 400.0
 
 
@@ -71,7 +72,7 @@ def largest_level(
 
     Levels are tried from above, in steps of 0.05, because a lower level may be less private than a
     higher one where a mechanism changes its shape. The result is at least `epsilon`, rounded down
-    to the 4 decimals of a level, and at most the largest level; 0: there is none.
+    to the 4 decimals of a level, and at most the largest possible level; 0 if there is none.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from estimators.estimate import Floats, Integers
 
 UNIT_ROUNDING = 2.0**-53
 LOG_TAIL = 40.0
-"""On each side of the window there is a mass below e^-40, by Chernoff's inequality."""
+"""The mass on each side of the window is below e^-40, by Chernoff's inequality."""
 CHERNOFF_TILTS = 40
 MAX_EXPONENT = 600.0
 

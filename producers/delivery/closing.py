@@ -56,10 +56,7 @@ class Calls:
     def under_way(self) -> Iterator[None]:
         """Let `close` wait for a call, and for the calls nested in it.
 
-        Raises
-        ------
-        ValueError
-            If the object is closing already, unless this thread is within a call.
+        Raises ValueError if the object is closing already, unless this thread is within a call.
         """
         thread_id = threading.get_ident()
         with self._state:
@@ -77,10 +74,7 @@ class Calls:
     def flushing(self) -> Iterator[None]:
         """Mark a flush, for which `close` does not wait.
 
-        Raises
-        ------
-        RuntimeError
-            If this thread is within a call.
+        Raises RuntimeError if this thread is within a call.
         """
         self._refuse_within_a_call("flush")
         thread_id = threading.get_ident()

@@ -39,10 +39,8 @@ class Transport(Protocol):
     def has_capacity(self, reports: int) -> bool:
         """Return whether there is room for `reports` reports; if not, count them as dropped.
 
-        Raises
-        ------
-        DeliveryError
-            If there is no room and nothing may be dropped, or if earlier reports have failed.
+        Raises DeliveryError if there is no room and nothing may be dropped, or if earlier reports
+        have failed.
         """
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
@@ -60,10 +58,7 @@ class Transport(Protocol):
     def close(self, deadline: float) -> int | None:
         """Flush, then send nothing more; return how many reports wait in the file.
 
-        Raises
-        ------
-        DeliveryError
-            If reports are lost.
+        Raises DeliveryError if reports are lost.
         """
 
     def unsent(self) -> int | None:

@@ -51,10 +51,7 @@ class AwaitableReporter(Generic[R]):
     def reporter(self) -> R:
         """The reporter itself.
 
-        Raises
-        ------
-        ValueError
-            If it is not open.
+        Raises ValueError if it is not open.
         """
         if self._reporter is None:
             name = type(self).__name__

@@ -423,10 +423,8 @@ class BaseReporter(Closing):
     def flush(self, timeout: float = 30.0) -> None:
         """Send everything, including failed batches; wait up to `timeout` seconds for it.
 
-        Raises
-        ------
-        DeliveryError
-            If a batch is not acknowledged in time. It is kept, and the next `flush` sends it again.
+        Raises DeliveryError if a batch is not acknowledged in time. It is kept, and the next
+        `flush` sends it again.
         """
         with self._calls.flushing():
             self._transport.flush(clocks.monotonic() + timeout)

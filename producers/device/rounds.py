@@ -105,10 +105,7 @@ def encode(opened: Round) -> bytes:
 def decode(text: bytes) -> Round:
     """Parse the output of `encode`.
 
-    Raises
-    ------
-    ValueError
-        If the text is no round, or longer than a round can be.
+    Raises ValueError if the text is no round, or longer than a round can be.
     """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")

@@ -98,10 +98,7 @@ class Allowance:
     def check(self, client: Client, charged: int = 0) -> None:
         """Refuse a client that has nothing left, apart from `charged`, which this post has used.
 
-        Raises
-        ------
-        Problem
-            With status 429, and the time after which the client may continue.
+        Raises Problem with status 429, and the time after which the client may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
         if used - charged < self.limit.amount:
@@ -218,10 +215,7 @@ class Clients:
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
     """Parse a rate as the package limits writes it; "" means no limit, and gives None.
 
-    Raises
-    ------
-    ValueError
-        If the text is no rate.
+    Raises ValueError if the text is no rate.
 
     Examples
     --------

@@ -234,10 +234,7 @@ class Gateway:
     async def post_batches(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post of several batches, each of which is sent and acknowledged separately.
 
-        Raises
-        ------
-        Problem
-            If none of the batches was sent to Kafka.
+        Raises Problem if none of the batches was sent to Kafka.
         """
         head, client, hold = self._admitted(scope)
         try:

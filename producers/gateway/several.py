@@ -43,10 +43,7 @@ class BatchesAnswer(msgspec.Struct, frozen=True):
 def split(media_type: str, body: bytes) -> list[bytes]:
     """Return the batches in a body, each in the form of a post of a single batch.
 
-    Raises
-    ------
-    Problem
-        With status 400 if the body is no list of batches, is empty, or has too many.
+    Raises Problem with status 400 if the body is no list of batches, is empty, or has too many.
     """
     try:
         if media_type == PROTOBUF_TYPE:

@@ -62,11 +62,8 @@ ServedAxes: TypeAlias = dict[str, list[str]]
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
-    Raises
-    ------
-    ValueError
-        If the body is no definition, or that of another metric, or states a revision that does not
-        follow from it: such a number would be sent with each batch, and mark the device.
+    Raises ValueError if the body is no definition, or that of another metric, or states a revision
+    that does not follow from it: such a number would be sent with each batch, and mark the device.
     """
     try:
         document = decode_json(body, dict[str, Any])
@@ -120,10 +117,8 @@ class GatewayDefinitions:
     def get(self, name: str) -> tuple[Metric, bool]:
         """Return the definition of a name, and whether it was fetched for this call.
 
-        Raises
-        ------
-        GatewayError
-            If none is stored, and the gateway does not answer, or its answer cannot be used.
+        Raises GatewayError if none is stored, and the gateway does not answer, or its answer cannot
+        be used.
         """
         with self._file.transaction() as database:
             stored = database.execute(

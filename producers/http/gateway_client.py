@@ -163,10 +163,7 @@ class GatewayClient:
     def set_token(self, token: str) -> None:
         """Send this token from now on.
 
-        Raises
-        ------
-        ValueError
-            If the text cannot be a token.
+        Raises ValueError if the text cannot be a token.
         """
         if not re.fullmatch(r"[!-~]+", token):
             raise ValueError(
@@ -177,10 +174,7 @@ class GatewayClient:
     def post(self, payload: bytes) -> GatewayAnswer:
         """Post a batch, and return the gateway's answer.
 
-        Raises
-        ------
-        GatewayError
-            If there is no answer; the gateway may have the batch nevertheless.
+        Raises GatewayError if there is no answer; the gateway may have the batch nevertheless.
         """
         headers = {"Content-Type": self.media_type}
         with self._lock:
@@ -189,10 +183,7 @@ class GatewayClient:
     def get(self, *path: str) -> bytes:
         """Return the gateway's answer about a metric, given the metric's name or a path below it.
 
-        Raises
-        ------
-        GatewayError
-            If there is no answer, or its status is not 200.
+        Raises GatewayError if there is no answer, or its status is not 200.
         """
         request_path = "/".join([METRICS_PATH, *(quote(part, safe="") for part in path)])
         return self.get_path(request_path, LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER)

@@ -182,20 +182,14 @@ class HttpConnection(Closing):
     def round_of(self, name: str) -> bytes:
         """Return the gateway's answer about a metric's open round.
 
-        Raises
-        ------
-        GatewayError
-            If the gateway does not answer, or no round is open.
+        Raises GatewayError if the gateway does not answer, or no round is open.
         """
         return self._asking.get(name, "round")
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
         """Send everything, for one metric or for all, and wait until it is acknowledged.
 
-        Raises
-        ------
-        DeliveryError
-            If a batch is not acknowledged in time. It is kept, and sent later.
+        Raises DeliveryError if a batch is not acknowledged in time. It is kept, and sent later.
         """
         deadline = time.monotonic() + timeout
         with self.calls.flushing():

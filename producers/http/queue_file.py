@@ -78,11 +78,8 @@ class QueueFile:
     """A queue's database, which the threads of a process share; without a path it is in memory.
 
     It is closed before a fork; parent and child open it again. Only the file's owner can read it.
-
-    Raises
-    ------
-    QueueError
-        If the file is damaged, foreign, another user's or writable by others, or cannot be opened.
+    Raises QueueError if the file is damaged, foreign, another user's or writable by others, or
+    cannot be opened.
     """
 
     def __init__(self, path: Path | None) -> None:

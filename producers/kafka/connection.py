@@ -145,10 +145,7 @@ class Connection(Closing):
     def add(self, served: Served) -> None:
         """Start serving a reporter.
 
-        Raises
-        ------
-        ValueError
-            If the connection is closed.
+        Raises ValueError if the connection is closed.
         """
         if self.closed:
             raise ValueError("this connection is closed: open a new one")
@@ -171,12 +168,8 @@ class Connection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the open reporters, each within `timeout` seconds, and stop the thread.
 
-        If another thread is closing the connection, wait for that, with the same result.
-
-        Raises
-        ------
-        DeliveryError
-            If reports of a reporter were not acknowledged.
+        If another thread is closing the connection, wait for that, with the same result. Raises
+        DeliveryError if reports of a reporter were not acknowledged.
         """
         self._calls.close(math.inf, lambda: self._stop_serving(timeout))
 

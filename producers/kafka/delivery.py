@@ -98,10 +98,7 @@ class Outbox:
     def wait(self, deadline: float) -> None:
         """Wait until all batches of earlier calls are acknowledged.
 
-        Raises
-        ------
-        DeliveryError
-            If a batch failed, or is still in flight at the deadline.
+        Raises DeliveryError if a batch failed, or is still in flight at the deadline.
         """
         with self._lock:
             awaited = set(self._under_way)

@@ -108,10 +108,8 @@ class ExplainingProducer(Producer):
     def produce(self, *arguments: Any, **options: Any) -> None:
         """Send a message; see :meth:`confluent_kafka.Producer.produce`.
 
-        Raises
-        ------
-        confluent_kafka.KafkaException
-            If the message is refused; after a fatal error, the cause of that.
+        Raises confluent_kafka.KafkaException if the message is refused; after a fatal error, the
+        cause of that.
         """
         try:
             super().produce(*arguments, **options)

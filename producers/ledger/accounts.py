@@ -117,10 +117,7 @@ def number(epsilon: Fraction) -> str:
 def parts_of(number: Number, name: str) -> int:
     """Return epsilon in units of one ten-thousandth.
 
-    Raises
-    ------
-    ValueError
-        If it is not above 0, or has more than 4 decimals.
+    Raises ValueError if it is not above 0, or has more than 4 decimals.
 
     Examples
     --------

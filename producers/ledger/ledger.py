@@ -327,12 +327,8 @@ class Ledger:
     def transaction(self, *, erasing: bool = True) -> Iterator[sqlite3.Connection]:
         """Provide the file for one transaction; what it deletes is always gone from the file.
 
-        The clock is asked before: while it waits, others can use their ledgers.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used, or this thread is within a transaction.
+        The clock is asked before: while it waits, others can use their ledgers. Raises LedgerError
+        if the file cannot be used, or this thread is within a transaction.
         """
         now, asked = self._now(), clocks.monotonic()
         with transaction(self.path, write=True) as database:  # one at a time, so it has the time

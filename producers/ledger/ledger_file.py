@@ -168,12 +168,9 @@ def fault_of_owner(path: Path) -> str:
 def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     """Provide the database for one transaction: on disk at the end, or rolled back.
 
-    Raises
-    ------
-    LedgerError
-        If the file is missing, foreign, damaged or read-only, another user's or writable by others,
-        the disk is full, another process or thread keeps the file locked, or this thread is within
-        a transaction already.
+    Raises LedgerError if the file is missing, foreign, damaged or read-only, another user's or
+    writable by others, the disk is full, another process or thread keeps the file locked, or this
+    thread is within a transaction already.
     """
     if fault := fault_of_owner(path):
         raise LedgerError(path, fault)

@@ -39,10 +39,7 @@ class DefinitionChanged(ValueError):  # noqa: N818
 def pin(database: sqlite3.Connection, metric: Metric) -> None:
     """Store a metric's definition, if none of its name is stored yet.
 
-    Raises
-    ------
-    DefinitionChanged
-        If another one is stored.
+    Raises DefinitionChanged if another one is stored.
     """
     database.execute(_CREATE_PINS)
     row = database.execute(

@@ -73,10 +73,7 @@ class Lottery:
 def check_tickets(tickets: Mapping[str, int]) -> dict[str, int]:
     """Return the tickets in the order of names.
 
-    Raises
-    ------
-    ValueError
-        If a name or a number cannot be used.
+    Raises ValueError if a name or a number cannot be used.
     """
     if not isinstance(tickets, Mapping):
         raise ValueError(f"tickets = {tickets!r}: expected a mapping{_AS_IN}")

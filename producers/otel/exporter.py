@@ -269,12 +269,7 @@ class ExportedIncreases:
         """Refuse an export whose increases were exported before; otherwise remember its end.
 
         The intervals of a reader follow each other. If an interval ends before the last one, the
-        clock was set back.
-
-        Raises
-        ------
-        UnusableError
-            If the export is refused, as a whole.
+        clock was set back. Raises UnusableError if the export is refused, as a whole.
         """
         intervals = {
             name: interval for name, data in exported.items() if (interval := _interval(data))

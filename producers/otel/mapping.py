@@ -113,10 +113,8 @@ class Gathered:
     def take(self, data: list[Data]) -> None:
         """Add the value of an instrument to the present window.
 
-        Raises
-        ------
-        UnusableError
-            If the instrument has no value, or values of this kind cannot be added up.
+        Raises UnusableError if the instrument has no value, or values of this kind cannot be added
+        up.
         """
         value = _value(data, self.of, self.category)
         if self.roll_up.how == "sum" and not is_additive(data, self.of):

@@ -49,12 +49,8 @@ def value_of(data: Sequence[Data], of: Of) -> float:
     """Return the value of an instrument, whatever attributes its points have.
 
     It is what a view without attributes would show: the sum of counters, all recordings of
-    histograms together, the latest value of gauges.
-
-    Raises
-    ------
-    UnusableError
-        If the points are not of one kind, or have the wrong temporality.
+    histograms together, the latest value of gauges. Raises UnusableError if the points are not of
+    one kind, or have the wrong temporality.
     """
     _check(data)
     return _joined(data[0], points_of(data), of)

@@ -54,10 +54,7 @@ class LevelDistribution:
     def parse(cls, text: str) -> Self:
         """Read proportions such as ``"0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1"``.
 
-        Raises
-        ------
-        ValueError
-            If a part cannot be read; it names that part.
+        Raises ValueError if a part cannot be read; it names that part.
 
         Examples
         --------

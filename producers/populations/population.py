@@ -79,10 +79,7 @@ class Population:
     def above(self, name: str, limit: float) -> Self:
         """Return the population with 1 in a column for numbers above a limit, and 0 for others.
 
-        Raises
-        ------
-        ValueError
-            If the column has no numbers.
+        Raises ValueError if the column has no numbers.
         """
         column = self.columns[name]
         if column.dtype != np.float64 or column.ndim > 1:

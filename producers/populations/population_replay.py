@@ -96,10 +96,8 @@ class Replay:
     def run(self, progress: Callable[[ReplayProgress], object] | None = None) -> ReplayProgress:
         """Let all devices report, until `stop` is set.
 
-        Raises
-        ------
-        DeliveryError
-            If a reporter accepts no more reports because too many batches have failed.
+        Raises DeliveryError if a reporter accepts no more reports because too many batches have
+        failed.
         """
         started, done, reports = self._timer(), 0, 0
         while done < len(self.population) and not self.stop.is_set():

@@ -81,10 +81,8 @@ def open_table(path: Path) -> Iterator[TextIO]:
 def open_bytes(path: Path) -> Iterator[Any]:
     """Open a CSV file as unpacked bytes, which are seekable.
 
-    Raises
-    ------
-    ValueError
-        If it cannot be unpacked, is no text, or is a zip without exactly one text file.
+    Raises ValueError if it cannot be unpacked, is no text, or is a zip without exactly one text
+    file.
     """
     if path == STDIN_PATH and sys.stdin is None:
         raise ValueError("standard input is closed: expected a CSV file")
@@ -144,11 +142,8 @@ def _foreign(path: Path, name: str, command: str) -> ValueError:
 def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
     """Return a file's encoding, and a note if it is not UTF-8.
 
-    Raises
-    ------
-    ValueError
-        If it has a NUL character, if most but not all characters beyond ASCII are UTF-8, or if its
-        bytes are not Windows-1252 either.
+    Raises ValueError if it has a NUL character, if most but not all characters beyond ASCII are
+    UTF-8, or if its bytes are not Windows-1252 either.
     """
     has_mark = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     encoding = UTF_16 if has_mark else UTF_8

@@ -91,10 +91,7 @@ class CrowdTerms:
     def read(cls, path: Path) -> CrowdTerms:
         """Return the terms in a crowd's file.
 
-        Raises
-        ------
-        ValueError
-            If the file has been damaged.
+        Raises ValueError if the file has been damaged.
         """
         with contextlib.suppress(struct.error, ValueError), path.open("rb") as file:
             checksum, length = HEAD_FORMAT.unpack(file.read(HEAD_FORMAT.size))
@@ -130,10 +127,7 @@ class OpenCrowd:
     def append(self, reports: Sequence[bytes]) -> None:
         """Add reports; they are durable when it returns.
 
-        Raises
-        ------
-        OSError
-            If the disk does not take them: then none of them is in the file.
+        Raises OSError if the disk does not take them: then none of them is in the file.
         """
         if not self._path.exists():
             self._folder.write("open", self.terms.name, self.terms.encode())
@@ -334,10 +328,7 @@ class CrowdFolder:
     def read_part(self, path: Path, terms: CrowdTerms) -> tuple[bytes, int]:
         """Return what is posted of a part, and its number of reports.
 
-        Raises
-        ------
-        ValueError
-            If the file has been damaged.
+        Raises ValueError if the file has been damaged.
         """
         body = path.read_bytes()[len(terms.encode()) :]
         with contextlib.suppress(ValueError):

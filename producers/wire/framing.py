@@ -33,10 +33,7 @@ LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 def check_schema_id(schema_id: int) -> int:
     """Return a schema's id, after checking that it may be one.
 
-    Raises
-    ------
-    ValueError
-        If no registry can have given it.
+    Raises ValueError if no registry can have given it.
     """
     if type(schema_id) is not int or not 1 <= schema_id <= LARGEST_ID:
         raise ValueError(
@@ -60,10 +57,8 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 def frame_size(head: bytes) -> int:
     """Return the size of a message's frame, given its first seven bytes or more; 0 without one.
 
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_frame``, if a frame begins but is not that of a ``ReportBatch``.
+    Raises ReportError with the reason ``bad_frame``, if a frame begins but is not that of a
+    ``ReportBatch``.
     """
     if not head or head[0] != MAGIC_BYTE:
         return 0

@@ -59,10 +59,7 @@ def all_alarms(reader: MetricReader) -> AlarmsAnswer:
 def definition_of(reader: MetricReader, name: str) -> AlarmDefinition:
     """Return the definition of an alarm.
 
-    Raises
-    ------
-    DitherError
-        If there is no such alarm.
+    Raises DitherError if there is no such alarm.
     """
     definitions = alarms_of(reader.metrics)
     if name not in definitions:

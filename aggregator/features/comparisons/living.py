@@ -96,10 +96,7 @@ class LivingAnswers(msgspec.Struct, frozen=True, kw_only=True):
 def definition_of(metrics: Mapping[str, Metric], name: str) -> ComparisonDefinition:
     """Return the definition of a comparison.
 
-    Raises
-    ------
-    UnknownComparison
-        If there is no such comparison; the error suggests the nearest name.
+    Raises UnknownComparison if there is no such comparison; the error suggests the nearest name.
     """
     definitions = comparisons_of(metrics)
     if name not in definitions:

@@ -78,10 +78,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
     def open_round(self, rounds: Mapping[str, bytes]) -> Round | None:
         """Return the open or last round in the store; None before the first round.
 
-        Raises
-        ------
-        StateUnreadable
-            If the stored round is invalid.
+        Raises StateUnreadable if the stored round is invalid.
         """
         if self.key not in rounds:
             return None

@@ -132,10 +132,8 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
     def answer(window: Window, query: Query) -> Estimate:
         """Return a release, or the categories of it that the query selects.
 
-        Raises
-        ------
-        ValueError
-            If the query has other parameters, such as beta, than the release was drawn with.
+        Raises ValueError if the query has other parameters, such as beta, than the release was
+        drawn with.
         """
         metric, release = TrustedMetric.require(window.metric), window.content
         assert isinstance(release, Release)  # noqa: S101

@@ -109,10 +109,7 @@ class Frame:
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table for pandas, without using Arrow; times are datetime64[us, UTC].
 
-        Raises
-        ------
-        LibraryMissingError
-            If pandas is not installed.
+        Raises LibraryMissingError if pandas is not installed.
         """
         try:
             import pandas
@@ -169,10 +166,7 @@ class Frame:
     def to_arrow(self) -> arro3.core.Table:
         """Return the table as an arro3 table; times are timestamp[us, UTC].
 
-        Raises
-        ------
-        ArrowMissingError
-            If arro3 is not installed.
+        Raises ArrowMissingError if arro3 is not installed.
         """
         try:
             from arro3.core import Array, DataType, Field, Schema, Table
@@ -199,10 +193,7 @@ class Frame:
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write the table as Parquet.
 
-        Raises
-        ------
-        ArrowMissingError
-            If arro3 is not installed.
+        Raises ArrowMissingError if arro3 is not installed.
         """
         try:
             from arro3.io import write_parquet

@@ -79,10 +79,7 @@ class Pictured:
     def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the picture with matplotlib (extra ``plots``), by default into a new figure.
 
-        Raises
-        ------
-        DitherError
-            If matplotlib is not installed.
+        Raises DitherError if matplotlib is not installed.
         """
         if axes is None:
             try:

@@ -172,10 +172,7 @@ class SliceTables:
     def read(self, window: Window, grouping: Grouping) -> tuple[SliceSums, bool]:
         """Return the sums of a window's slices, and whether Redis lost no data during the read.
 
-        Raises
-        ------
-        StateUnreadable
-            If a table is missing that was counted and does not expire.
+        Raises StateUnreadable if a table is missing that was counted and does not expire.
         """
 
         def read(keys: list[str], ask: Ask) -> tuple[dict[str, Counts], Counts | None, bool]:

@@ -32,10 +32,7 @@ PARAMETERS_REMEDY = "GET /openapi.json has the parameters and what bodies look l
 def invalid_as_problem() -> Iterator[None]:
     """Turn a ValueError into a problem.
 
-    Raises
-    ------
-    Problem
-        With status 400.
+    Raises Problem with status 400.
     """
     try:
         yield

@@ -23,24 +23,14 @@ class DifferenceLaw:
     A report D is +1 or -1 in the category's block of symbols and 0 elsewhere. P(D != 0) = A is
     unknown within a range. Theorem 1 of docs/proofs/differences.md.
 
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero.
-    coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero; sum n_l s_l c_l = 1.
-    contrast : ndarray of float64, shape (levels,)
-        c_l, in (0, 1].
-    least_share, largest_share : ndarray of float64, shape (levels,)
-        The range of A over all data. If a user holds the category with probability f_i, A is at
-        least `largest_share` - c (1 - f_i).
-    free : bool
-        Whether levels may have different frequencies; f is then their mean, weighted by n s c.
-    fixed : bool
-        Whether the users' categories are not random; f is then the weighted share of holders.
-    signed : bool
-        Whether f is in [-1, 1], like a frequency plus the effect of hash collisions; otherwise it
-        is in [0, 1]. Not with `fixed`.
+    `counts`, shape (levels,): reports per level, each above zero; `coefficient`, shape (levels,):
+    s_l, above zero; sum n_l s_l c_l = 1; `contrast`, shape (levels,): c_l, in (0, 1];
+    `least_share`, `largest_share`, shape (levels,): the range of A over all data. If a user holds
+    the category with probability f_i, A is at least `largest_share` - c (1 - f_i); `free`: whether
+    levels may have different frequencies; f is then their mean, weighted by n s c; `fixed`: whether
+    the users' categories are not random; f is then the weighted share of holders; `signed`: whether
+    f can be negative, down to -1, like a frequency plus the effect of hash collisions; it excludes
+    `fixed`.
     """
 
     counts: Floats
@@ -96,7 +86,7 @@ class DifferenceLaw:
 
     # Theorem 2 of docs/proofs/differences.md
     def limits(self, tilt: float, above: Floats, below: Floats, refined: bool = True) -> Limits:
-        """Return frequencies: up to the first, and from the second on, all are rejected; (k,).
+        """Return lower and upper limits of the frequencies that are not rejected, shapes (k,).
 
         Parameters
         ----------
@@ -165,20 +155,11 @@ def self_normalised_interval(
 ) -> Limits:
     """Return bounds on f, shape (k,), each failing with probability at most p.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D), for each of k categories.
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    total : float, optional
-        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
-    refined : bool
-        See :meth:`DifferenceLaw.limits`.
+    `law`: the law of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D),
+    for each of k categories; `log_p`: ln p, where p is the failure probability of each side;
+    `total`, optional: from :func:`estimators.weights.total_weight`; with it the bounds hold at all
+    times at once; `refined`: see :meth:`DifferenceLaw.limits`.
 
-    Examples
-    --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
     >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])
@@ -207,12 +188,8 @@ def exponents(
 ) -> tuple[Floats, Floats]:
     """Return sum x D - sum abs(D) ln cosh x for D and for -D, each of shape (tilts, k).
 
-    Parameters
-    ----------
-    law, sums, sizes
-        As in :func:`self_normalised_interval`.
-    tilt : ndarray of float64, shape (tilts,)
-        As in :meth:`DifferenceLaw.tilts`.
+    `law`, `sums`, `sizes`: as in :func:`self_normalised_interval`; `tilt`, shape (tilts,): as in
+    :meth:`DifferenceLaw.tilts`.
     """
     plus, minus = law.tilts(tilt)
     above, spent = plus @ sums, log_cosh(plus) @ sizes

@@ -30,16 +30,10 @@ def difference_limits(
 ) -> Limits:
     """Return bounds on f in [0, 1], shape (k,), for a question.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D), for each of k categories.
-    question : Question
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    total : float
-        From :func:`estimators.weights.total_weight`, for ``anytime``.
+    `law`: the law of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D),
+    for each of k categories; `question`: the requested bound and target; `log_p`: ln p, where p is
+    the failure probability of each side; `total`: from :func:`estimators.weights.total_weight`, for
+    ``anytime``.
     """
     if question.bound == "normal":
         observed = law.coefficient @ sums
@@ -54,10 +48,8 @@ def difference_limits(
 def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float) -> Limits:
     """Return bounds on f, each failing with probability at most p.
 
-    Parameters are as in :func:`difference_limits`.
+    `law`, `sums`, `sizes`, `log_p`: as in :func:`difference_limits`.
 
-    Examples
-    --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
     >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])
@@ -133,13 +125,8 @@ def _choose_cells(
 def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> Limits:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    sizes : ndarray of float64, shape (levels, numbers)
-        The sums of abs(D).
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `law`: the law of the reports; `sizes`, shape (levels, numbers): the sums of abs(D); `log_p`: ln
+    p, where p is the failure probability of each side.
     """
     square = law.coefficient**2
     is_known = law.least_share == law.largest_share
@@ -158,14 +145,8 @@ def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> Limi
 def bernstein_limits(total: Floats, unit: float, log_p: float) -> Limits:
     """Return bounds on the mean of a sum of terms in [0, unit]: Theorem 7 of differences.md.
 
-    Parameters
-    ----------
-    total : ndarray of float64
-        The observed sums.
-    unit : float
-        The largest value of a term.
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `total`: the observed sums; `unit`: the largest value of a term; `log_p`: ln p, where p is the
+    failure probability of each side.
     """
     log_inverse_p, unit_count = -log_p, total / unit
     low = (
@@ -181,13 +162,8 @@ def bernstein_limits(total: Floats, unit: float, log_p: float) -> Limits:
 def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the tilt and ln(R / p) of each cell; a tilt is nearly the best for the cell's middle.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    edges : ndarray of float64
-        The edges of the cells of tau^2, ascending.
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `law`: the law of the reports; `edges`: the edges of the cells of tau^2, ascending; `log_p`: ln
+    p, where p is the failure probability of each side.
     """
     least_variance, largest_variance = edges[:-1], edges[1:]
     cost = np.full_like(least_variance, -log_p)
@@ -202,11 +178,8 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
 def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
     """Return an upper bound on ln R for all laws whose tau^2 is at least `least_variance`.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    x : ndarray of float64, shape (cells, levels)
-    least_variance : ndarray of float64, shape (cells,)
+    `law`: the law of the reports; `x`, shape (cells, levels): the factors x of D, from
+    :meth:`DifferenceLaw.tilts`; `least_variance`, shape (cells,): the least tau^2.
     """
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
     variance_factor = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)

@@ -21,16 +21,10 @@ def sharpened_deviation(
 ) -> float:
     """Return a bound that a sum S exceeds with probability at most p, by Chernoff and a remainder.
 
-    Parameters
-    ----------
-    cumulant, log_remainder : callable
-        Upper bounds on ln E exp(tilt S) and on ln R, for tilts of shape (k,). The remainder costs
-        more, so it is computed for a single tilt.
-    scale : float
-        A tilt near the best one.
-    max_tilt : float
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `cumulant`, `log_remainder`: upper bounds on ln E exp(tilt S) and on ln R, for tilts of shape
+    (k,). The remainder costs more, so it is computed for a single tilt; `scale`: a tilt near the
+    best one; `max_tilt`: the largest tilt of `cumulant`; `log_p`: ln p, where p is the failure
+    probability of each side.
     """
     best = np.array([choose_tilt(cumulant, scale, max_tilt, log_p)])
     return float(((cumulant(best) + log_remainder(best) - log_p) / best)[0])
@@ -41,7 +35,7 @@ def choose_tilt(
 ) -> float:
     """Return a tilt that would be best if the tilted laws were normal.
 
-    Parameters are as in :func:`sharpened_deviation`.
+    `cumulant`, `scale`, `max_tilt`, `log_p`: as in :func:`sharpened_deviation`.
     """
     tilt = RELATIVE_TILTS * scale
     tilt = tilt[tilt < max_tilt] if tilt[2] < max_tilt else max_tilt * np.linspace(0.8, 1, 3)
@@ -52,13 +46,8 @@ def choose_tilt(
 def likely_deviations(tilt: Floats, cumulant: Floats, log_p: float) -> Floats:
     """Return the bounds that each tilt would give if the tilted laws were normal.
 
-    Parameters
-    ----------
-    tilt : ndarray of float64, shape (tilts,)
-        Ascending.
-    cumulant : ndarray of float64, shape (..., tilts)
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `tilt`, shape (tilts,): ascending; `cumulant`, shape (..., tilts): upper bounds on the cumulant;
+    `log_p`: ln p, where p is the failure probability of each side.
     """
     curvature = np.gradient(np.gradient(cumulant, tilt, axis=-1), tilt, axis=-1)
     normal = -np.log(2 * np.pi * tilt**2 * np.maximum(curvature, 1e-300)) / 2

@@ -41,8 +41,6 @@ class Phases:
     def factors_of(self, y: Floats, weight: Floats | float = 1.0) -> NDArray[np.complex128]:
         """Return weight exp(i tau y), shape (*y.shape, nodes); `weight` broadcasts with `y`.
 
-        Examples
-        --------
         >>> phases = Phases(0.5, np.array([0, 1, 300]))
         >>> phases.factors_of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])

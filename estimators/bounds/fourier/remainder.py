@@ -24,14 +24,9 @@ PAIRED_NODE_STEP = 0.1  # between nodes: half of it changes a width by about 0.1
 def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -> Floats:
     """Return nodes tau from 0 on, in the inverse unit of S, shape (..., nodes).
 
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (parts,)
-        How many reports of each kind there are.
-    variance : ndarray of float64, shape (..., parts)
-        The variance of one report of each kind, roughly; in no row are all zero.
-    step : float
-        The distance of the first nodes, in standard deviations of S under its tilted law.
+    `counts`, shape (parts,): how many reports of each kind there are; `variance`, shape (...,
+    parts): the variance of one report of each kind, roughly; in no row are all zero; `step`: the
+    distance of the first nodes, in standard deviations of S under its tilted law.
     """
     sd = np.sqrt(variance @ counts)
     coarser = step / BULK_STEP
@@ -47,16 +42,11 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
 
 
 class DividedCells:
-    """Nodes with others between the first ones.
+    """Nodes, with further nodes that divide the first cells between them.
 
-    Parameters
-    ----------
-    nodes : ndarray of float64, shape (nodes,)
-        As the frequencies of :func:`log_remainder`.
-    count : int
-        The number of cells, from the first on, that are divided.
-    parts : int
-        The number of equal parts of each of these cells.
+    `nodes`, shape (nodes,): like the frequencies of :func:`log_remainder`; `count`: the number of
+    cells, from the first on, that are divided; `parts`: the number of equal parts of each of these
+    cells.
     """
 
     def __init__(self, nodes: Floats, count: int, parts: int) -> None:
@@ -81,23 +71,14 @@ def log_remainder(
 ) -> Floats:
     """Return an upper bound on ln R, at most 0, where P(S >= s) <= exp(K(tilt) - tilt s) R.
 
-    Parameters
-    ----------
-    tilt : float or ndarray of float64, shape (...)
-        t, above 0.
-    frequencies : ndarray of float64, shape (..., nodes)
-        tau, ascending from 0. The last ones are candidates for D.
-    log_modulus : ndarray of float64, shape (..., parts, nodes)
-        ln g_l for one report of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for
-        all data, minus the term of K for one report. At most 0 at tau = 0.
-    counts : ndarray of float64, shape (..., parts)
-        n_l, how many reports of each kind there are.
-    variance : ndarray of float64, shape (..., parts)
-        v_l, at least the variance of X under its tilted law, for all data. If log_modulus only
-        bounds the logarithm of a largest modulus: so large that g_l + v_l tau^2 / 2 is convex.
+    `tilt`, shape (...): t, above 0; `frequencies`, shape (..., nodes): tau, ascending from 0. The
+    last ones are candidates for D; `log_modulus`, shape (..., parts, nodes): ln g_l for one report
+    of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for all data, minus the term
+    of K for one report. At most 0 at tau = 0; `counts`, shape (..., parts): n_l, how many reports
+    of each kind there are; `variance`, shape (..., parts): v_l, at least the variance of X under
+    its tilted law, for all data. If `log_modulus` is only a bound on the logarithm of a largest
+    modulus, v_l must be so large that g_l + v_l tau^2 / 2 is convex.
 
-    Examples
-    --------
     >>> n, t = np.array([100.0]), 0.23  # a hundred normal terms of variance 1
     >>> tau = frequency_nodes(n, np.array([1.0]))
     >>> log_r = log_remainder(t, tau, -tau[None] ** 2 / 2, n, np.array([1.0]))
@@ -109,9 +90,9 @@ def log_remainder(
 
 
 class Cutoffs:
-    """Cells between nodes, and what their weights have in common for every tilt.
+    """Cells between nodes, and the parts of their weights that are the same for every tilt.
 
-    `frequencies`: as for :func:`log_remainder`; `number`: of candidates for D.
+    `frequencies`: as for :func:`log_remainder`; `number`: how many candidates for D there are.
     """
 
     def __init__(self, frequencies: Floats, number: int = CUTOFF_CANDIDATES) -> None:
@@ -146,21 +127,17 @@ class Cutoffs:
     ) -> Floats:
         """Return ln R for each D, not yet cut at 0: shape (..., number).
 
-        Parameters
-        ----------
-        weight : ndarray of float64, shape (..., number, nodes - 1)
-            From :meth:`weights`.
-        modulus, counts, variance : ndarray of float64
-            As for :func:`log_remainder`, with g_l in place of ln g_l.
+        `weight`, shape (..., number, nodes - 1): from :meth:`weights`; `modulus`, `counts`,
+        `variance`: as for :func:`log_remainder`, with g_l in place of ln g_l.
         """
         terms = self.cell_terms(modulus, variance)
         return log_factors_of_cells(weight, [(counts[..., None, :] @ x)[..., 0, :] for x in terms])
 
     def cell_terms(self, modulus: Floats, variance: Floats) -> Floats:
-        """Return what one report of each kind adds in each cell, shape (4, ..., parts, nodes - 1).
+        """Return a report's four terms in each cell, shape (4, ..., parts, nodes - 1).
 
-        Parameters are as for :meth:`log_factors`; the terms are added up for
-        :func:`log_factors_of_cells`.
+        `modulus`, `variance`: as for :meth:`log_factors`. For :func:`log_factors_of_cells`, the
+        terms of all reports are added.
         """
         ends = np.stack([modulus[..., :-1], modulus[..., 1:]])
         left, right = np.log(ends + variance[..., None] * self._convexity)
@@ -197,16 +174,12 @@ def majorant(decay: Floats, falling: Floats, sine: Floats) -> Floats:
 
 
 class Pieces(NamedTuple):
-    """What is known of E[e^(z Y) | x] at the knots, for one level.
+    """Bounds on E[e^(z Y) | x] at the knots and between them, for one level.
 
-    Attributes
-    ----------
-    psi : ndarray of float64, shape (knots - 1,)
-        From :func:`largest_cumulants`, for the tilt of one report.
-    modulus : ndarray of float64, shape (knots - 1, nodes)
-        For all x between two knots, a bound on |E[e^((t + i tau) Y) | x]| over the line.
-    variance : ndarray of float64, shape (knots,)
-        At least the variance of Y under the tilted law, in the unit of S squared.
+    `psi`, shape (knots - 1,): from :func:`largest_cumulants`, for the tilt of one report;
+    `modulus`, shape (knots - 1, nodes): for all x between two knots, a bound on |E[e^((t + i tau)
+    Y) | x]| over the line; `variance`, shape (knots,): at least the variance of Y under the tilted
+    law, in the unit of S squared.
     """
 
     psi: Floats
@@ -216,15 +189,10 @@ class Pieces(NamedTuple):
 
 # Theorem 4 of docs/proofs/fourier.md
 def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
-    """Return the largest ln E[e^(t (Y - x)) | x] between each two knots, shape (k, knots - 1).
+    """Return the largest ln E[e^(t (Y - x)) | x] between neighbouring knots, (k, knots - 1).
 
-    Parameters
-    ----------
-    tilt : ndarray of float64, shape (k,)
-    knots : ndarray of float64, shape (knots,)
-        Ascending.
-    grown : ndarray of float64, shape (k, knots)
-        E[e^(t Y) | x] - 1 at the knots, or more.
+    `tilt`, shape (k,): t, above 0; `knots`, shape (knots,): ascending; `grown`, shape (k, knots):
+    E[e^(t Y) | x] - 1 at the knots, or more.
     """
     t = tilt[:, None]
     left, rise = grown[:, :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
@@ -242,18 +210,12 @@ def log_paired_remainder(
     levels: Sequence[Pieces],
     number: int = CUTOFF_CANDIDATES,
 ) -> Floats:
-    """Return an upper bound on ln R, at most 0, less the sum of n_l times the largest psi_l.
+    """Return an upper bound, at most 0, on ln R less the sum of n_l times the largest psi_l.
 
-    Parameters
-    ----------
-    tilt : float
-    frequencies : ndarray of float64, shape (nodes,)
-        tau, from :func:`.remainder.frequency_nodes`.
-    counts, shares : ndarray of float64, shape (..., levels)
-        n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
-    levels : sequence of Pieces
-    number : int
-        Of candidates for D.
+    `tilt`: t, above 0; `frequencies`, shape (nodes,): tau, from :func:`.remainder.frequency_nodes`;
+    `counts`, `shares`, shape (..., levels): n_l, and 1 / p_l: above zero, with sum 1. Shares of the
+    variance are best; `levels`: the bounds of each level; `number`: how many candidates for D there
+    are.
     """
     cutoffs = Cutoffs(frequencies, number)
     weight = cutoffs.weights(tilt)

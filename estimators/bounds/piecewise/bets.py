@@ -25,13 +25,9 @@ NEWTON_TOLERANCE = 1e-8
 class SymbolBets:
     """Bets on the reports of one window, or of many windows in rows.
 
-    Parameters
-    ----------
-    law : PiecewiseLaw
-        With sum n_l s_l = 1, of shape (levels,) or (windows, levels). All results have its leading
-        axes.
-    counts : ndarray of int64 or float64, shape (..., levels, symbols)
-        N_lj: how often each symbol was reported; zero beyond the last symbol of a level.
+    `law`: with sum n_l s_l = 1, of shape (levels,) or (windows, levels); all results have its
+    leading axes; `counts`, shape (..., levels, symbols): N_lj, how often each symbol was reported;
+    zero beyond a level's last symbol.
     """
 
     law: PiecewiseLaw
@@ -120,12 +116,7 @@ class ExpectedWealth(NamedTuple):
 def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
     """Return K and its derivatives, for tilts and means that broadcast to the shape (..., m).
 
-    Parameters
-    ----------
-    law : PiecewiseLaw
-        Of shape (..., levels).
-    tilts : ndarray of float64
-    theta : float or ndarray of float64
+    `law`: of shape (..., levels); `tilts`: the tilts of the bets; `theta`: the means of S.
     """
     if law.free:
         users = law.counts.sum(axis=-1)[..., None]
@@ -144,12 +135,8 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
     """Return thetas in [-1, 1] up to which sum exp(gains - K) is at least 1, or -1, shape (...).
 
-    Parameters
-    ----------
-    law : PiecewiseLaw
-    tilts : ndarray of float64, shape (..., m)
-    gains : ndarray of float64, shape (..., m)
-        W less what it has to exceed.
+    `law`: the law of the reports; `tilts`, shape (..., m): the tilts of the bets; `gains`, shape
+    (..., m): W less the cost that it has to exceed.
     """
     theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # because K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):

@@ -31,17 +31,10 @@ def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
 class CellBets:
     """Cells of tau^2, each with a tilt for all data whose tau^2 is in the cell.
 
-    Parameters
-    ----------
-    law : PiecewiseLaw
-        In rows, one for each cell.
-    least_variance, largest_variance : ndarray of float64, shape (cells,)
-        The ends of the cells.
-    max_tilt : ndarray of float64, shape (cells,)
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    window : ndarray of intp, shape (cells,)
-        The window of each cell.
+    `law`: in rows, one law for each cell; `least_variance`, `largest_variance`, shape (cells,): the
+    ends of the cells; `max_tilt`, shape (cells,): the largest tilt of each cell; `log_p`: ln p,
+    where p is the failure probability of each side; `window`, shape (cells,): the window of each
+    cell.
     """
 
     law: PiecewiseLaw
@@ -57,14 +50,10 @@ class CellBets:
     ) -> CellBets:
         """Return the cells that overlap intervals for tau^2, whose ends may be in any order.
 
-        Parameters
-        ----------
-        law : PiecewiseLaw
-            Of shape (windows, levels). The cells are from the least to the largest tau^2 or beyond.
-        interval : tuple of ndarray of float64, shape (windows,)
-        max_tilt : ndarray of float64, shape (windows,)
-        log_p : float
-            ln p, where p is the failure probability of each side.
+        `law`: those of the windows, shape (windows, levels), whose cells go from the least to the
+        largest tau^2 or beyond; `interval`, shape (windows,): the ends of an interval for tau^2 of
+        each window; `max_tilt`, shape (windows,): the largest tilt of each window; `log_p`: ln p,
+        where p is the failure probability of each side.
         """
         log_range = np.log(law.worst_variances / law.least_variances)
         number = np.maximum(np.ceil(log_range / math.log(CELL_VARIANCE_RATIO)), 1).astype(np.intp)
@@ -113,14 +102,8 @@ class CellBets:
         """Return the better of both bounds on ln R for some cells, shape (chosen, bins).
 
         It is the largest over the parts of the variance, less what free means save in each part.
-
-        Parameters
-        ----------
-        chosen : ndarray of intp
-        log_berry_esseen_parts : ndarray of float64, shape (cells, bins, parts)
-            From :meth:`log_berry_esseen`.
-        fourier : FourierRemainders
-            Of these cells.
+        `chosen`: the indices of the cells; `log_berry_esseen_parts`, shape (cells, bins, parts):
+        from :meth:`log_berry_esseen`; `fourier`: the bounds of Graham and Vaaler for the cells.
         """
         log_parts = np.minimum(log_berry_esseen_parts[chosen], fourier[chosen][:, None, None])
         if self.law.free:
@@ -167,13 +150,9 @@ class FourierRemainders:
 def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) -> Floats:
     """Return lower limits of theta and of -theta that hold in all cells, shape (2, windows).
 
-    Parameters
-    ----------
-    bets : SymbolBets
-        Of windows in rows.
-    cells : CellBets
-    mean_limits : tuple of ndarray of float64, shape (windows,)
-        Lower limits of theta and of -theta that also hold: the result is not below them.
+    `bets`: those of the windows, in rows; `cells`: all cells that may contain tau^2 of a window;
+    `mean_limits`, shape (windows,): lower limits of theta and of -theta that also hold: the result
+    is not below them.
     """
     window, mean_low = cells.window, np.stack(mean_limits)
     gains = bets.rows(window).gains_of_both_sides(cells.tilt[:, None])
@@ -192,9 +171,9 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         return gains[:, chosen] - cost - LOG_P_SAFETY
 
     def limits(chosen: Indices) -> Floats:
-        """Return both limits in some cells, shape (2, cells); a limit ends in the first bin.
+        """Return both limits in some cells, shape (2, cells).
 
-        That is the first bin, from the least mean on, that is not rejected as a whole.
+        A limit is in the first bin, from the least mean on, that is not rejected as a whole.
         """
         laws, tilts = cells.law.rows((chosen, None)), cells.tilt[chosen, None, None]
         bin_limits = solve_lower_limits(laws, tilts, surplus(chosen)[..., None])
@@ -239,19 +218,10 @@ def log_berry_esseen_remainder(
 ) -> Floats:
     """Return an upper bound on ln R for all data with these variances, shape (k, bins, parts).
 
-    Theorem 5 of docs/proofs/bets.md.
-
-    Parameters
-    ----------
-    law : PiecewiseLaw
-        In k rows.
-    tilt : ndarray of float64, shape (k,)
-    least_variance : ndarray of float64, shape (k, parts)
-        The least variance of S.
-    largest_variance : ndarray of float64, shape (k,)
-        The largest variance of S, infinite if it is unknown.
-    mean_interval : tuple of ndarray of float64, shape (bins, 1) or (bins, levels)
-        The ends of intervals for the means of all users.
+    Theorem 5 of docs/proofs/bets.md. `law`: k laws, in rows; `tilt`, shape (k,): the tilt of each
+    law; `least_variance`, shape (k, parts): the least variance of S; `largest_variance`, shape
+    (k,): the largest variance of S, infinite if it is unknown; `mean_interval`, shape (bins, 1) or
+    (bins, levels): the ends of intervals for the means of all users.
     """
     symbols, weight = law.symbols, law.counts * law.coefficient**2
     stake = (tilt[:, None] * law.coefficient)[:, None]

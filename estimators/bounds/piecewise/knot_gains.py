@@ -19,14 +19,9 @@ from estimators.exact.thresholds import WORD
 class Spacing(NamedTuple):
     """Nodes of integrals over frequencies.
 
-    Attributes
-    ----------
-    first_step, last : float
-        The first step and the last node, in standard deviations of W.
-    parts : int
-        Into how many parts the cells up to DIVIDED_END are divided.
-    cutoffs : int
-        How many D are tried.
+    `first_step`, `last`: the first step and the last node, in standard deviations of W; `parts`:
+    the number of parts of each cell up to DIVIDED_END; `cutoffs`: how many candidates for D are
+    tried.
     """
 
     first_step: float
@@ -37,14 +32,14 @@ class Spacing(NamedTuple):
 
 FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES)
 COARSE = Spacing(0.45, 60.0, 4, 4)
-"""It takes a fifth of the work of FINE, with an R that is up to 15% larger."""
+"""This spacing takes a fifth of the work of FINE, but R is up to 15% larger."""
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """The largest frequency, for W: larger ones lower R by less than 1%."""
 DIVIDED_END = 4.5
 """The cells up to this node, where most of the integral is, are divided."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
-"""Steps are longer by the number of reports outside their window over 8, at most 5 times."""
+"""Steps are longer by a factor of 1/8 of the number of reports outside their window, at most 5."""
 LARGEST_TABLE = 2**13
 """The most phases that are computed at a time: a processor's cache holds them."""
 
@@ -53,13 +48,8 @@ LARGEST_TABLE = 2**13
 def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -> Floats:
     """Return an upper bound on ln R that holds for all data, for each of k laws, shape (k,).
 
-    Parameters
-    ----------
-    law : PiecewiseLaw
-        In rows.
-    tilts : ndarray of float64, shape (k,)
-    spacing : Spacing
-        :data:`FINE` or, for larger bounds, :data:`COARSE`.
+    `law`: k laws, in rows; `tilts`, shape (k,): the tilt of each law; `spacing`: :data:`FINE` or,
+    for larger bounds, :data:`COARSE`.
     """
     misses = law.counts @ _knots_of(law.shapes).missed
     coarseness = np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
@@ -92,15 +82,9 @@ class _Grid(NamedTuple):
 def _grid(spacing: Spacing, log_breadth: float, coarseness: float, last: float) -> _Grid:
     """Return the nodes of a law.
 
-    Parameters
-    ----------
-    spacing : Spacing
-    log_breadth : float
-        4 log2 of the ratio of the standard deviations of W and of one report.
-    coarseness : float
-        The factor by which steps are longer than for few reports.
-    last : float
-        The last node.
+    `spacing`: how close the nodes are; `log_breadth`: 4 log2 of the ratio of the standard
+    deviations of W and of one report; `coarseness`: the factor by which steps are longer than for
+    few reports; `last`: the last node.
     """
     breadth, first_step = 2 ** (log_breadth / 4), spacing.first_step
     growth, widest = 0.04 * coarseness, min(0.3 * coarseness, 0.6) * breadth
@@ -117,18 +101,10 @@ def _grid(spacing: Spacing, log_breadth: float, coarseness: float, last: float) 
 class _Knots(NamedTuple):
     """The symbols of all levels in a row, and the knots of all levels in a row.
 
-    Attributes
-    ----------
-    values, level : ndarray, shape (symbols,)
-        y_j and their level.
-    knots, level_of_knot : ndarray, shape (knots,)
-        x_s and their level.
-    first : ndarray of intp, shape (levels,)
-        The first knot of each level.
-    levels : list of triples of a slice, a slice and an ndarray of float64
-        The symbols of each level, its knots, and the probabilities of its symbols given each knot.
-    missed : ndarray of float64, shape (levels,)
-        The probability of a symbol outside the window.
+    `values`, `level`, shape (symbols,): y_j and their level; `knots`, `level_of_knot`, shape
+    (knots,): x_s and their level; `first`, shape (levels,): the first knot of each level; `levels`:
+    the symbols of each level, its knots, and the probabilities of its symbols given each knot;
+    `missed`, shape (levels,): the probability of a symbol outside the window.
     """
 
     values: Floats
@@ -161,7 +137,7 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
 
 
 class _KnotGains:
-    """For each law, the tilted law of a report's gain, for each level and each knot as value."""
+    """The tilted law of a report's gain, for each law, each level, and each knot as the value."""
 
     def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
         self.counts = law.counts

@@ -15,18 +15,12 @@ from estimators.exact.piecewise_shapes import WindowShape
 
 
 class Symbols(NamedTuple):
-    """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
+    """Constants of the levels' symbols; short rows end in zeros, those of windows in the last one.
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (levels, symbols)
-        y_j.
-    moments : ndarray of float64, shape (levels, symbols, 6)
-        P(j | x) y_j^k for (x, k) = (-1, 0), (1, 0), (-1, 1), ..., (1, 2).
-    squares : ndarray of float64, shape (levels, windows)
-        E[Y^2 | x_s].
-    largest, least_noise : ndarray of float64, shape (levels,)
-        The largest y_j, and the least variance at a knot.
+    `values`, shape (levels, symbols): y_j; `moments`, shape (levels, symbols, 6): P(j | x) y_j^k
+    for (x, k) = (-1, 0), (1, 0), (-1, 1), ..., (1, 2); `squares`, shape (levels, windows): E[Y^2 |
+    x_s]; `largest`, `least_noise`, shape (levels,): the largest y_j, and the least variance at a
+    knot.
     """
 
     values: Floats
@@ -50,10 +44,7 @@ class Tilted(NamedTuple):
 class PiecewiseLaw(Law):
     """Independent reports Y of windows of symbols, with E Y = x; the contrasts are one.
 
-    Parameters
-    ----------
-    shapes : tuple of WindowShape
-        One for each level.
+    `shapes`: the mechanism of each level.
     """
 
     shapes: tuple[WindowShape, ...]
@@ -64,12 +55,8 @@ class PiecewiseLaw(Law):
     ) -> PiecewiseLaw:
         """Return the law of levels with these shapes.
 
-        Parameters
-        ----------
-        shapes : sequence of WindowShape
-        counts, coefficient : ndarray of float64, shape (levels,)
-        free : bool
-            As in :class:`estimators.bounds.Law`.
+        `shapes`: the mechanism of each level; `counts`, `coefficient`, shape (levels,): reports of
+        each level, and the factor of one report; `free`: as in :class:`estimators.bounds.Law`.
         """
         ones = np.ones_like(coefficient)
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
@@ -91,9 +78,9 @@ class PiecewiseLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Return a variance whose normal law bounds the cumulant of S, by Hoeffding's lemma.
+        """Hoeffding's variance proxy: the cumulant of S is at most that of N(theta, proxy).
 
-        It follows from the range of each report, between minus and plus its largest number.
+        It is valid because each report is between minus and plus its largest number.
         """
         return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
 
@@ -120,7 +107,7 @@ class PiecewiseLaw(Law):
         return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Return an upper bound on ln E exp(tilt S), attained by values of -1 and 1 of one mean."""
+        """Return an upper bound on ln E exp(tilt S), attained by values -1 and 1 with one mean."""
         z = tilt[:, None] * self.coefficient
         at = self.tilted(theta[:, None], z)
         weight = self.counts * self.coefficient

@@ -27,21 +27,11 @@ def symbol_limits(
 ) -> Limits:
     """Return bounds on the mean in [-1, 1] for a question, for each window.
 
-    If p is near 1/2, both limits may be on one side of the estimate.
+    If p is near 1/2, both limits may be on one side of the estimate. `bets`: those of one window,
+    or of many windows in rows; results are numbers, or have the shape (windows,); `question`: its
+    `bound` determines the interval; `log_p`: ln p, where p is the failure probability of each side;
+    `total`: from :func:`estimators.weights.total_weight`, for ``anytime``.
 
-    Parameters
-    ----------
-    bets : SymbolBets
-        Of one window, or of windows in rows: results are numbers, or have the shape (windows,).
-    question : Question
-        Its `bound` determines the interval.
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    total : float or ndarray of float64
-        From :func:`estimators.weights.total_weight`, for ``anytime``.
-
-    Examples
-    --------
     >>> from fractions import Fraction
     >>> from estimators.bounds import PiecewiseLaw
     >>> from estimators.exact.piecewise_shapes import shape_at
@@ -64,7 +54,7 @@ def symbol_limits(
 def anytime_lower_limits(bets: SymbolBets, log_p: float, total: Floats | float) -> Floats:
     """Return lower limits of theta and of -theta that hold at all times, shape (2, ...).
 
-    Parameters are as in :func:`symbol_limits`.
+    `bets`, `log_p`, `total`: as in :func:`symbol_limits`.
     """
     tilts = MIXTURE_TILTS * np.asarray(total)[..., None]
     is_allowed = tilts <= bets.max_tilt[..., None]
@@ -117,14 +107,9 @@ def _normal_limits(bets: SymbolBets, log_p: float) -> Limits:
 def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> Limits:
     """Return an interval for tau^2; each of its ends fails with probability p.
 
-    Parameters
-    ----------
-    bets : SymbolBets
-        Of windows in rows.
-    mean_interval : tuple of ndarray of float64, shape (windows,)
-        The ends of an interval for the mean; the result holds if it contains the mean.
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `bets`: those of the windows, in rows; `mean_interval`, shape (windows,): the ends of an
+    interval for the mean; the result holds if it contains the mean; `log_p`: ln p, where p is the
+    failure probability of each side.
     """
     law, weight = bets.law, bets.square_weight
     half = MAX_CENTRE_DISTANCE * np.sqrt(law.least_variances / weight)
@@ -142,16 +127,10 @@ def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> 
 
 
 def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> Limits:
-    """Return lower and upper limits, (k,), of the mean sum of (s Y - m)^2: m is s a, or a / n.
+    """Return limits, (k,), of the mean of the sum of (s Y - m)^2, where m is s a, or a / n.
 
-    Parameters
-    ----------
-    bets : SymbolBets
-        In k rows.
-    centres : ndarray of float64, shape (k,)
-        a.
-    log_p : float
-        ln of the probability with which each end fails, for each a by itself.
+    `bets`: in k rows; `centres`, shape (k,): the centres a; `log_p`: ln of the probability with
+    which each end fails, for each a by itself.
     """
     law, n, s = bets.law, bets.law.counts.sum(axis=-1)[:, None], bets.law.coefficient
     centre_per_report = centres[:, None] * (1 / n if law.free else s)
@@ -166,18 +145,10 @@ def square_limits(
 ) -> Limits:
     """Return lower and upper limits, (k,), of the mean of a sum of independent squares.
 
-    Parameters
-    ----------
-    squares : ndarray of float64, shape (k, kinds)
-        The square of a report of each kind.
-    counts : ndarray of int64 or float64, shape (k, kinds) or (kinds,)
-        How many reports are of each kind.
-    largest : ndarray of float64, shape (k,)
-        The largest possible square.
-    n : ndarray of float64, shape (k,)
-        The number of reports.
-    log_p : float
-        ln of the probability with which each limit fails.
+    `squares`, shape (k, kinds): the square of a report of each kind; `counts`, shape (k, kinds) or
+    (kinds,): how many reports are of each kind; `largest`, shape (k,): the largest possible square;
+    `n`, shape (k,): the number of reports; `log_p`: ln of the probability with which each limit
+    fails.
     """
     n = n[:, None]
     tilt_count = 2 + np.maximum(0, np.ceil(np.log2(n) / 2))

@@ -30,12 +30,8 @@ VARIANCE_ROUNDING = 1e-12
 class PiecewiseNoise:
     """The noise S - E S of piecewise reports Y, given the users' own values x.
 
-    Parameters
-    ----------
-    counts, coefficient : ndarray of float64, shape (levels,)
-        n_l and s_l, both above zero.
-    shapes : tuple of WindowShape
-        The mechanism of each level.
+    `counts`, `coefficient`, shape (levels,): n_l and s_l, both above zero; `shapes`: the mechanism
+    of each level.
     """
 
     counts: Floats

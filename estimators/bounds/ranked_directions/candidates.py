@@ -22,14 +22,7 @@ RANK_DEVIATIONS = 8.0
 class Candidates:
     """The scores of k / 2 uniform directions and their opposites, of which the best W are inside.
 
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    candidates : int
-        k, even, at least 2.
-    inside : int
-        W, 1 to k / 2.
+    `dimension`: d, at least 1; `candidates`: k, even, at least 2; `inside`: W, 1 to k / 2.
     """
 
     dimension: int

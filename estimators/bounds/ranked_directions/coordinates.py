@@ -28,12 +28,8 @@ BOUND_SPREAD = 0.002  # coordinates whose ln variances differ by less share a bo
 class CoordinateBounds(noise.RankedNoise):
     """Bounds for each coordinate separately, from the sums of squares of reports.
 
-    Parameters
-    ----------
-    squares : ndarray of float64, shape (levels, d)
-        The observed mean square of each coordinate.
-    levels : int
-        The number of levels of the metric, with or without reports.
+    `squares`, shape (levels, d): the observed mean square of each coordinate; `levels`: the number
+    of levels of the metric, with or without reports.
     """
 
     squares: Floats = dataclasses.field(kw_only=True)
@@ -147,10 +143,7 @@ class CoordinateBounds(noise.RankedNoise):
 class UniformCoordinateBounds(noise.RankedNoise):
     """Bounds that hold for every coordinate whose q at each level is at most a given value.
 
-    Parameters
-    ----------
-    columns : ndarray of intp, shape (levels,)
-        The column of :meth:`ReportLaw.growth` of these values.
+    `columns`, shape (levels,): the columns of :meth:`ReportLaw.growth` that belong to these values.
     """
 
     columns: Indices = dataclasses.field(kw_only=True)
@@ -193,19 +186,9 @@ def bound_mean_squares(
 ) -> Floats:
     """Return upper bounds in [0, 1] on a level's q, each wrong with probability p, shape (d,).
 
-    Parameters
-    ----------
-    law : ReportLaw
-    n : float
-        The number of reports.
-    squares : ndarray of float64, shape (d,)
-        The observed mean square of each coordinate.
-    unit : float
-        The step of the grid.
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    at_all_times : bool
-        Whether the bound holds at all times at once.
+    `law`: the law of the reports; `n`: the number of reports; `squares`, shape (d,): the observed
+    mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p, where p is the
+    failure probability of each side; `at_all_times`: whether the bound holds at all times at once.
     """
     d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)

@@ -43,14 +43,8 @@ BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     """Return bounds that sums of independent terms exceed with probability p, shape (k,).
 
-    Parameters
-    ----------
-    variance : ndarray of float64, shape (k,)
-        The variances of the sums.
-    largest : float
-        An upper bound on a term.
-    log_p : float
-        ln p, where p is the probability that the bound is wrong.
+    `variance`, shape (k,): the variances of the sums; `largest`: an upper bound on a term; `log_p`:
+    ln p, where p is the probability that the bound is wrong.
     """
     cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
     bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
@@ -69,15 +63,8 @@ def bennett_factor(tilt: Floats, largest: float) -> Floats:
 def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
     """Return a bound that |N| exceeds with probability beta, N a sum of independent vectors.
 
-    The vectors have mean zero.
-
-    Parameters
-    ----------
-    dimension : int
-    variance : float
-        E |N|^2.
-    largest, log_beta : float
-        The longest term, and ln beta.
+    The vectors have mean zero. `dimension`: the number of coordinates; `variance`: E |N|^2;
+    `largest`, `log_beta`: the longest term, and ln beta.
     """
     from scipy.special import hyp1f1
 
@@ -97,13 +84,9 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
 class RankedNoise(VectorNoise):
     """The error of independent reports that were ranked by their values; d is at least 2.
 
-    Parameters
-    ----------
-    laws : tuple of ReportLaw
-    one_law : bool
-        Whether the users of all levels are from one population.
-    mean : ndarray of float64, shape (d,), or None
-        The estimate: bounds for a fixed number of reports are narrower if it is long.
+    `laws`: the law of a report of each level; `one_law`: whether the users of all levels are from
+    one population; `mean`, shape (d,): the estimate: bounds for a fixed number of reports are
+    narrower if it is long.
     """
 
     max_report_tilt: ClassVar[float] = MAX_REPORT_TILT

@@ -34,18 +34,10 @@ def log_remainder(
 ) -> Floats:
     """Return an upper bound on ln R, where P(N_j >= x) <= exp(K(tilt) - tilt x) R; shape (k,).
 
-    Parameters
-    ----------
-    laws : tuple of ReportLaw
-        Per level.
-    counts, coefficient : ndarray of float64, shape (levels,)
-        Reports of each level, and the factor of one report.
-    columns : ndarray of intp, shape (levels, k)
-        The columns of :meth:`ReportLaw.growth` in K, for k coordinates with similar q.
-    unit : float
-        The step of the grid.
-    tilt : float
-        From :meth:`VectorNoise.tilts_at`.
+    `laws`: the law of a report of each level; `counts`, `coefficient`, shape (levels,): reports of
+    each level, and the factor of one report; `columns`, shape (levels, k): the columns of
+    :meth:`ReportLaw.growth` in K, for k coordinates with similar q; `unit`: the step of the grid;
+    `tilt`: from :meth:`VectorNoise.tilts_at`.
     """
     dimension, size = laws[0].dimension, float(coefficient.max())
     relative = (coefficient / size).round(RELATIVE_DIGITS)
@@ -73,12 +65,8 @@ def log_remainder(
 class _Grid:
     """A tilt and nodes, in units of the largest coefficient: few, so that windows share them.
 
-    Parameters
-    ----------
-    dimension, tilt_step : int
-        d, and ln of the tilt, in steps.
-    variance_step, largest_step : float
-        ln of the variance of the sum, and of the largest of a report, in steps.
+    `dimension`, `tilt_step`: d, and ln of the tilt, in steps; `variance_step`, `largest_step`: ln
+    of the variance of the sum, and of the largest of a report, in steps.
     """
 
     dimension: int
@@ -165,16 +153,9 @@ def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
     """Return upper bounds on the least concave increasing function above points, shape (k, rows).
 
     For any price b >= 0 a bound is b times the abscissa plus the largest y - b x. The best price is
-    the slope of that function at the abscissa.
-
-    Parameters
-    ----------
-    x : ndarray of float64, shape (points,)
-        Ascending, from 0 on.
-    y : ndarray of float64, shape (rows, points)
-        A function for each row.
-    abscissas : ndarray of float64, shape (k,)
-        At least 0; the price used for all is the best for the middle abscissa.
+    the slope of that function at the abscissa. `x`, shape (points,): ascending, from 0 on; `y`,
+    shape (rows, points): a function for each row; `abscissas`, shape (k,): at least 0; the price
+    used for all is the best for the middle abscissa.
     """
     bound: Floats = np.tile(y.max(axis=1), (abscissas.size, 1))
     rows, last, middle = np.arange(len(y)), x.size - 1, float(abscissas[abscissas.size // 2])

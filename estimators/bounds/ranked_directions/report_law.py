@@ -26,12 +26,8 @@ MAX_REPORT_TILT = 5.0
 class ReportLaw:
     """The law of a report's score, and the growth of its exponential moments.
 
-    Parameters
-    ----------
-    dimension, candidates, chosen : int
-        d, k and W; d is at least 2.
-    inside, outside : float
-        The probability of each of the best W candidates, and of each other candidate.
+    `dimension`, `candidates`, `chosen`: d, k and W; d is at least 2; `inside`, `outside`: the
+    probability of each of the best W candidates, and of each other candidate.
     """
 
     dimension: int

@@ -49,10 +49,8 @@ class SymbolKinds(NamedTuple):
     def of(cls, sizes: SetSizes, first: NDArray[Any], second: NDArray[Any]) -> SymbolKinds:
         """Return the kinds of symbols from how many categories of each set they support.
 
-        Parameters
-        ----------
-        sizes : SetSizes
-        first, second : ndarray, shape (symbols,)
+        `sizes`: the numbers of categories in the sets; `first`, `second`, shape (symbols,): how
+        many categories of A, and of B without A, each symbol supports.
         """
         supports = np.stack([first, second], axis=-1).astype(np.float64)
         kinds, of_symbol = np.unique(supports, axis=0, return_inverse=True)
@@ -62,14 +60,9 @@ class SymbolKinds(NamedTuple):
 class CountedReports(NamedTuple):
     """Reports of all levels that are counted by kind, one row a kind of report of a level.
 
-    Attributes
-    ----------
-    counts : ndarray of float64, shape (kinds,)
-        How many reports are of each kind, for all possible kinds.
-    first, base : ndarray of float64, shape (kinds,)
-        s times the unbiased scores of A and of B; the score of B is 1 if B has all categories.
-    weight : ndarray of float64, shape (kinds,)
-        s, the weight of one report.
+    `counts`, shape (kinds,): how many reports are of each kind, for all possible kinds; `first`,
+    `base`, shape (kinds,): s times the unbiased scores of A and of B; the score of B is 1 if B has
+    all categories; `weight`, shape (kinds,): s, the weight of one report.
     """
 
     counts: Floats
@@ -95,13 +88,9 @@ class CountedReports(NamedTuple):
 class ShareBets:
     """The reports that bets are about, and bets that a share is larger than r.
 
-    Parameters
-    ----------
-    counted : CountedReports
-    subsets : sequence of SubsetReports
-        The reports of levels that keep only the sums of supports.
-    free : bool
-        Whether users may have different shares; the bets are then about the weighted ratio.
+    `counted`: the reports of levels that count reports by kind; `subsets`: the reports of levels
+    that keep only the sums of supports; `free`: whether users may have different shares; the bets
+    are then about the weighted ratio.
     """
 
     counted: CountedReports

@@ -61,15 +61,10 @@ class _Cells(NamedTuple):
 def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> tuple[float, float]:
     """Return bounds on the share of A among B; [0, 1] if the two limits exclude all shares.
 
-    Parameters
-    ----------
-    bets : ShareBets
-        With sum n s = 1 over all levels.
-    log_p : float
-        ln of the failure probability of each side.
-    anytime_total : float or None
-        For bounds at all times, from :func:`estimators.weights.total_weight`; the share must then
-        be the same at all times and levels. None if the number of reports is fixed in advance.
+    `bets`: those on the share, with sum n s = 1 over all levels; `log_p`: ln of the failure
+    probability of each side; `anytime_total`: for bounds at all times, from
+    :func:`estimators.weights.total_weight`; the share must then be the same at all times and
+    levels. None if the number of reports is fixed in advance.
     """
     lower, mirrored = (_lower_limit(side, log_p, anytime_total) for side in (bets, bets.mirrored()))
     return (lower, 1 - mirrored) if lower + mirrored < 1 else (0.0, 1.0)
@@ -95,7 +90,7 @@ def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> 
 
 
 def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
-    """Return up to which share these blocks are rejected; None if all of their shares are."""
+    """Return the share up to which blocks are rejected; None if they are rejected entirely."""
     first, last = BLOCK_EDGES[rows.block], BLOCK_EDGES[rows.block + 1]
     of_subsets = np.zeros((first.size, 2))
     for subset, ends in zip(bets.subsets, rows.factors, strict=True):
@@ -167,7 +162,7 @@ def _mixture_tilts(bets: ShareBets, blocks: Indices, log_p: float, total: float)
 
 # Theorems 4 and 5 of docs/proofs/shares.md
 def _cell_tilts(bets: ShareBets, blocks: Indices, log_p: float) -> Iterator[_Tilts]:
-    """Yield a tilt for each cell that overlaps the interval for the variance, blocks by blocks.
+    """Yield a tilt for each cell that overlaps the variance's interval, some blocks at a time.
 
     Shares above the first share that is not rejected do not matter, so they are computed last.
     """
@@ -191,16 +186,10 @@ def _tilts_of_cells(
 ) -> _Tilts:
     """Return the tilts of some cells, and their goals.
 
-    Parameters
-    ----------
-    bets : ShareBets
-    cells : _Cells
-    scores : ndarray of float64, shape (edges, kinds)
-        The scores of counted reports at the edges of the blocks.
-    of_subsets : ndarray of float64, shape (rows,)
-        The least variance of the subsets' part of the sum.
-    log_p : float
-        ln p, where p is the failure probability of each side.
+    `bets`: the bets on the share; `cells`: the cells of the variance; `scores`, shape (edges,
+    kinds): the scores of counted reports at the edges of the blocks; `of_subsets`, shape (rows,):
+    the least variance of the subsets' part of the sum; `log_p`: ln p, where p is the failure
+    probability of each side.
     """
     from scipy.special import erfcx
 
@@ -229,13 +218,9 @@ def _tilts_of_cells(
 def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) -> _Cells:
     """Return the cells of the variance V that overlap its interval, in each of some blocks.
 
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (kinds,)
-    scores : ndarray of float64, shape (edges, kinds)
-    blocks : ndarray of intp, shape (blocks,)
-    log_p : float
-        ln of the failure probability of each end of the interval.
+    `counts`, shape (kinds,): how many reports are of each kind; `scores`, shape (edges, kinds): the
+    scores of each kind at the edges of the blocks; `blocks`, shape (blocks,): the indices of the
+    blocks; `log_p`: ln of the failure probability of each end of the interval.
     """
     at_first, at_last = scores[blocks], scores[blocks + 1]
     n = np.full(blocks.size, counts.sum())
@@ -261,15 +246,10 @@ def _log_remainder(
 ) -> Floats:
     """Return ln R less what the variance of the users' means saves, for the worst such variance.
 
-    Parameters
-    ----------
-    bets : ShareBets
-    rows : _Cells
-    tilt : ndarray of float64, shape (rows,)
-    stakes : ndarray of float64, shape (rows, kinds)
-        t s z of all kinds of reports at both ends of each block.
-    of_subsets : tuple of ndarray of float64, shape (rows,)
-        The least variance of the subsets' part of the sum, and the largest range of one report.
+    `bets`: the bets on the share; `rows`: the cells of the variance; `tilt`, shape (rows,): the
+    tilt of each cell; `stakes`, shape (rows, kinds): t s z of all kinds of reports at both ends of
+    each block; `of_subsets`, shape (rows,): the least variance of the subsets' part of the sum, and
+    the largest range of one report.
     """
     lowest, highest = stakes.min(axis=-1), stakes.max(axis=-1)
     square, mean, spread = np.maximum(lowest**2, highest**2), np.zeros(tilt.size), np.zeros(2)

@@ -38,13 +38,10 @@ class SetSizes(NamedTuple):
     ) -> Floats:
         """Return the unbiased scores of A and of B, shape (..., 2).
 
-        Parameters
-        ----------
-        supports : ndarray of float64, shape (..., 2)
-            The supports of A and of B without A, by one report or by `reports` together.
-        chance, contrast : float
-            q, the probability of a support for a category that is not the user's, and p - q.
-        reports : float
+        `supports`, shape (..., 2): the supports of A and of B without A, by one report or by
+        `reports` together; `chance`, `contrast`: q, the probability of a support for a category
+        that is not the user's, and p - q; `reports`: the number of reports whose supports are
+        added.
         """
         supported, in_base = supports[..., 0], supports.sum(axis=-1)
         first = (supported - reports * chance * self.first) / contrast
@@ -147,18 +144,10 @@ class SubsetFactors(NamedTuple):
 class SubsetReports:
     """The reports of a level of which only the sums of supports are kept.
 
-    Parameters
-    ----------
-    kinds : SubsetKinds
-    reports : float
-        n.
-    supports : ndarray of float64, shape (2,)
-        The sums of the supports of A and of B without A.
-    weight : float
-        s, the weight of one report.
-    of_values : bool
-        Whether the share is that of the users' own values, so that factors have the mean exp(t s
-        h); only for reports of one category.
+    `kinds`: the law of a report; `reports`: n; `supports`, shape (2,): the sums of the supports of
+    A and of B without A; `weight`: s, the weight of one report; `of_values`: whether the share is
+    that of the users' own values, so that factors have the mean exp(t s h); only for reports of one
+    category.
     """
 
     kinds: SubsetKinds
@@ -260,7 +249,7 @@ class SubsetReports:
         return self.reports * shrink * nearest**2, spread
 
     def score_variance(self, ratio: Floats) -> Floats:
-        """Return about the variance of a level's noise: n s^2 times a variance of z given a type.
+        """Return an approximate variance of a level's noise: n s^2 times that of z given a type.
 
         It is the least over the types; with `of_values`, the geometric mean of least and largest.
         """
@@ -291,7 +280,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     Returns
     -------
     ndarray of float64, shape (powers of i, powers of j, types, rows)
-        E i^a j^b; in place of a = b = 0, E exp(x i + y j) before the change of law.
+        E i^a j^b under the tilted law; for a = b = 0, E exp(x i + y j) under the law itself.
     """
     (types, *shape), powers = law.shape, np.arange(order + 1.0)[:, None]
     steps = [np.arange(float(count))[:, None] for count in shape]

@@ -35,17 +35,11 @@ def lower_limit(
 ) -> Floats:
     """Return thetas that the mixture rejects as too small, at this time, or -1; shape (k,).
 
-    Parameters
-    ----------
-    law : Law
-        Its coefficients are c_l / N.
-    observed : ndarray of float64, shape (k,)
-        The sums S, one a category, ascending; the law is the same for all.
-    pivot_of_sum, point_of_sum : ndarray of intp, shape (k,)
-        Numbers of groups, from 0 on, of sums that share a tangent of the cumulants, and of sums
-        that share a plane that touches the mixture. All groups give valid limits.
-    log_p, total : float
-        ln p over all times, and N from :func:`estimators.weights.total_weight`.
+    `law`: that of S, with the coefficients c_l / N; `observed`, shape (k,): the sums S, one for
+    each category, ascending, all with the same law; `pivot_of_sum`, `point_of_sum`, shape (k,): the
+    number, from 0 on, of each sum's group: the sums of a group share a tangent of the cumulants, or
+    a plane that touches the mixture. Any groups give valid limits; `log_p`, `total`: ln p over all
+    times, and N from :func:`estimators.weights.total_weight`.
     """
     goal, pivots = LOG_P_SAFETY - log_p, _middles(observed, pivot_of_sum)
     terms = _terms(law, pivots, goal, total)
@@ -107,12 +101,8 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
 def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
     """Return lines above the cumulants, for all means: the values at theta, and the slopes.
 
-    Parameters
-    ----------
-    law : Law
-    theta : ndarray of float64, shape (m,)
-    tilts : ndarray of float64, shape (m, terms)
-        On the scale of S; the shape of the results.
+    `law`: the law of the reports; `theta`, shape (m,): where the lines touch, in [-1, 1]; `tilts`,
+    shape (m, terms): on the scale of S. The results have this shape.
     """
     flat, shape = tilts.ravel(), tilts.shape
     tangents = law.tangent(np.repeat(theta, shape[1]), flat)

@@ -22,12 +22,9 @@ SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start betw
 def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None = None) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
-    Parameters
-    ----------
-    law, observed, log_p
-        As in :func:`estimators.bounds.signs.limits.limits`: the sums ascend, or have a law each.
-    sizes : ndarray of int, optional
-        The numbers of consecutive sums that have the same law, and ascend.
+    `law`, `observed`, `log_p`: as in :func:`estimators.bounds.signs.limits.limits`; the sums
+    ascend, or each of them has its own law; `sizes`, optional: the numbers of consecutive sums that
+    have the same law, and ascend.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)
@@ -62,7 +59,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 def _chernoff_limits(
     law: Law, observed: Floats, log_p: float, sizes: Indices
 ) -> tuple[Floats, Floats]:
-    """Return rejected thetas and their tilts; of many sums, some are solved first as guesses."""
+    """Return rejected thetas and their tilts; some are found first, as guesses for the others."""
     limits = np.empty((2, observed.size))
     is_many = np.repeat(sizes > 4 * SEARCH_STRIDE, sizes)
     few = np.flatnonzero(~is_many)

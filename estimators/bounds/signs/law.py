@@ -31,7 +31,7 @@ class Cumulant(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Ranges of a law's moments, in pieces, shape (k, pieces); one of the pieces is right."""
+    """Ranges of a law's moments, shape (k, pieces): the true moments are in one of the pieces."""
 
     least_variance: Floats
     largest_variance: Floats
@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """Independent reports of several levels.
+    """The law of S, a weighted sum of independent reports of several levels, with the mean theta.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Law:
         weighted by w = s_l a_l for each report. Otherwise all users' values have the mean theta,
         whatever their level.
     offset : ndarray of float64, shape (levels,), optional
-        o_l, if the signs' means are o_l + a_l theta, within [-1, 1].
+        o_l, in [-1, 1], if a sign has the mean o_l + a_l theta.
 
     Notes
     -----
@@ -157,14 +157,14 @@ class Law:
         return self._line(value, theta, by_theta)
 
     def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Return a tangent, given its value and the levels' slopes for a common mean."""
+        """Return a tangent's value and slope, from the levels' slopes for a common mean."""
         if not self.free:
             return value, by_theta @ self.counts
         gain, slope = self._free_tangent(theta, by_theta)
         return value + gain, slope
 
     def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
-        """Return by how much free means can increase a concave sum over levels, at most."""
+        """Return the most by which free means can increase a concave sum over levels."""
         return self._free_tangent(theta, by_theta)[0]
 
     # Theorem 2 of docs/proofs/laws.md
@@ -241,7 +241,7 @@ class Law:
 
     # Theorem 3 (a) of docs/proofs/laws.md
     def largest_variance(self, theta: Floats) -> Floats:
-        """Return the largest variance of S over all data with the mean theta; its shape."""
+        """Return the largest variance of S over all data with the mean theta, shape of `theta`."""
         if self.offset is not None:
             square = self.coefficient**2
             variance: Floats = np.vecdot(square * self.variances(theta), self.counts)
@@ -277,7 +277,7 @@ class Law:
 
     # Theorems 2 and 3 of docs/proofs/laws.md
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
-        """Return ranges of the moments of signs with free means, mean within `radius` of theta."""
+        """Return ranges of the moments of signs with free means, of mean theta +- `radius`."""
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
         max_mean = np.abs(offset) + self.contrast

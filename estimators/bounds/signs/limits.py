@@ -1,4 +1,4 @@
-"""Chooses the interval for a question's bound and target."""
+"""Computes the interval for a question's bound and target, by the method that suits them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from estimators.estimate import Floats, Indices, Limits
 from estimators.question import Question
 
 GROUP_WIDTH = 0.02
-"""Sums within this part of a half-width share a limit: many bounds widen by 1% on average."""
+"""Sums whose distance is below this part of a half-width share a limit, which widens bounds by 1%
+on average."""
 PIVOT_SPACING, MAX_PIVOTS = 0.1, 64
-"""The distance in half-widths of sums whose tangents the others share; the most of them."""
+"""The distance, in half-widths, of the sums for which tangents are computed, and the most such
+sums; other sums share these tangents."""
 POINT_SPACING = 0.01
-"""The distance in half-widths of sums that share a plane: it widens bounds by less than 0.01%."""
+"""Sums whose distance is below this part of a half-width share a plane, which widens bounds by less
+than 0.01%."""
 
 
 def limits(
@@ -32,21 +35,13 @@ def limits(
 ) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), for a question.
 
-    Parameters
-    ----------
-    law : Law
-    observed : ndarray of float64, shape (k,)
-        The sums S, one for each category.
-    question : Question
-    log_p : float
-        ln p, where p is the failure probability of each side.
-    total : float
-        From :func:`estimators.weights.total_weight`, for ``anytime``.
-    noise : Noise, optional
-        The noise of S given the users' own values, for the target ``sample``. If it is None, the
-        interval follows from `law`, which must then be free.
-    signs : ndarray of float64, shape (levels, k), optional
-        The levels' sums of signs, if each user holds +1 or -1: narrows bounds for ``sample``.
+    `law`: the law of the reports; `observed`, shape (k,): the sums S, one for each category;
+    `question`: the requested bound and target; `log_p`: ln p, where p is the failure probability of
+    each side; `total`: from :func:`estimators.weights.total_weight`, for ``anytime``; `noise`,
+    optional: the noise of S given the users' own values, for the target ``sample``. If it is None,
+    the interval follows from `law`, which must then be free; `signs`, shape (levels, k), optional:
+    the levels' sums of signs, if each user holds +1 or -1; they make the bounds for ``sample``
+    narrower.
     """
     if not observed.size:  # a query of an open vocabulary may name no strings
         return observed, observed
@@ -69,14 +64,12 @@ def limits(
 
 # Theorem 8 of docs/proofs/inversion.md
 def limits_over_panes(law: Law, observed: Floats, question: Question, log_p: float) -> Limits:
-    """Return bounds from signs that are independent only within each of several panes.
+    """Return bounds on theta from signs that are independent only within each of several panes.
 
-    For ``normal`` they are asymptotic, with the largest variance. If the number of panes is unknown
-    or bounds are for all times, the result is [-1, 1]. Parameters are as in :func:`limits`; the law
-    has no noise.
+    For ``normal`` the bounds are asymptotic, with the largest variance. If the number of panes is
+    unknown, or if bounds must hold for all times, the result is [-1, 1]. `law`: without noise;
+    `observed`, `question`, `log_p`: as in :func:`limits`.
 
-    Examples
-    --------
     >>> law = Law(counts=np.array([4e4]), coefficient=np.array([1 / 4e4]), contrast=np.ones(1))
     >>> lower, upper = limits_over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
@@ -95,10 +88,9 @@ def limits_over_panes(law: Law, observed: Floats, question: Question, log_p: flo
 def interval(law: Law, observed: Floats, log_p: float, total: float | None = None) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
-    With `total` they hold at all times at once. Parameters are as in :func:`limits`.
+    With `total` they hold at all times at once. `law`, `observed`, `log_p`, `total`: as in
+    :func:`limits`.
 
-    Examples
-    --------
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
@@ -118,10 +110,8 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
 def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
     """Return :func:`interval` of sums that have different laws, of signs without offset.
 
-    Parameters
-    ----------
-    law, observed, log_p
-        `law`: in rows; `observed`, shape (windows,): the sums; `log_p`: as in :func:`limits`.
+    `law`: those of the windows, in rows; `observed`, shape (windows,): their sums; `log_p`: as in
+    :func:`limits`.
     """
     both_sides = law.rows(np.tile(np.arange(observed.size), 2))
     limits = inversion.lower_limit(both_sides, np.concatenate([observed, -observed]), log_p)
@@ -131,10 +121,8 @@ def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
 def intervals_of_categories(law: Law, observed: Floats, log_p: float) -> Limits:
     """Return :func:`interval` of the k sums of each of many windows, of shape (windows, k).
 
-    Parameters
-    ----------
-    law, observed, log_p
-        `law`: in rows; `observed`, shape (windows, k): the sums; `log_p`: as in :func:`limits`.
+    `law`: those of the windows, in rows; `observed`, shape (windows, k): their sums; `log_p`: as in
+    :func:`limits`.
     """
     mirrored, size = law.mirrored(), observed.shape[1]
     if mirrored is law:
@@ -182,7 +170,7 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
 
 
 def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
-    """Return about how many half-widths each sum is above the least sum."""
+    """Return approximately how many half-widths each sum is above the least sum."""
     sampled = ascending[_ranks(ascending.size)]
     steps = np.diff(ascending, prepend=ascending[:1])
     return np.cumsum(steps / np.interp(ascending, sampled, _half_widths(law, sampled, log_p)))

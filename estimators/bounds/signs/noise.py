@@ -41,10 +41,8 @@ class Noise(Protocol):
 class FlipNoise:
     """The noise of flipped signs.
 
-    Parameters
-    ----------
-    counts, coefficient, flip : ndarray of float64, shape (levels,)
-        n_l and s_l, both above zero; and the probability of a flip, below 1/2.
+    `counts`, `coefficient`, `flip`, shape (levels,): n_l and s_l, both above zero, and the
+    probability of a flip, below 1/2.
     """
 
     counts: Floats
@@ -89,12 +87,8 @@ class FlipNoise:
 class LaplaceNoise:
     """Discrete Laplace noise and random rounding to its grid.
 
-    Parameters
-    ----------
-    counts, coefficient, rate : ndarray of float64, shape (levels,)
-        n_l, s_l and the noise's rate, for levels with reports only.
-    unit : float
-        The step of grid and noise.
+    `counts`, `coefficient`, `rate`, shape (levels,): n_l, s_l and the noise's rate, for levels with
+    reports only; `unit`: the step of grid and noise.
     """
 
     counts: Floats
@@ -113,7 +107,7 @@ class LaplaceNoise:
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """Just below the rate, where the generating function becomes infinite."""
+        """The largest tilt for :meth:`cumulant`: just below the rate, where it becomes infinite."""
         return 0.999 * float((self.rate / self._step).min())
 
     def cumulant(self, tilt: Floats) -> Floats:
@@ -135,12 +129,8 @@ class LaplaceNoise:
 def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floats) -> Floats:
     """Return upper bounds on ln R for sums with Laplace noise, shape (k,): Theorem 3 of fourier.md.
 
-    Parameters
-    ----------
-    counts, rate, step : ndarray of float64, shape (levels,)
-        The reports, the rate of the noise, and by how much a step of the noise changes S.
-    tilt : ndarray of float64, shape (k,)
-        Below every rate / step.
+    `counts`, `rate`, `step`, shape (levels,): the reports, the rate of the noise, and by how much a
+    step of the noise changes S; `tilt`, shape (k,): below every rate / step.
     """
     u = tilt[:, None] * step
     variance = discrete_laplace.cumulant(rate, u)[2] * step**2

@@ -14,15 +14,16 @@ from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
 from estimators.estimate import Floats, Limits
 
 SHARE_CELL_RATIO = 1.1
-"""Ratio of variances between neighbours: finer ones gain less than 0.5% of a width."""
+"""The ratio of variances of neighbouring cells: finer cells narrow a width by less than 0.5%."""
 MAX_TILT_FACTOR = 1.5
-"""The largest tilt times s_l; beyond, W is mostly that of the noisiest levels; measured."""
+"""The largest tilt times s_l, as measured: with larger tilts, W depends mostly on the noisiest
+levels."""
 MIXTURE_REACH = 4.0
 """For all times, tilts within this factor of the best one for a normal law are summed."""
 
 
 class _Line(NamedTuple):
-    """A bound on K for each tilt: its value at theta = 0 and its slope."""
+    """For each tilt, a line in theta above K: its value at theta = 0 and its slope."""
 
     at_zero: Floats
     slope: Floats
@@ -31,11 +32,9 @@ class _Line(NamedTuple):
 def own_value_limits(law: Law, signs: Floats, log_p: float, total: float | None = None) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
-    With `total` they hold at all times at once. Parameters are as in
-    :func:`estimators.bounds.signs.limits.limits`; the law is that of signs with an offset.
+    With `total` they hold at all times at once. `law`: that of signs with an offset; `signs`,
+    `log_p`, `total`: as in :func:`estimators.bounds.signs.limits.limits`.
 
-    Examples
-    --------
     >>> law = Law(np.array([1e4]), np.array([2e-4]), np.array([0.5]), offset=np.array([-0.25]))
     >>> lower, upper = own_value_limits(law, np.array([[-2500.0]]), np.log(0.025))
     >>> float(lower[0].round(3)), float(upper[0].round(3))

@@ -15,14 +15,8 @@ class RepeatedLaw(Law):
     """Independent users of several levels; Y is the mean of the `repeats` signs of a user.
 
     Users are a random sample. If their values were fixed, all signs would be independent, and the
-    law would be that of n r single signs.
-
-    Parameters
-    ----------
-    repeats : ndarray of float64, shape (levels,)
-        r_l, at least 1.
-    values : bool
-        Whether users hold values in [-1, 1]; otherwise they hold signs.
+    law would be that of n r single signs. `repeats`, shape (levels,): r_l, at least 1; `values`:
+    whether users hold values in [-1, 1]; otherwise they hold signs.
     """
 
     repeats: Floats
@@ -80,7 +74,7 @@ class RepeatedLaw(Law):
         return value, tilted - self.offsets, spread, mean_gap, growth, denominator
 
     def _growth(self, z: Floats) -> tuple[Floats, ...]:
-        """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.
+        """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh(z / r), and the growth.
 
         The growth g is defined by E[exp(z Y) | +1] = (1 + g) E[exp(z Y) | -1].
         """
@@ -99,12 +93,12 @@ class RepeatedLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Hoeffding's bound on the variance: 1/r by the signs given the value, a^2 by the value."""
+        """Hoeffding's variance proxy of S, from 1/r + a^2 for a user: the signs, and the value."""
         user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
         return float(self.counts @ (self.coefficient**2 * user_proxy))
 
     def variances(self, theta: Floats) -> Floats:
-        """Return the largest variance of Y at each level, shape (k, levels): for +1 and -1."""
+        """Return the largest variance of Y at each level, that of values +1 and -1: (k, levels)."""
         theta = theta[:, None]
         flips = 1 - self.offsets**2 - self.contrast**2
         sign_variance = flips - 2 * self.offsets * self.contrast * theta

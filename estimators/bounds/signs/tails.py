@@ -12,12 +12,9 @@ from estimators.estimate import Floats
 def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
     """Return upper bounds on ln P(S >= observed), shape (k,), for a law of mean `theta`.
 
-    Parameters
-    ----------
-    law : Law
-    theta, tilt, observed : ndarray of float64, shape (k,)
-    cumulant : Cumulant
-        The cumulant of `law` at `theta` and `tilt`. Every tilt gives a valid bound.
+    `law`: the law of the reports; `theta`, `tilt`, `observed`, shape (k,): the mean, a tilt and the
+    observed sum of each row; `cumulant`: the cumulant of `law` at `theta` and `tilt`. Every tilt
+    gives a valid bound.
     """
     chernoff = cumulant.value - tilt * observed
     if law.is_determined_by_mean:

@@ -22,7 +22,7 @@ BAND_ROUNDS = 4
 COARSE_EDGES, COARSE_SHARE = 64, 0.8
 """The edges at multiples of B / 64 have 0.8 of beta together; all other edges share the rest."""
 ONE_SHARE = 0.1
-"""The share of beta for the band within which the bounds of a single number are searched for."""
+"""The share of beta for the band in which the bounds of a single number are searched for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Scores:
         `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
         numbers of reports, of the same levels in all windows; `weights`, shape (levels,): the
         weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
-        `question`: it says when and for which users bounds hold.
+        `question`: at which times and for which users bounds must hold.
         """
         is_used = counts.reshape(-1, len(tables))[0] > 0
         used = int(is_used.sum())
@@ -179,7 +179,7 @@ class Scores:
         )
 
     def without_contradictions(self, band: Band) -> Band:
-        """Return a band that is the trivial one where it crossed: no distribution fits there."""
+        """Return a band with the trivial limits in windows where its limits cross."""
         if not band.crossed.any():
             return band
         trivial, crossed = self.trivial(), band.crossed[..., None]
@@ -204,9 +204,9 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
 
 def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
-    """Return the same as :func:`simultaneous_band`, with the least bounds on the variances.
+    """Return the band of :func:`simultaneous_band`, and the least bounds on the variances.
 
-    `scores`: those of the reports; `question`, `beta`: as there.
+    `scores`, `question`, `beta`: as for that function.
     """
     band, variance = simultaneous_band(scores, question, beta)
     return band, np.minimum(variance, scores.variance(band))

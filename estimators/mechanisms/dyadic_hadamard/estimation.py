@@ -184,8 +184,8 @@ def _band(
 ) -> tuple[Band, QuantileLimits]:
     """Return the band of a question, and the limits of its quantiles.
 
-    `is_one`: whether only one number is asked for. For all times, limits of a single quantile would
-    test one fixed edge, but a quantile may move, so it gets the limits that hold at all edges.
+    `is_one`: whether only one number is asked for. For all times, the limits of a single quantile
+    are those that hold at all edges, because the quantile may move from edge to edge.
     """
     if question.bound == "normal":
         band = normal_band(scores, clipped, question.log_p(scores.bins - 1))
@@ -231,11 +231,8 @@ def _noise(
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same distribution.
 
-    Parameters
-    ----------
-    levels, counts, sums
-        `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1): the Haar sums of each
-        level, times its number of reports.
+    `levels`: their constants; `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1):
+    the Haar sums of each level, times its number of reports.
     """
     splits = min(COMPARED_DEPTHS, levels[0].height)
     bounds = [haar_bounds(level, splits) for level in levels]

@@ -56,15 +56,8 @@ class DyadicHadamard(Mechanism):
     averaged over the edges for uniform data. Its root is within 1.24 of the least that any unbiased
     mechanism can have, for epsilons up to 2. These constants are part of the metric's revision.
 
-    ``optimal`` weights are 1 / v.
+    ``optimal`` weights are 1 / v. `bins`: the number of bins, 2 to 4096.
 
-    Parameters
-    ----------
-    bins : int
-        The number of bins, 2 to 4096.
-
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = DyadicHadamard([Fraction(1)], bins=256)
     >>> mechanism.levels[0].symbols, mechanism.levels[0].variance.__round__(1), mechanism.columns

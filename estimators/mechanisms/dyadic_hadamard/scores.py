@@ -23,10 +23,9 @@ from estimators.mechanisms.dyadic_hadamard.haar import split_tree
 class ScoreTables:
     """The moments of the scores of one level, for the inner edges t = 1 to B - 1.
 
-    `second`, shape (B - 1, h + 1): E[score^2] in each shell: Q0; `mean`, shape (B - 1, h + 1):
-    E[score] in each shell: M; `least`, `greatest`, shape (B - 1,): the least and the greatest score
-    that a report can have; `centred`, shape (B - 1,): a bound on abs(score - E[score]), for every
-    law of x: b.
+    `second`, shape (B - 1, h + 1): Q0, E[score^2] in each shell; `mean`, shape (B - 1, h + 1): M,
+    E[score] in each shell; `lowest`, `highest`, shape (B - 1,): the least and the largest score of
+    a report; `centred`, shape (B - 1,): b, a bound on abs(score - E[score]) for every law of x.
     """
 
     second: Floats
@@ -127,13 +126,9 @@ def _fine_range(
 def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
     """Return E[d^2] for each Haar sum, where d is the term that one report adds to it.
 
-    The result has shape (..., levels, nodes), depth by depth.
-
-    Parameters
-    ----------
-    levels, masses
-        `levels`: their constants; `masses`: the share of the users in each node, at the depths of
-        the requested splits, and at least down to the depth of the blocks.
+    The result has shape (..., levels, nodes), depth by depth. `levels`: their constants; `masses`:
+    the share of the users in each node, at the depths of the requested splits, and at least down to
+    the depth of the blocks.
     """
     checkpoint()
     splits = min(len(masses), levels[0].height)

@@ -28,7 +28,8 @@ class Differences(SupportReports):
 
     `signed`: whether the mean of these numbers may be negative, as collisions can make it;
     `p_else`, shape (levels,): u, the probability that a user reports +1 if its value is in another
-    block; `contrast`, shape (levels,): c = p - u, p that of +1 if the user has the value.
+    block; `contrast`, shape (levels,): c = p - u, where p is the probability of +1 if the user has
+    the value.
     """
 
     signed: ClassVar[bool] = False
@@ -36,7 +37,7 @@ class Differences(SupportReports):
     contrast: Floats
 
     def _set_chances(self, p_holder: Iterable[Fraction], p_else: Epsilons) -> None:
-        """Set `p_else` and `contrast` from p and u of each level, exact fractions."""
+        """Set `p_else` and `contrast` from the exact p and u of each level."""
         self.p_else = np.array([float(u) for u in p_else])
         self.contrast = np.array([float(p - u) for p, u in zip(p_holder, p_else, strict=True)])
 
@@ -53,7 +54,7 @@ class Differences(SupportReports):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1; `question`: it says for which users and times the law is needed.
+        which sum to 1; `question`: for which users and times the law is needed.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]
@@ -80,10 +81,10 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`: B per level;
     `symbols`: the number of symbols, per level; p and u are exact fractions from the integer
-    thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst
-    case all users hold another category of the block; if it has one category, half of them or more
-    hold that one. ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is
-    HLDP's Algorithm 5, tanh^2(epsilon/2).
+    thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users
+    hold another category of the block; in a block of one category, at least half of them hold it.
+    ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is HLDP's
+    Algorithm 5, tanh^2(epsilon/2).
     """
 
     def __init__(

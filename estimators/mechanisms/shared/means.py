@@ -35,12 +35,12 @@ class ScalarMean(Mechanism):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1; `question`: for which users the law is; without one, users come from one
+        which sum to 1; `question`: for which users the law is needed; by default they come from one
         population.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of the noise given the users' values; None if :meth:`law` covers these.
+        """Return the law of the noise given the users' values; None if :meth:`law` is given them.
 
         `law`: from :meth:`law`; `counts`, shape (levels,): reports of each level.
         """
@@ -79,12 +79,9 @@ class ScalarMean(Mechanism):
     ) -> Limits | None:
         """Return bounds on the means of windows, each of shape (windows,).
 
-        None if :meth:`mean_limits` has to be called for each window.
-
-        Parameters
-        ----------
-        tables, law, means, question, log_p, totals
-            As for :meth:`mean_limits`, with one row for each window.
+        None if :meth:`mean_limits` has to be called for each window. `tables`, `law`, `means`,
+        `question`, `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each
+        window.
         """
         is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
         if not is_batched or question.bound != "fixed":

@@ -33,7 +33,7 @@ class PackedBits(SupportCounts):
 
     @classmethod
     def least_width(cls, categories: int) -> int:
-        """Return the bytes of k bits."""
+        """Return how many bytes k bits take."""
         return -(-categories // 8)
 
     @abstractmethod

@@ -63,7 +63,7 @@ class ReportedSigns:
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
 
-        It is the same if a user reports several signs, because all of them may be equal.
+        The values are the same if a user reports several signs, because all of these may be equal.
         """
         offset = 0.0 if self.offset is None else self.offset
         return (-1 - offset) / self.contrast, (1 - offset) / self.contrast
@@ -86,7 +86,7 @@ class ReportedSigns:
 
 
 class RepeatedSigns(ReportedSigns):
-    """Several signs that a user reports for the same value.
+    """Several signs that each user reports for the same value.
 
     `signs`: the law of a single sign; `repeats`: r, the number of signs of a user, per level;
     `values`: True if the signs represent a value in [-1, 1], which is rounded to a new sign each

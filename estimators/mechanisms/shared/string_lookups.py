@@ -81,7 +81,7 @@ class StringLookups(SupportReports):
         """Return an estimate of the frequencies of strings that have this support.
 
         `counts`, shape (levels,): the reports about rows, not all 0; `support`, shape (levels, k):
-        how many of them support each string; `question`: for which bounds and weights.
+        how many of them support each string; `question`: the requested bounds and weights.
         """
         weighed = self._weigh(counts, question)
         shares = weighed.shares

@@ -17,10 +17,10 @@ DENSE_TABLE_FACTOR = 2
 
 
 class ReportedSymbols(Mechanism):
-    """A mechanism whose report is one of the symbols 0 to K - 1, K depending on the level.
+    """A mechanism whose report is one of the symbols 0 to K - 1; K depends on the level.
 
     A report has the fewest of 1, 2 or 4 bytes that suffice for all levels' symbols. Statistic of a
-    level: the number of reports and the number for each symbol; cells beyond a level's own K stay
+    level: the number of reports and the number for each symbol; cells beyond the K of a level stay
     zero.
     """
 
@@ -58,10 +58,8 @@ class ReportedSymbols(Mechanism):
 def count_symbols(table: Counts, level: AnyIntegers, symbols: AnyIntegers) -> None:
     """Add reported symbols to a table with columns (reports, reports of symbol 0, 1, ...).
 
-    Parameters
-    ----------
-    table : ndarray of int64, shape (levels, 1 + symbols)
-    level, symbols : ndarrays of integers, shape (n,)
+    `table`, shape (levels, 1 + symbols): changed in place; `level`, `symbols`, shape (n,): the
+    index of each report's level, and its symbol.
     """
     levels, symbol_count = table.shape[0], table.shape[1] - 1
     size = levels * symbol_count
