@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from aggregator.errors import StateUnreadable
 from aggregator.reading.window import Window
 from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, PaneSpan, spans
-from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key, round_key
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key, round_key, width_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
@@ -23,6 +23,8 @@ from estimators.interruption import checkpoint
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
+StoredValue = tuple[str, bytes | None]
+"""A key of Redis, and its value; None if it has none."""
 MAX_READ_BYTES = 16_000_000
 """The most bytes of sums in a read, to bound the server's memory."""
 MAX_PANES_PER_READ = 20_000
@@ -114,13 +116,11 @@ class PaneSums:
         zero = metric.zero()
         sums: list[Counts | None] = [zero] * len(windows)
 
-        def add(number: int, pane: PaneKey, redis_key: str, value: bytes | None) -> None:
-            index, statistic = (
-                index_of(pane),
-                self.statistic(metric, number, pane, redis_key, value),
-            )
-            total = sums[index]
-            sums[index] = None if total is None or statistic is None else total + statistic
+        def add(batch: Sequence[PartitionPane], values: Sequence[StoredValue]) -> None:
+            statistics = self.statistics(metric, batch, values)
+            for (_, pane), statistic in zip(batch, statistics, strict=True):
+                total = sums[index := index_of(pane)]
+                sums[index] = None if total is None or statistic is None else total + statistic
 
         max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
         is_same_history = self.read_each(panes, max_panes, overview, add)
@@ -143,10 +143,11 @@ class PaneSums:
         metric = window.metric
         if keys is None:
             keys = [metric_key(metric.name, metric.revision)]
+        widths_ms = {grain: width_ms(grain, metric) for grain in grains}
         return [
             (number, key, span)
             for number, mark in window.watermarks.items()
-            for span in spans(metric, mark.closed, window.start_ms, window.end_ms, grains)
+            for span in spans(mark.closed, window.start_ms, window.end_ms, widths_ms)
             for key in keys
         ]
 
@@ -192,9 +193,9 @@ class PaneSums:
         panes: Sequence[PartitionPane],
         max_panes: int,
         overview: TopicProgress,
-        add: Callable[[int, PaneKey, str, bytes | None], None],
+        add: Callable[[Sequence[PartitionPane], Sequence[StoredValue]], None],
     ) -> bool:
-        """Pass each pane with its Redis key and value to `add`; return whether Redis lost no data.
+        """Pass panes with their stored values to `add`; return whether Redis lost no data.
 
         Parameters
         ----------
@@ -206,41 +207,41 @@ class PaneSums:
         add : callable
         """
         batches = [*batched(panes, max_panes)] or [[]]
-        replies: list[Any] = []
+        owners: list[Any] = []
         for batch in batches:
             if batch is not batches[0]:
                 checkpoint()
             is_last = batch is batches[-1]
-            commands = overview.history_commands(self.store.topic) if is_last else []
-            values, replies = self.store.panes.read_statistics(batch, commands)
-            for (number, key), key_and_value in zip(batch, values, strict=True):
-                add(number, key, *key_and_value)
-        return overview.is_continued(replies)
+            later = overview.history_reads(self.store.topic) if is_last else []
+            values, owners = self.store.panes.read_statistics(batch, later)
+            add(batch, values)
+        return overview.is_continued(owners)
 
-    def statistic(
-        self, metric: Metric, number: int, key: PaneKey, redis_key: str, value: bytes | None
-    ) -> Counts | None:
-        """Return the statistic of an indexed pane; None if the pane has expired.
+    def statistics(
+        self, metric: Metric, panes: Sequence[PartitionPane], values: Sequence[StoredValue]
+    ) -> list[Counts | None]:
+        """Return the statistics of indexed panes; None for a pane that has expired.
 
         Parameters
         ----------
-        metric : Metric
-        number : int
-            The number of the partition.
-        key : PaneKey
-        redis_key : str
-        value : bytes or None
-            The stored statistic; None if Redis has none.
+        metric, panes, values
 
         Raises
         ------
         StateUnreadable
-            If the stored value is wrong, or is missing although the pane does not expire.
+            If a stored value is wrong, or is missing although the pane does not expire.
         """
-        if value is not None:
-            return parsing.statistic(redis_key, value, metric)
+        return [
+            self._no_statistic(metric, *pane, redis_key)
+            if value is None
+            else parsing.statistic(redis_key, value, metric)
+            for pane, (redis_key, value) in zip(panes, values, strict=True)
+        ]
+
+    def _no_statistic(self, metric: Metric, number: int, key: PaneKey, redis_key: str) -> None:
+        """Return None if a missing pane has expired; else raise StateUnreadable."""
         if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
-            return None
+            return
         error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
         self._missing[metric.name] = number, key, error
         raise error

@@ -1,4 +1,4 @@
-"""Sends many commands to Redis in one round trip, and checks the types of the replies."""
+"""Sends commands to Redis, many in one round trip, and checks the types of the replies."""
 
 from __future__ import annotations
 
@@ -6,15 +6,80 @@ import contextlib
 import importlib.resources
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import redis
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import HiredisRespSerializer, PythonRespSerializer
+from redis.exceptions import ClusterError, RedisClusterException
 
 from aggregator.errors import StateUnreadable
-from aggregator.storage.connection import LAYOUT_LOST, ClusterClient
-from aggregator.storage.parsing import Command, readable
 
+T = TypeVar("T")
 Parsed = TypeVar("Parsed")
+Command = tuple[str | bytes | int, ...]
+"""A command of Redis, word by word."""
+LARGE_BYTES = 1_000_000
+COPIED_BYTES = 6_000
+"""Shorter words are copied into the text of their command."""
+LAYOUT_LOST = (RedisClusterException, LookupError)
+"""Errors, besides Redis errors, that the client raises if it cannot find the nodes of a cluster."""
+
+
+class ClusterClient(RedisCluster):
+    """A Redis Cluster client whose failures are all instances of :class:`redis.RedisError`."""
+
+    def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command on the node that has its key."""
+        try:
+            return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except (*LAYOUT_LOST, AttributeError) as error:
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
+
+    def node_of(self, key: Any) -> redis.Redis:
+        """Return a client of the node that has a key.
+
+        Raises ClusterError if the client knows no node that has the key.
+        """
+        try:
+            return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
+        except (*LAYOUT_LOST, AttributeError) as error:
+            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
+
+    def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
+        """Return a node; create it if it is new, as an ASK redirection may name a new node."""
+        node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
+        if node is None and node_name:
+            host, _, port = str(node_name).rpartition(":")
+            node = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
+        return node
+
+
+class Packer:
+    """Writes commands as Redis reads them: by hiredis, but large values without a copy.
+
+    hiredis takes four times the memory of a commit whose panes are large.
+    """
+
+    def __init__(self) -> None:
+        encode = redis.Redis().get_encoder().encode
+        self._uncopied = PythonRespSerializer(COPIED_BYTES, encode)
+        self._fast = HiredisRespSerializer()
+
+    def pack(self, *words: Any) -> list[Any]:
+        """Return the pieces of a command, to be sent one after the other."""
+        is_large = memoryview in map(type, words) and any(
+            isinstance(word, memoryview) and len(word) > LARGE_BYTES for word in words
+        )
+        packed: list[Any] = (self._uncopied if is_large else self._fast).pack(*words)
+        return packed
+
+
+class Read(NamedTuple):
+    """A command, and the function that parses its reply or raises StateUnreadable."""
+
+    command: Command
+    parse: Callable[[Any], Any]
 
 
 class Commands:
@@ -35,6 +100,17 @@ class Commands:
         if not commands:
             return []
         return [*map(_reply_or_error, commands, run(self.client, commands))]
+
+    def read(self, reads: Sequence[Read]) -> list[Any]:
+        """Return the parsed replies, with a StateUnreadable in place of an unreadable one."""
+        values: list[Any] = []
+        replies = self.replies([command for command, _ in reads])
+        for (_, parse), reply in zip(reads, replies, strict=True):
+            try:
+                values.append(reply if isinstance(reply, StateUnreadable) else parse(reply))
+            except StateUnreadable as error:
+                values.append(error)
+        return values
 
     @contextlib.contextmanager
     def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
@@ -80,11 +156,18 @@ class Commands:
 
 
 def ask_each(
-    ask: Callable[[Sequence[Command]], list[Any]], parts: Sequence[Sequence[Command]]
+    ask: Callable[[Sequence[T]], list[Any]], parts: Sequence[Sequence[T]]
 ) -> list[list[Any]]:
     """Run all lists of commands in one round trip, by `ask`; return the replies to each list."""
     replies = iter(ask([command for part in parts for command in part]))
     return [list(itertools.islice(replies, len(part))) for part in parts]
+
+
+def readable(reply: Any) -> Any:
+    """Return a reply of :meth:`Commands.replies`; raise it if it is an error."""
+    if isinstance(reply, StateUnreadable):
+        raise reply
+    return reply
 
 
 def _reply_or_error(command: Command, reply: Any) -> Any:

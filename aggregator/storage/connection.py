@@ -10,14 +10,15 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import HiredisRespSerializer, PythonRespSerializer, parse_url
-from redis.exceptions import ClusterError, RedisClusterException
+from redis.cluster import ClusterNode
+from redis.connection import parse_url
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.errors import SettingsError, StoreUnreachable
 from aggregator.secrets import NUMBER_PARAMETERS, OPEN_PARAMETERS, SECRET_PARAMETERS, masked
+from aggregator.storage.commands import ClusterClient, Packer
 from aggregator.storage.failures import (
     REDIS_UNREACHABLE,
     WITH_TLS,
@@ -34,29 +35,6 @@ from producers.delivery.server_probe import (
 )
 
 SENTINEL_SUFFIX = "+sentinel"
-LARGE_BYTES = 1_000_000
-COPIED_BYTES = 6_000
-"""Shorter words are copied into the text of their command."""
-
-
-class Packer:
-    """Writes commands as Redis reads them: by hiredis, but large values without a copy.
-
-    hiredis takes four times the memory of a commit whose panes are large.
-    """
-
-    def __init__(self) -> None:
-        encode = redis.Redis().get_encoder().encode
-        self._uncopied = PythonRespSerializer(COPIED_BYTES, encode)
-        self._fast = HiredisRespSerializer()
-
-    def pack(self, *words: Any) -> list[Any]:
-        """Return the pieces of a command, to be sent one after the other."""
-        is_large = any(isinstance(word, memoryview) and len(word) > LARGE_BYTES for word in words)
-        packed: list[Any] = (self._uncopied if is_large else self._fast).pack(*words)
-        return packed
-
-
 COMMAND_RETRIES = 2
 """How often a command is tried again after a lost connection; with the retries of connecting this
 takes 2.4 s at most.
@@ -82,37 +60,6 @@ URL_FORMS = (
 
 
 REDIS_ANSWERS = (redis.ResponseError, redis.AuthenticationError)  # their messages are Redis's
-LAYOUT_LOST = (RedisClusterException, LookupError)
-"""Errors, besides Redis errors, that the client raises if it cannot find the nodes of a cluster."""
-
-
-class ClusterClient(RedisCluster):
-    """A Redis Cluster client whose failures are all instances of :class:`redis.RedisError`."""
-
-    def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command on the node that has its key."""
-        try:
-            return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
-        except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
-
-    def node_of(self, key: Any) -> redis.Redis:
-        """Return a client of the node that has a key.
-
-        Raises ClusterError if the client knows no node that has the key.
-        """
-        try:
-            return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
-        except (*LAYOUT_LOST, AttributeError) as error:
-            raise ClusterError(f"a Redis Cluster node is unreachable: {error}") from error
-
-    def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
-        """Return a node; create it if it is new, as an ASK redirection may name a new node."""
-        node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
-        if node is None and node_name:
-            host, _, port = str(node_name).rpartition(":")
-            node = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
-        return node
 
 
 class Sentinels(Sentinel):

@@ -16,9 +16,8 @@ from aggregator.state.pane_cover import PaneSpan
 from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage import consistent_read, parsing
-from aggregator.storage.commands import Commands, ask_each
+from aggregator.storage.commands import Command, Commands, Read, ask_each, readable
 from aggregator.storage.consistent_read import Ask
-from aggregator.storage.parsing import Command, readable
 from aggregator.storage.redis_keys import tag
 
 T = TypeVar("T")
@@ -139,9 +138,7 @@ class PaneIndex:
             grain, _, metric = index.partition(":")
             for span, span_members in zip(index_spans, members, strict=True):
                 key = f"{prefix}:index:{index}"
-                starts = parsing.starts(key, span_members)
-                if starts and not (span.has(min(starts)) and span.has(max(starts))):
-                    raise StateUnreadable(key, "a pane with another score", "its start as score")
+                starts = parsing.starts(key, span_members, span.start, span.end)
                 keys = map(functools.partial(PaneKey, grain, metric), starts)
                 pane_keys += zip(itertools.repeat(number), keys, strict=False)
         return pane_keys
@@ -288,27 +285,27 @@ class PaneIndex:
         return [value for _, value in self.read_statistics(keys)[0]]
 
     def read_statistics(
-        self, keys: Sequence[tuple[int, PaneKey]], commands: Sequence[Command] = ()
+        self, keys: Sequence[tuple[int, PaneKey]], later: Sequence[Read] = ()
     ) -> tuple[list[tuple[str, bytes | None]], list[Any]]:
-        """Return the Redis keys and statistics of panes, and the replies to further commands.
+        """Return the Redis keys and statistics of panes, and the results of further reads.
 
         Parameters
         ----------
         keys : sequence of (int, PaneKey)
             Partitions and panes.
-        commands : sequence of Command
-            Run after the panes are read, in the same round trip.
+        later : sequence of Read
+            Reads after the panes, in the same round trip.
         """
         names = [f"{tag(self._topic, partition)}:{key}" for partition, key in keys]
         by_partition: defaultdict[int, list[str]] = defaultdict(list)
         for (partition, _), name in zip(keys, names, strict=True):
             by_partition[partition].append(name)
-        reads = [("MGET", *group) for group in by_partition.values()]
-        replies = self._commands.replies([*reads, *commands])
+        reads = [Read(("MGET", *group), list) for group in by_partition.values()]
+        groups, later_results = ask_each(self._commands.read, [reads, later])
         values: dict[str, bytes | None] = {}
-        for group, reply in zip(by_partition.values(), replies, strict=False):
-            values.update(zip(group, readable(reply), strict=True))
-        return [*zip(names, map(values.get, names), strict=True)], replies[len(reads) :]
+        for group, group_values in zip(by_partition.values(), groups, strict=True):
+            values.update(zip(group, readable(group_values), strict=True))
+        return [*zip(names, map(values.get, names), strict=True)], later_results
 
     def totals(self, wanted: Sequence[Total[T]], ask: Ask | None = None) -> list[list[T]]:
         """Return, for each running total, what its `fold` makes of it in each partition.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
 
-Command = tuple[str | bytes | int, ...]
-"""A command of Redis, word by word."""
-
+T = TypeVar("T")
 UNSET = -1
 """The next offset of a partition without a commit."""
 TORN = -2
@@ -48,19 +46,24 @@ MAX_CACHED_WATERMARKS = 10_000
 INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
-def readable(reply: Any) -> Any:
-    """Return a reply of :meth:`.Commands.replies`; raise it if it is an error."""
-    if isinstance(reply, StateUnreadable):
-        raise reply
-    return reply
+def hash_fields(
+    key: str, names: Sequence[str] | None, parse: Callable[[str, dict[bytes, bytes]], T], reply: Any
+) -> T:
+    """Return the parsed fields of a hash, from the reply to HGETALL, or to HMGET with names.
 
-
-def hash_fields(reply: Any, names: Sequence[str] | None) -> dict[bytes, bytes]:
-    """Return the fields of a hash from the reply to HGETALL, or to HMGET with these names."""
+    Parameters
+    ----------
+    key : str
+    names : sequence of str or None
+        The names of the fields; None for all.
+    parse : callable
+        Takes the key and the fields, such as :func:`owner`.
+    reply : mapping or sequence
+    """
     if names is None:
-        return dict(readable(reply))
-    values = zip(names, readable(reply), strict=True)
-    return {name.encode(): value for name, value in values if value is not None}
+        return parse(key, dict(reply))
+    values = zip(names, reply, strict=True)
+    return parse(key, {name.encode(): value for name, value in values if value is not None})
 
 
 def text(key: str, value: bytes) -> str:
@@ -188,23 +191,31 @@ def start(key: str, member: bytes) -> tuple[int, int]:
     return integer(key, begin, 0), integer(key, first, 0)
 
 
-def extent(key: str, first: Any, last: Any) -> tuple[int, int] | None:
-    """Return the starts of the first and last pane of an index, from replies; None without panes.
+def starts(
+    key: str, members: Iterable[bytes], first: int | None = None, end: int | None = None
+) -> list[int]:
+    """Return the starts of panes in an index, found by their scores.
 
     Parameters
     ----------
     key : str
-    first, last : sequence of bytes, or StateUnreadable
+    members : iterable of bytes
+    first, end : int, optional
+        The scores are in [first, end), in ms since the epoch.
+
+    Raises
+    ------
+    StateUnreadable
+        If a start is wrong, twice, or not its score.
     """
-    pane_starts = [start(key, pane)[0] for pane in (*readable(first), *readable(last))]
-    return (pane_starts[0], pane_starts[-1]) if pane_starts else None
-
-
-def starts(key: str, members: Iterable[bytes]) -> list[int]:
-    """Return the starts of panes in an index; raise StateUnreadable if one is wrong or twice."""
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
         raise StateUnreadable(key, "a pane twice", "every pane once")
+    if pane_starts and (
+        (first is not None and min(pane_starts) < first)
+        or (end is not None and max(pane_starts) >= end)
+    ):
+        raise StateUnreadable(key, "a pane with another score", "its start as score")
     return pane_starts
 
 

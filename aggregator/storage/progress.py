@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
-from aggregator.storage.parsing import TORN, UNSET, Command, readable
-from aggregator.storage.redis_keys import changed_field, policies_key, rounds_key, tag
+from aggregator.storage.commands import Read
+from aggregator.storage.parsing import TORN, UNSET
+from aggregator.storage.redis_keys import (
+    changed_field,
+    partitions_key,
+    policies_key,
+    rounds_key,
+    tag,
+)
 from estimators import Metric
 
 __all__ = ["TORN", "UNSET", "PartitionProgress", "TopicProgress"]
@@ -35,8 +41,7 @@ class ProgressRequest:
     """
 
     def __init__(self, topic: str, metrics: Sequence[Metric] | None) -> None:
-        self._topic, self._metrics = topic, metrics
-        self._policies, self._rounds = policies_key(topic), rounds_key(topic)
+        self._topic, self._metrics, self._policies = topic, metrics, policies_key(topic)
         names = [metric.name for metric in metrics or ()]
         self._keys = [metric_key(metric.name, metric.revision) for metric in metrics or ()]
         fields: list[Sequence[str] | None] = [
@@ -51,72 +56,58 @@ class ProgressRequest:
         self._policy_fields, self._round_fields, self._owner_fields, *fields = fields
         self._count_fields, self._mark_fields = fields
 
-    def commands(self, numbers: Sequence[int]) -> list[list[Command]]:
-        """Return the commands about the topic, then about each of these partitions."""
-        topic_commands = [
-            _hash_command(self._policies, self._policy_fields),
-            _hash_command(self._rounds, self._round_fields),
+    def reads(self, numbers: Sequence[int]) -> list[list[Read]]:
+        """Return the reads about the topic, which include its partitions, then about `numbers`."""
+        partitions = partitions_key(self._topic)
+        topic_reads = [
+            Read(("SMEMBERS", partitions), functools.partial(parsing.partitions, partitions)),
+            _hash_read(self._policies, self._policy_fields, parsing.texts),
+            _hash_read(rounds_key(self._topic), self._round_fields, parsing.names),
         ]
         prefixes = [tag(self._topic, number) for number in numbers]
-        return [topic_commands, *map(self._partition_commands, prefixes)]
+        return [topic_reads, *map(self._partition_reads, prefixes)]
 
-    def _partition_commands(self, prefix: str) -> list[Command]:
-        commands = [
-            _hash_command(f"{prefix}:owner", self._owner_fields),
-            _hash_command(f"{prefix}:counts", self._count_fields),
-            _hash_command(f"{prefix}:watermarks", self._mark_fields),
+    def _partition_reads(self, prefix: str) -> list[Read]:
+        reads = [
+            _hash_read(f"{prefix}:owner", self._owner_fields, parsing.owner),
+            _hash_read(f"{prefix}:watermarks", self._mark_fields, parsing.watermarks),
+            _hash_read(f"{prefix}:counts", self._count_fields, parsing.counts),
         ]
         if self._metrics is None:
-            return [*commands, ("PTTL", f"{prefix}:committed")]
+            return [*reads, Read(("PTTL", f"{prefix}:committed"), parsing.age)]
         indexes = [f"{prefix}:index:pane:{key}" for key in self._keys]
-        return [*commands, *(("ZRANGE", index, end, end) for index in indexes for end in (0, -1))]
+        edges = [
+            Read(("ZRANGE", index, end, end), functools.partial(parsing.starts, index))
+            for index in indexes
+            for end in (0, -1)
+        ]
+        return [*reads, *edges]
 
-    def progress(self, numbers: Sequence[int], replies: Sequence[Sequence[Any]]) -> TopicProgress:
-        """Return the progress from the replies to :meth:`commands`.
-
-        Parameters
-        ----------
-        numbers : sequence of int
-            The numbers of the partitions.
-        replies : sequence
-            The replies to each list of commands.
-        """
-        (stored_policies, opened), *partition_replies = replies
-        policies = parsing.hash_fields(stored_policies, self._policy_fields)
-        policies_by_name = parsing.texts(self._policies, policies)
-        rounds = parsing.hash_fields(opened, self._round_fields)
-        rounds_by_key = parsing.names(self._rounds, rounds)
+    def progress(
+        self, policies: dict[str, str], rounds: dict[str, bytes], facts: Mapping[int, Sequence[Any]]
+    ) -> TopicProgress:
+        """Return the progress, given the results of the reads about each partition."""
         partitions, unreadable = {}, {}
-        for number, parts in zip(numbers, partition_replies, strict=True):
-            try:
-                partitions[number] = self._partition(tag(self._topic, number), parts)
-            except StateUnreadable as error:
+        for number, (owner, marks, counts, *edges) in facts.items():
+            errors = (fact for fact in facts[number] if isinstance(fact, StateUnreadable))
+            if error := next(errors, None):
                 unreadable[number] = error
-        return TopicProgress(
-            partitions, policies_by_name, rounds_by_key, unreadable, self._policies
-        )
-
-    def _partition(self, prefix: str, replies: Sequence[Any]) -> PartitionProgress:
-        hashes, edges = replies[:3], replies[3:]
-        names = self._owner_fields, self._count_fields, self._mark_fields
-        owner, counts, marks = map(parsing.hash_fields, hashes, names)
-        progress = PartitionProgress(
-            parsing.owner(f"{prefix}:owner", owner),
-            parsing.watermarks(f"{prefix}:watermarks", marks),
-            parsing.counts(f"{prefix}:counts", counts),
-        )
-        if self._metrics is None:
-            return dataclasses.replace(progress, age_ms=parsing.age(*map(readable, edges)))
-        extents = {}
-        for key, first, last in zip(self._keys, edges[::2], edges[1::2], strict=True):
-            extent = parsing.extent(f"{prefix}:index:pane:{key}", first, last)
-            if extent is not None:
-                extents[key] = extent
-        return dataclasses.replace(progress, extents=extents)
+            elif self._metrics is None:
+                partitions[number] = PartitionProgress(owner, marks, counts, age_ms=edges[0])
+            else:
+                pairs = zip(self._keys, edges[::2], edges[1::2], strict=True)
+                ends = {key: [*first, *last] for key, first, last in pairs}
+                extents = {key: (starts[0], starts[-1]) for key, starts in ends.items() if starts}
+                partitions[number] = PartitionProgress(owner, marks, counts, extents=extents)
+        return TopicProgress(partitions, policies, rounds, unreadable, self._policies)
 
 
-def _hash_command(key: str, names: Sequence[str] | None) -> Command:
-    return ("HGETALL", key) if names is None else ("HMGET", key, *names)
+def _hash_read(
+    key: str, names: Sequence[str] | None, parse: Callable[[str, dict[bytes, bytes]], Any]
+) -> Read:
+    """Return the read of the fields of a hash; None for the names of all fields."""
+    command = ("HGETALL", key) if names is None else ("HMGET", key, *names)
+    return Read(command, functools.partial(parsing.hash_fields, key, names, parse))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,13 +135,13 @@ class PartitionProgress:
             return max(0, now_ms - int(self.owner["updated"]))
         return self.age_ms
 
-    @property
+    @functools.cached_property
     def is_intact(self) -> bool:
         """Whether a commit was made, and no commit was applied in part."""
         has_whole_commits = self.owner.get("begun") == self.owner.get("done")
         return has_whole_commits and self.next_offset >= 0
 
-    @property
+    @functools.cached_property
     def next_offset(self) -> int:
         """The next offset to count, UNSET or TORN."""
         return int(self.owner.get("next", UNSET))
@@ -297,18 +288,19 @@ class TopicProgress:
         panes = [extent for extent in extents if extent is not None]
         return (min(panes)[0], max(last for _, last in panes)) if panes else None
 
-    def history_commands(self, topic: str) -> list[Command]:
-        """Return the commands for :meth:`is_continued`, which follow the last read."""
-        return [_hash_command(f"{tag(topic, n)}:owner", OWNER_FACTS) for n in self.partitions]
+    def history_reads(self, topic: str) -> list[Read]:
+        """Return the reads for :meth:`is_continued`, which follow the last read."""
+        keys = [f"{tag(topic, number)}:owner" for number in self.partitions]
+        return [_hash_read(key, OWNER_FACTS, parsing.owner) for key in keys]
 
-    def is_continued(self, replies: Sequence[Any]) -> bool:
+    def is_continued(self, owners: Sequence[Any]) -> bool:
         """Return whether all reads since this overview belong to one history.
 
-        Like :meth:`continues_in`, but from the replies to :meth:`history_commands` alone.
+        Like :meth:`continues_in`, but from the results of :meth:`history_reads` alone.
         """
-        later = {}
-        for number, reply in zip(self.partitions, replies, strict=True):
-            with contextlib.suppress(StateUnreadable):
-                owner = parsing.owner("owner", parsing.hash_fields(reply, OWNER_FACTS))
-                later[number] = PartitionProgress(owner, {}, {})
+        later = {
+            number: PartitionProgress(owner, {}, {})
+            for number, owner in zip(self.partitions, owners, strict=True)
+            if not isinstance(owner, StateUnreadable)
+        }
         return self.continues_in(TopicProgress(later, {}))

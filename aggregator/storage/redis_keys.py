@@ -19,6 +19,7 @@ def tag(topic: str, partition: int) -> str:
     return f"{{dither:{topic}:{partition}}}"
 
 
+@functools.cache
 def partitions_key(topic: str) -> str:
     """Return the key of the set of a topic's partitions that were ever counted."""
     return f"dither:{topic}:partitions"

@@ -12,9 +12,8 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Commands, ask_each
+from aggregator.storage.commands import Commands, ask_each, readable
 from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
-from aggregator.storage.parsing import Command, readable
 from aggregator.storage.progress import ProgressRequest, TopicProgress
 from aggregator.storage.redis_keys import (
     CHANGED_SUFFIX,
@@ -103,13 +102,11 @@ class Store(Commands):
         request = ProgressRequest(self.topic, metrics)
         while True:  # until the partitions are those that were asked
             numbers = self._partitions
-            members_command: list[Command] = [("SMEMBERS", self._partitions_key)]
-            parts = [members_command, *request.commands(numbers)]
-            ((members,), *replies) = ask_each(self.replies, parts)
-            self._partitions = parsing.partitions(self._partitions_key, readable(members))
+            topic_facts, *facts = ask_each(self.read, request.reads(numbers))
+            self._partitions, policies, rounds = map(readable, topic_facts)
             if self._partitions == numbers:
                 break
-        progress = request.progress(numbers, replies)
+        progress = request.progress(policies, rounds, dict(zip(numbers, facts, strict=True)))
         for number, partition in [*progress.partitions.items()]:
             for name in partition.unmarked:
                 if not self._has_earlier_watermark(number, name):
@@ -127,7 +124,7 @@ class Store(Commands):
 
     def is_same_history(self, overview: TopicProgress) -> bool:
         """Return whether all reads since an overview belong to one history, in one round trip."""
-        return overview.is_continued(self.replies(overview.history_commands(self.topic)))
+        return overview.is_continued(self.read(overview.history_reads(self.topic)))
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the fields of a partition's owner's hash."""

@@ -89,7 +89,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         """Return a window without its sums."""
         metric, key = self.metric, self.key
         watermarks, closed = overview.watermarks(key), overview.closed(key)
-        policy, counts = overview.policy(metric), overview.count_version(metric.name)
+        counts, policy = overview.count_version(metric.name), overview.policy(metric)
         extent = functools.partial(self.sums.extent, overview, key, watermarks)
         first, last = edges(metric, query, extent)
         if grouping is not None:

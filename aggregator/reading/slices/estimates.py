@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.pane_sums import (
     MAX_READ_BYTES,
     PaneSums,
+    PartitionPane,
+    StoredValue,
     batched,
     open_panes,
     total_request,
@@ -227,15 +229,17 @@ class SliceTables:
         size = max(CHUNK_BYTES, metric.zero().nbytes)
         total: Counts | None = metric.zero()
 
-        def add(number: int, pane: PaneKey, redis_key: str, value: bytes | None) -> None:
+        def add(batch: Sequence[PartitionPane], values: Sequence[StoredValue]) -> None:
             nonlocal total
-            if pane.chunk is None:
-                statistic = sums.statistic(metric, number, pane, redis_key, value)
-                total = None if total is None or statistic is None else total + statistic
-            elif value is not None:
-                self._add(tables[_name(pane.metric)], *self._merged([(redis_key, value)]))
-            elif not self._may_expire(number, pane):
-                raise StateUnreadable(redis_key, "nothing", "slices that were counted")
+            for (number, pane), (redis_key, value) in zip(batch, values, strict=True):
+                if pane.chunk is None:
+                    panes, stored = [(number, pane)], [(redis_key, value)]
+                    (statistic,) = sums.statistics(metric, panes, stored)
+                    total = None if total is None or statistic is None else total + statistic
+                elif value is not None:
+                    self._add(tables[_name(pane.metric)], *self._merged([(redis_key, value)]))
+                elif not self._may_expire(number, pane):
+                    raise StateUnreadable(redis_key, "nothing", "slices that were counted")
 
         panes, max_panes = self._store.panes.find(cover, ask), 1 + MAX_READ_BYTES // size
         is_same = sums.read_each(panes, max_panes, window.overview, add)

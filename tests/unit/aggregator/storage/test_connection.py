@@ -6,7 +6,8 @@ import numpy as np
 import redis
 from redis.connection import HiredisRespSerializer
 
-from aggregator.storage.connection import CLIENT_OPTIONS, LARGE_BYTES
+from aggregator.storage.commands import LARGE_BYTES
+from aggregator.storage.connection import CLIENT_OPTIONS
 
 
 def test_large_values_are_sent_without_a_copy_and_all_as_hiredis_writes_them() -> None:
