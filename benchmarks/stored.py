@@ -19,8 +19,8 @@ from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.query import Query
 from aggregator.state.pane import Pane
-from aggregator.state.pane_cover import spans
-from aggregator.state.pane_keys import GRAINS_MS, SLICES, PaneKey, metric_key, slices_key
+from aggregator.state.pane_cover import COVER_GRAINS, spans
+from aggregator.state.pane_keys import GRAINS_MS, SLICES, PaneKey, metric_key, slices_key, width_ms
 from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import by_chunk, empty_chunk
 from aggregator.storage.connection import connect
@@ -100,8 +100,9 @@ def window(places: Places) -> Iterator[Benchmark]:
         panes = {PaneKey(grain, question, at): pane for grain, x in STARTS.items() for at in x}
         write_panes(store, numbers, panes, {question: REACHED_MS})
         reader = Reader(store, {metric.name: metric})
+        widths_ms = {grain: width_ms(grain, metric) for grain in COVER_GRAINS}
         for name, start in WINDOWS.items():
-            cover = spans(metric, REACHED_MS, start, start + DAY_MS)
+            cover = [*spans(REACHED_MS, start, start + DAY_MS, widths_ms)]
             keys = store.panes.find([(n, question, span) for n in numbers for span in cover])
             query = Query(start / 1000, (start + DAY_MS) / 1000)
             yield compared(

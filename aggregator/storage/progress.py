@@ -86,7 +86,10 @@ class ProgressRequest:
     def progress(
         self, policies: dict[str, str], rounds: dict[str, bytes], facts: Mapping[int, Sequence[Any]]
     ) -> TopicProgress:
-        """Return the progress, given the results of the reads about each partition."""
+        """Return the progress.
+
+        `policies`, `rounds`: the parsed hashes; `facts`: the results of each partition's reads.
+        """
         partitions, unreadable = {}, {}
         for number, (owner, marks, counts, *edges) in facts.items():
             errors = (fact for fact in facts[number] if isinstance(fact, StateUnreadable))
