@@ -143,6 +143,7 @@ class Fenced(DitherError):  # noqa: N818
     Parameters
     ----------
     partition : str
+        The topic and the number, as "topic:partition".
     epoch, stored_epoch : int
         This worker's epoch and the stored epoch, which is higher if there is another owner.
     expected, stored : int

@@ -24,16 +24,9 @@ def explain_missing_module(
 ) -> str | None:
     """Return a message about which extra installs a missing module; None if no extra does.
 
-    Parameters
-    ----------
-    error : ModuleNotFoundError
-    user : str
-        The command or class that needs the module.
-    extra : str, optional
-        The extra to name; by default the one that has the module.
+    `error`: the error of the import; `user`: the command or class that needs the module; `extra`:
+    the extra to name; by default the one that has the module.
 
-    Examples
-    --------
     >>> explain_missing_module(ModuleNotFoundError(name="redis.cluster"), "Reader")
     "Reader needs redis, which is not installed: pip install 'dither[server]'"
     """

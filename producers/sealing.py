@@ -114,13 +114,8 @@ def label_info(label: CrowdLabel) -> bytes:
 def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
     """Return a sealed report, which only the private key opens, under this label alone.
 
-    Parameters
-    ----------
-    report : bytes
-        The randomized report, as in `ReportBatch.values`.
-    label : CrowdLabel
-    public_key : bytes
-        32 bytes.
+    `report`: the randomized report, as in `ReportBatch.values`; `label`: what is bound to the
+    report: its metric, pane and relay; `public_key`: 32 bytes.
 
     Raises
     ------
@@ -194,13 +189,7 @@ def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
 def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -> bytes:
     """Return what a relay posts.
 
-    Parameters
-    ----------
-    crowd_id : bytes
-        16 bytes.
-    label : CrowdLabel
-    reports : sequence of bytes
-        Sealed, of the same length.
+    `crowd_id`: 16 bytes; `label`: the label of all reports; `reports`: sealed, of the same length.
     """
     head = crowd_id + _prefixed(label.encode()) + struct.pack(">I", len(reports))
     return b"".join([head, *reports])

@@ -62,6 +62,7 @@ class Checks:
     table_values : mapping
         The values of the table's keys, with defaults.
     metrics : mapping of str to Metric
+        The metrics by name.
     """
 
     def __init__(
@@ -97,13 +98,8 @@ class Checks:
     ) -> dict[str, list[str]]:
         """Return the allowed values of attributes, by name.
 
-        Refuse names that are no attributes of the metric, or occur twice.
-
-        Parameters
-        ----------
-        key : str
-        names : sequence of str
-        metric : LocalMetric
+        Refuse names that are no attributes of the metric, or occur twice. `key`: the key of the
+        table, for errors; `names`: the names of attributes; `metric`: the metric.
         """
         if len(set(names)) < len(names):
             self.refuse(key, "each attribute once")
@@ -159,12 +155,7 @@ class Checks:
     def duration(self, key: str, unit_ms: int, unit: str) -> int:
         """Return a key's duration in ms; refuse it unless it is a positive multiple of a unit.
 
-        Parameters
-        ----------
-        key : str
-        unit_ms : int
-        unit : str
-            The unit in words.
+        `key`: the key of the table; `unit_ms`: the unit in ms; `unit`: the unit in words.
         """
         try:
             duration_ms = milliseconds(self._values[key])
@@ -219,17 +210,8 @@ class TableKind(Generic[Table, Definition]):
     ) -> dict[str, Definition]:
         """Return the definitions of this kind in a file, by name.
 
-        Parameters
-        ----------
-        document : mapping
-        metrics : mapping of str to Metric
-        source : str
-            The file's path, for errors.
-
-        Raises
-        ------
-        DefinitionError
-            If a definition is invalid.
+        `document`: the content of the file; `metrics`: the metrics by name; `source`: the file's
+        path, for errors. Raises DefinitionError if a definition is invalid.
         """
         tables = document.get(self.kind, {})
         if not isinstance(tables, dict):

@@ -20,6 +20,7 @@ class MetricDefinitions(dict[str, Metric]):
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     **tables : mapping
         The definitions in each kind of table, by name: ``alarms={"late": ...}``.
     """

@@ -43,17 +43,9 @@ Variable = tuple[str, str, str]
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
     """Yield the settings of an environment.
 
-    Parameters
-    ----------
-    environ : mapping
-    keys : mapping of str to list of str
-        The keys of each section; [kafka] may have any key, and [access] any token.
-
-    Raises
-    ------
-    SettingsError
-        If a variable seems mistyped, is in quotes, is set twice, or names a file that cannot be
-        used.
+    `environ`: the environment variables; `keys`: the allowed keys of each section; [kafka] may have
+    any key, and [access] any token. Raises SettingsError if a variable seems mistyped, is in
+    quotes, is set twice, or names a file that cannot be used.
     """
     for name, text in sorted(environ.items()):
         if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):

@@ -236,11 +236,8 @@ class AssignedPartition:
     def block_unsendable(self, rejection: Rejection, error: Exception) -> None:
         """Stop before a message that can neither be counted nor become a dead letter.
 
-        Parameters
-        ----------
-        rejection : Rejection
-        error : Exception
-            What the dead letter raised.
+        `rejection`: the message, and why it is refused; `error`: the error of writing it as a dead
+        letter.
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=self.number, offset=offset, stack=_stack(error))
@@ -305,11 +302,8 @@ class AssignedPartition:
     def commit(self, store: Store, high: int) -> int:
         """Write everything counted so far; return the number of bytes written.
 
-        Parameters
-        ----------
-        store : Store
-        high : int
-            The end of the partition's log, from which readers derive the lag.
+        `store`: the store to write to; `high`: the end of the partition's log, from which readers
+        derive the lag.
         """
         if self.is_unreadable:
             return 0

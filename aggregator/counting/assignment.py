@@ -31,6 +31,7 @@ class Assignment:
     Parameters
     ----------
     context : WorkerContext
+        What the partitions of a worker share.
     metrics : mapping of str to Metric
         The definitions by which partitions are acquired; they may be replaced.
     """

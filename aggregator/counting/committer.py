@@ -45,11 +45,7 @@ class Committer:
     ) -> None:
         """Check the preconditions of a commit, then commit all owned partitions.
 
-        Parameters
-        ----------
-        partitions : collection of AssignedPartition
-        metrics : mapping of str to Metric
-            The definitions in force.
+        `partitions`: the owned partitions; `metrics`: the definitions in force.
         """
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
             limit_memory(partitions, self._settings.memory)

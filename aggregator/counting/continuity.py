@@ -126,14 +126,8 @@ class Break:
 def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
     """Return how a log fails to continue where the sums end; None if it continues.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    log : Log
-    low, high : int
-        The log's first and next offset.
-    topic_id : str
-        Kafka's id of the topic; empty if unknown.
+    `snapshot`: the partition's stored state; `log`: a reader of the log; `low`, `high`: the log's
+    first and next offset; `topic_id`: Kafka's id of the topic; empty if unknown.
     """
     following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:

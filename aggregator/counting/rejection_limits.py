@@ -61,13 +61,8 @@ class RejectionWindow(msgspec.Struct):
     ) -> str:
         """Add messages; return why counting must stop before them, or "" if it may continue.
 
-        Parameters
-        ----------
-        arrived : sequence of int
-            Kafka's timestamps of the next messages in the log, in ms.
-        refused : sequence of (int, str)
-            Index and reason of each refused message, ascending.
-        settings : Aggregate
+        `arrived`: Kafka's timestamps of the next messages in the log, in ms; `refused`: index and
+        reason of each refused message, ascending; `settings`: the settings with the limits.
         """
         refusals: list[tuple[int, int, str]] = []
         skipped = 0

@@ -45,17 +45,9 @@ def retire_panes(
     """Close the panes of a partition whose definition has been out of force for too long.
 
     Returns whether the partition was taken over to close panes, and must be acquired again.
-
-    Parameters
-    ----------
-    store : Store
-    number : int
-    acquire : callable
-        Takes the partition over again.
-    snapshot : Snapshot
-        The partition's state, as this worker has acquired it.
-    metrics : mapping of str to Metric
-        The current definitions, by name.
+    `store`: the store of the topic; `number`: the partition; `acquire`: takes the partition over
+    again; `snapshot`: the partition's state, as this worker has acquired it; `metrics`: the current
+    definitions, by name.
     """
     if snapshot.next_offset < 0 or not snapshot.uncounted:
         return False

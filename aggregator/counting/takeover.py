@@ -50,18 +50,10 @@ def acquire_partition(
 ) -> AssignedPartition:
     """Take a partition over and decide where counting continues.
 
-    Parameters
-    ----------
-    store : Store
-    number : int
-    worker : str
-        Name of this worker, for people.
-    log : Log
-    metrics : mapping of str to Metric
-    settings : Aggregate
-    excess : str
-        Why the partition must not be counted: the limit that it has reached; "" if none.
-    clock : Clock
+    `store`: the store of the topic; `number`: the partition; `worker`: the name of this worker, for
+    people; `log`: a reader of the log; `metrics`: the definitions in force, by name; `settings`:
+    the settings of counting; `excess`: the limit that the partition has reached, so that it must
+    not be counted; "" if none; `clock`: tells the time.
 
     Returns
     -------

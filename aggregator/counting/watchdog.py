@@ -56,13 +56,8 @@ class Watchdog:
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
         """Record the step that begins now.
 
-        Parameters
-        ----------
-        step : str
-            The step's name in logs and metrics.
-        partition : int, optional
-        offset : int, optional
-            The offset of the message that is being counted.
+        `step`: the step's name in logs and metrics; `partition`: the partition of the step, if it
+        is about one; `offset`, optional: the offset of the message that is being counted.
         """
         self._step = step, partition, offset
         self._entered_at = time.monotonic()

@@ -153,18 +153,10 @@ def replay(
 ) -> Replayed:
     """Send dead letters to their partitions again, and mark them as handled.
 
-    Parameters
-    ----------
-    settings : Settings
-    letters : iterable of DeadLetter
-    forecast : Forecast
-    handled : HandledMarks or None
-        Where sent letters are marked; None to send nothing and count what would be sent.
-
-    Raises
-    ------
-    DitherError
-        If Kafka does not acknowledge some letters; the acknowledged letters are marked.
+    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: counts
+    the letters by what will happen to them; `handled`: where sent letters are marked; None to send
+    nothing and count what would be sent. Raises DitherError if Kafka does not acknowledge some
+    letters; the acknowledged letters are marked.
     """
     outcome = Replayed()
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)

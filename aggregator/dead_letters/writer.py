@@ -57,19 +57,13 @@ class Letter:
 
 
 def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return the message as a dead letter, then shorter letters in case that is too large.
+    """Return the message as a dead letter, and shorter letters in case it is too large.
 
     The second letter has the key and the beginning of the value, the last one only the reason and
     the position of the original. If the headers cannot be read, a header says so. A message beyond
-    the size limit of counting is never copied in full.
-
-    Parameters
-    ----------
-    message : RefusedMessage
-    reason : str
-        One of `aggregator.dead_letters.reasons`.
-    detail : str
-        What is wrong with the message, and what was expected.
+    the size limit of counting is never copied in full. `message`: the refused message; `reason`:
+    one of `aggregator.dead_letters.reasons`; `detail`: what is wrong with the message, and what was
+    expected.
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [

@@ -106,14 +106,9 @@ def unskipped_ranges(
 ) -> Iterator[tuple[int, int]]:
     """Yield the unskipped stretches [start, stop) of [begin, end).
 
-    Parameters
-    ----------
-    begin, end : int
-    passed : iterable of (int, int)
-        First and last offset of each skipped span, ascending.
+    `begin`, `end`: the first offset and the end; `passed`: first and last offset of each skipped
+    span, ascending.
 
-    Examples
-    --------
     >>> list(unskipped_ranges(0, 20, [(5, 9), (19, 30)]))
     [(0, 5), (10, 19)]
     """
@@ -130,15 +125,9 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
 
     The client tells where a batch begins, not where it ends. Reads at growing distances, then a
     bisection, find the first readable offset. Each read within the batch expands it again; a batch
-    of one record takes one read, however long the log is.
-
-    Parameters
-    ----------
-    consumer : Consumer
-        A consumer without another use; it is assigned the partition.
-    topic : str
-    partition : int
-    base : int
+    of one record takes one read, however long the log is. `consumer`: a consumer without another
+    use; it is assigned the partition; `topic`: the topic; `partition`: the partition; `base`: the
+    offset at which the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
     last_unreadable, first_readable, step = base, int(end[1]), 1
@@ -189,6 +178,7 @@ class Probe:
     open_consumer : callable
         Returns the consumer for the search.
     topic : str
+        The reports topic.
     partition, base : int
         The partition, and the offset at which the batch begins.
 

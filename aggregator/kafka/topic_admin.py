@@ -49,17 +49,8 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
     With ``topics.managed = false`` nothing is created. The reports topic is created with the
     broker's timestamps, by which future event times are refused; a producer's could be false.
-
-    Parameters
-    ----------
-    settings : Settings
-    needed : str
-        The topics that the caller uses and may create; by default all.
-
-    Raises
-    ------
-    DitherError
-        If a topic cannot be created.
+    `settings`: the settings of the deployment; `needed`: the topics that the caller uses and may
+    create; by default all. Raises DitherError if a topic cannot be created.
     """
     client = admin(settings)
     if not settings.topics.managed:

@@ -42,13 +42,8 @@ class _Numbers(msgspec.Struct):
 def enveloped(name: str, kind: type, data: bytes) -> bytes:
     """Return an event's data in the envelope.
 
-    Parameters
-    ----------
-    name : str
-        The event's type, which names the schema.
-    kind : type
-        The struct of the data.
-    data : bytes
+    `name`: the event's type, which names the schema; `kind`: the struct of the data; `data`: the
+    data, as JSON.
     """
     numbers = decode_json(data, _Numbers)
     has_several = isinstance(numbers.value, list) or isinstance(numbers.now.get("value"), list)
@@ -76,12 +71,8 @@ def without_envelope(value: bytes) -> bytes:
 def connect_schema(name: str, kind: type, *, has_several: bool) -> Schema:
     """Return the Kafka Connect schema of a struct.
 
-    Parameters
-    ----------
-    name : str
-    kind : type
-    has_several : bool
-        Whether the struct's numbers are arrays, by category, coordinate or quantile.
+    `name`: the schema's name; `kind`: the class of the struct; `has_several`: whether the struct's
+    numbers are arrays, by category, coordinate or quantile.
     """
     schema = _schema(inspect.type_info(kind), has_several)
     return {**schema, "name": name + SEVERAL_NUMBERS_SUFFIX * has_several, "optional": False}

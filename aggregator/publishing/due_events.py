@@ -78,12 +78,8 @@ class RunWatch(abc.ABC, Generic[R]):
     ) -> Iterator[list[Event]]:
         """Yield the due events of a run, pane by pane.
 
-        Parameters
-        ----------
-        run : Run
-        overview : TopicProgress
-        closed : mapping of str to int
-            The event time in ms up to which panes are final, by metric.
+        `run`: the run; `overview`: the progress of counting; `closed`: the event time in ms up to
+        which panes are final, by metric.
         """
 
     @abc.abstractmethod

@@ -139,19 +139,10 @@ def final_event(
 ) -> Event:
     """Return the event of a final pane, without the arrival of its last report.
 
-    Parameters
-    ----------
-    window : Window
-        A window of one pane.
-    estimate : Estimate
-    top : int
-        Maximum number of categories, coordinates or strings.
-    origin : str
-        The CloudEvent's source.
-    slices : sequence of Slices
-        The slices of the slice panes that end with this pane.
-    strings : DiscoveryAnswer, optional
-        The strings that were discovered in the pane.
+    `window`: a window of one pane; `estimate`: its estimate; `top`: maximum number of categories,
+    coordinates or strings; `origin`: the CloudEvent's source; `slices`: the slices of the slice
+    panes that end with this pane; `strings`, optional: the strings that were discovered in the
+    pane.
     """
     pane = dataclasses.replace(window, arrived_ms=NO_TIME)
     data = _data(pane, estimate, top, slices, strings)
@@ -189,15 +180,8 @@ def release_data(window: Window, estimate: Estimate) -> bytes:
 def provisional_event(window: Window, estimate: Estimate, top: int, origin: str) -> Event:
     """Return the event of a running total, whose id is a hash of its contents.
 
-    Parameters
-    ----------
-    window : Window
-        The running total.
-    estimate : Estimate
-    top : int
-        Maximum number of categories or coordinates.
-    origin : str
-        The CloudEvent's source.
+    `window`: the running total; `estimate`: its estimate; `top`: maximum number of categories or
+    coordinates; `origin`: the CloudEvent's source.
     """
     metric = window.metric
     data = _data(window, estimate, top)

@@ -106,13 +106,8 @@ class HeartbeatSchedule:
     def note_delivery(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
         """Record the delivery of a heartbeat.
 
-        Parameters
-        ----------
-        beat : Beat
-        offset : int, optional
-            None if it was not delivered.
-        timestamp : int
-            In ms since the epoch, by the broker's clock.
+        `beat`: the heartbeat; `offset`: None if it was not delivered; `timestamp`: in ms since the
+        epoch, by the broker's clock.
         """
         if offset is None:
             self._brokers.asked_at = float("-inf")

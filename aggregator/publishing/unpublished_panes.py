@@ -52,19 +52,9 @@ class UnpublishedPanes:
 
         A turn that takes longer than `TURN_SECONDS` ends early; the next turn begins with the
         metrics that are left. So no metric waits until all panes of another one are published.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        partitions : int
-            The number of partitions of the reports topic.
-        postponed : collection of int
-            Start times of panes to skip.
-
-        Raises
-        ------
-        StateUnreadable
-            If panes are unreadable; raised after the panes of the other metrics.
+        `overview`: the progress of counting; `partitions`: the number of partitions of the reports
+        topic; `postponed`: start times of panes to skip. Raises StateUnreadable if panes are
+        unreadable; raised after the panes of the other metrics.
         """
         self._refresh(overview, range(partitions))
         self.is_behind, has_panes, deadline = False, False, time.monotonic() + TURN_SECONDS

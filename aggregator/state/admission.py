@@ -83,18 +83,9 @@ def admit(
 ) -> BatchAdmission:
     """Apply the rules to a metric's batches in the log's order; counted ones move its watermark.
 
-    Parameters
-    ----------
-    metric : Metric
-    batches : DecodedBatches
-        Batches of this metric alone.
-    limits : TimeLimits
-    watermark : Watermark
-        The metric's watermark after all earlier batches.
-    panes : mapping of PaneKey to Pane
-        The open panes; they are not changed.
-    key : str
-        The key of the metric, or of its round, in `panes`.
+    `metric`: the metric; `batches`: batches of this metric alone; `limits`: the limits on event
+    times; `watermark`: the metric's watermark after all earlier batches; `panes`: the open panes;
+    they are not changed; `key`: the key of the metric, or of its round, in `panes`.
     """
     watermark.close(metric)  # it may have less lateness than before, or be held open no longer
     admission = BatchAdmission(metric, batches, limits, watermark)

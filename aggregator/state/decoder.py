@@ -92,6 +92,7 @@ class DecodedBatches:
     kafka_ms, time_ms : ndarray of int64
         Kafka's timestamps, and the event times in the batches, or 0.
     ids : ndarray of 16 bytes
+        The id of each batch.
     sizes : ndarray of int64
         The numbers of reports; 0 for a heartbeat.
     """

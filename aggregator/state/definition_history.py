@@ -123,16 +123,9 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
     """Return the owner's field with the digest of new definitions; {} if they did not change.
 
-    Parameters
-    ----------
-    owner : mapping of str to str
-        The stored facts of the partition.
-    offset : int
-        The first offset at which the definitions are in force.
-    digest : str
+    `owner`: the stored facts of the partition; `offset`: the first offset at which the definitions
+    are in force; `digest`: the digest of the new definitions.
 
-    Examples
-    --------
     >>> changed_definitions({"definitions:0": "aa"}, 7, "bb")
     {'definitions:7': 'bb'}
     >>> changed_definitions({"definitions:0": "aa"}, 7, "aa")

@@ -285,13 +285,8 @@ SHAPE_TEXTS: dict[Shape, ShapeText] = {
 def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) -> str:
     """Return an estimate as a line of text.
 
-    Parameters
-    ----------
-    window : Window
-        The window that the estimate is about.
-    estimate : Estimate
-    top : int
-        The most categories shown, but never more than `MAX_LINE_CATEGORIES`.
+    `window`: the window that the estimate is about; `estimate`: the estimate; `top`: the most
+    categories shown, but never more than `MAX_LINE_CATEGORIES`.
     """
     values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
     # of a release: its pane's end

@@ -98,11 +98,8 @@ class Verification:
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
         """Record a difference if the sums of a partition come from another topic.
 
-        Parameters
-        ----------
-        number : int
-        snapshot : Snapshot
-        topic : Topic
+        `number`: the partition; `snapshot`: the partition's stored state; `topic`: the topic in
+        Kafka.
         """
         owner = snapshot.owner
         for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
@@ -116,12 +113,8 @@ class Verification:
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Record the messages of a partition's log that the store has not counted.
 
-        Parameters
-        ----------
-        number : int
-        snapshot : Snapshot
-        log : LogEnds
-            The log's ends, read before the state.
+        `number`: the partition; `snapshot`: the partition's stored state; `log`: the log's ends,
+        read before the state.
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why

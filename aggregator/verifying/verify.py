@@ -39,14 +39,8 @@ def verify(
     """Replay every partition's log up to its committed offset, and compare the state.
 
     This is safe beside running workers: a partition's open state is read atomically first.
-
-    Parameters
-    ----------
-    settings : Settings
-    metrics : mapping of str to Metric
-        The current definitions, by name.
-    store : Store
-    progress : Progress
+    `settings`: the settings of the deployment; `metrics`: the current definitions, by name;
+    `store`: the store of the topic; `progress`: is told about each partition.
     """
     outcome = Verification()
     current_definitions = CountingDefinitions.current(metrics, settings.aggregate)

@@ -41,13 +41,8 @@ def respond(value: Any, tag: str) -> Response:
 def respond_with_table(table: Frame, tag: str, name: str) -> Response:
     """Return a response with a table as CSV and its entity tag.
 
-    Parameters
-    ----------
-    table : Frame
-    tag : str
-        The entity tag of the answer.
-    name : str
-        The name of the file, without its suffix.
+    `table`: the table; `tag`: the entity tag of the answer; `name`: the name of the file, without
+    its suffix.
     """
     return as_table(table, name, headers=revalidation_headers(tag))
 

@@ -57,6 +57,7 @@ class Hub:
     Parameters
     ----------
     reader : MetricReader
+        Reads the sums in Redis.
     show : callable
         Returns the status of the service, given the progress of counting.
     period : float
@@ -111,17 +112,9 @@ class Hub:
     ) -> Iterator[Follower]:
         """Follow metrics from their current state, or from the events after a given one.
 
-        Parameters
-        ----------
-        metrics : frozenset of str or None
-            Names of metrics; None for all, including later ones.
-        top : int
-            The most categories or coordinates that are shown.
-        last_id : str
-            The id of the last event that the follower has received, or empty.
-        cut : callable
-            Ends the follower's connection.
-        client : Client
+        `metrics`: names of metrics; None for all, including later ones; `top`: the most categories
+        or coordinates that are shown; `last_id`: the id of the last event that the follower has
+        received, or empty; `cut`: ends the follower's connection; `client`: the client that asks.
         """
         last_number = self._number_of(last_id)
         follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)

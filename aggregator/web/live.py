@@ -107,6 +107,7 @@ class Follower:
     encoding : CapacityLimiter
         The limit on threads that encode events, which takes milliseconds.
     client : Client
+        The client that follows.
     """
 
     metrics: frozenset[str] | None

@@ -41,11 +41,7 @@ class ServerKind(NamedTuple):
 def identify_server(host: str, port: int) -> ServerKind | None:
     """Return the kind of server at an address; None if it accepts no connection.
 
-    Parameters
-    ----------
-    host : str
-        A host name or address, or the path of a Unix socket.
-    port : int
+    `host`: a host name or address, or the path of a Unix socket; `port`: the port of the address.
     """
     try:
         kind = _kind(host, port, has_tls=False)

@@ -327,18 +327,11 @@ class BaseReporter(Closing):
         With a ledger, a device answers each round at most once. If the users are split over the
         rounds, it answers only the round that it drew when it was first asked. In other cases
         nothing is answered. The draw and the answer are on disk before anything is sent.
-
-        Parameters
-        ----------
-        open_round : Round
-            From :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`.
-        value : float or array_like, shape (n,)
-            A device's number must not change between rounds.
-        epsilon : float or array_like of float, shape (n,)
-        ledger : Ledger, optional
-            The account of the person who owns this value. Without one, the caller has to ensure
-            that nobody answers twice, and decide who answers which round
-            (:meth:`estimators.extremes.Search.own_round`).
+        `open_round`: from :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`,
+        shape (n,): a device's number must not change between rounds; `epsilon`, shape (n,): the
+        epsilon of each device's answer; `ledger`, optional: the account of the person who owns this
+        value. Without one, the caller has to ensure that nobody answers twice, and decide who
+        answers which round (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
         -------

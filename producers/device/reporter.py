@@ -28,9 +28,11 @@ class Reporter(BaseReporter):
     Parameters
     ----------
     metric : Metric
+        The metric.
     config : mapping or Connection
         librdkafka's properties, or a connection that several reporters share.
     topic : str
+        The reports topic.
     batch_reports : int
         A batch is sent with this many reports (fewer if Kafka's message size or the metric's
         `max_batch_reports` requires it).

@@ -89,6 +89,7 @@ class RollUp:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
+        Sends the reports.
     how : {"count", "sum", "last", "largest", "active", "furthest", "flags"}
         What is reported: how often `add` was called, the sum of the values, the last or largest of
         them, whether `add` was called (1, or else 0), the category that comes last in the metric's

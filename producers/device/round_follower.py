@@ -36,6 +36,7 @@ class Rounds(Closing):
     config : mapping
         librdkafka's properties, as for a :class:`producers.Reporter`.
     topic : str
+        The reports topic.
 
     Raises
     ------
@@ -140,13 +141,8 @@ class Rounds(Closing):
     def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
         """Read all committed rounds of metrics that are on the topic now.
 
-        Committed messages behind another producer's open transaction are not missed.
-
-        Parameters
-        ----------
-        metrics : iterable of Metric
-        timeout : float
-            In seconds.
+        Committed messages behind another producer's open transaction are not missed. `metrics`: the
+        minimum and maximum metrics; `timeout`: in seconds.
 
         Raises
         ------

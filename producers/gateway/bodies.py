@@ -116,18 +116,9 @@ def read_batch(
 ) -> PostedBatch:
     """Return the batch for Kafka that a body describes.
 
-    Parameters
-    ----------
-    media_type : str
-        One of `MEDIA_TYPES`.
-    body : bytes
-    metrics : mapping of str to Metric
-    times : Times
-
-    Raises
-    ------
-    Problem
-        With status 400, the error, the value and what was expected.
+    `media_type`: one of `MEDIA_TYPES`; `body`: the JSON body; `metrics`: the metrics by name;
+    `times`: the allowed event times. Raises Problem with status 400, the error, the value and what
+    was expected.
     """
     try:
         if media_type == PROTOBUF_TYPE:

@@ -32,6 +32,7 @@ class Client(NamedTuple):
     kind : str
         ``"token"``, ``"address"``, or ``"unknown"``: all senders without an address are one client.
     name : str
+        The name of the client.
     """
 
     kind: str

@@ -109,6 +109,7 @@ class Crowds:
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     key_file : str
         A file for :func:`read_keys`, which is read for each crowd; without one no crowd is
         accepted.

@@ -90,9 +90,11 @@ class Gateway:
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     config : mapping
         librdkafka's properties.
     topic : str
+        The reports topic.
     rate_limit, rate_limit_bytes, rate_limit_reports : str
         Limits for one client, on posts, bytes and reports, as in ``"100/second"``; "" for none.
     max_body : int
@@ -300,25 +302,11 @@ class Gateway:
     ) -> None:
         """Send a small post whose body has arrived completely: the fast path.
 
-        It does what :meth:`post` does, without creating a task for the post.
-
-        Parameters
-        ----------
-        head : Head
-            The head, which must name no encoding.
-        body : bytes
-            At most `CHECKED_AT_ONCE` bytes.
-        client : Client
-        answer : callable
-            Called once, later, with the body of the answer, and None if Kafka has acknowledged the
-            batch, or else the problem.
-        is_secret : bool
-            Whether the post came over TLS.
-
-        Raises
-        ------
-        Problem
-            If the batch was not sent; then `answer` is not called.
+        It does what :meth:`post` does, without creating a task for the post. `head`: the head,
+        which must name no encoding; `body`: at most `CHECKED_AT_ONCE` bytes; `client`: the client
+        that posts; `answer`: called once, later, with the body of the answer, and None if Kafka has
+        acknowledged the batch, or else the problem; `is_secret`: whether the post came over TLS.
+        Raises Problem if the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
         try:

@@ -29,21 +29,11 @@ class Receiver:
     ) -> bytes:
         """Return a body, complete and expanded.
 
-        Parameters
-        ----------
-        receive : ASGI channel
-        encoding : str
-            The body's encoding; "" for none.
-        hold : Hold
-            Reserves memory for each part that arrives, and for the expanded body.
-        arrived : callable
-            Called with the number of bytes of each part; it may raise Problem.
-
-        Raises
-        ------
-        Problem
-            With status 408 if the body does not come in time, 413 if it is too large, 503 if there
-            is no memory for it, 400 if the client leaves early or it is not in this encoding.
+        `receive`: the ASGI channel of the request; `encoding`: the body's encoding; "" for none;
+        `hold`: reserves memory for each part that arrives, and for the expanded body; `arrived`:
+        called with the number of bytes of each part; it may raise Problem. Raises Problem with
+        status 408 if the body does not come in time, 413 if it is too large, 503 if there is no
+        memory for it, 400 if the client leaves early or it is not in this encoding.
         """
         body = await self._whole(receive, hold, arrived)
         return await self._expanded(encoding, body, hold) if encoding else body

@@ -163,15 +163,9 @@ class Sender:
     ) -> None:
         """Hand a batch to librdkafka.
 
-        Parameters
-        ----------
-        batch : PendingBatch
-        answer : callable
-            Called once in the event loop: with None when Kafka has acknowledged the batch, or with
-            the error.
-        release : callable
-            Called when librdkafka no longer needs the bytes of the batch; if the batch timed out,
-            this may be after `answer` was called.
+        `batch`: the batch; `answer`: called once in the event loop: with None when Kafka has
+        acknowledged the batch, or with the error; `release`: called when librdkafka no longer needs
+        the bytes of the batch; if the batch timed out, this may be after `answer` was called.
 
         Raises
         ------

@@ -114,15 +114,9 @@ def pause(failures: int, retry_after: float | None, last: float | None = None) -
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
     asks for. Up to a quarter more is drawn at random, so that devices which failed together do not
-    come back together.
-
-    Parameters
-    ----------
-    failures : int
-    retry_after : float or None
-        The pause that the gateway asks for, in seconds.
-    last : float, optional
-        The pause after which it no longer doubles, in seconds.
+    come back together. `failures`: the number of failures; `retry_after`: the pause that the
+    gateway asks for, in seconds; `last`, optional: the pause after which it no longer doubles, in
+    seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

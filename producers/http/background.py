@@ -52,6 +52,7 @@ class Failure:
     status : int
         The HTTP status; 0 if there was no answer.
     metric : str
+        The metric.
     reports : int
         The number of reports concerned.
     retry_in : float

@@ -46,6 +46,7 @@ class GatewayError(RuntimeError):
     Attributes
     ----------
     url : str
+        The address of the gateway.
     status : int
         The HTTP status; 0 if there was no answer.
     """

@@ -54,6 +54,7 @@ class Relay:
     Attributes
     ----------
     public_key : bytes
+        The service's key, which reports are sealed for.
     application : dict of str to Metric
         The definitions that are part of the application, by name.
     """
@@ -114,6 +115,7 @@ class HttpConnection(Closing):
     Attributes
     ----------
     url : str
+        The address of the gateway.
 
     Raises
     ------

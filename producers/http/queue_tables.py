@@ -37,13 +37,8 @@ def first_batch(
 ) -> QueuedBatch | None:
     """Return the oldest waiting batch; None if there is none.
 
-    Parameters
-    ----------
-    database : sqlite3.Connection
-    but : collection of int
-        Numbers of batches to ignore.
-    sealed : bool, optional
-        Whether to look for a sealed report or for a batch; by default for both.
+    `database`: the open file of the queue; `but`: numbers of batches to ignore; `sealed`: whether
+    to look for a sealed report or for a batch; by default for both.
     """
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608

@@ -207,15 +207,10 @@ class ReportQueue:
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
         """Count a failure of a batch to which only the batch was at fault; it may be given up.
 
-        Parameters
-        ----------
-        batch : QueuedBatch
-        refusal : bool
-            Whether the gateway says that the batch can never be counted. After three refusals it is
-            given up; a sealed report after the first.
-        own_words : bool
-            Whether the answer is the gateway's own. If so, a batch that has failed at least 20
-            times, for a week, is given up, too.
+        `batch`: the batch; `refusal`: whether the gateway says that the batch can never be counted.
+        After three refusals it is given up; a sealed report after the first; `own_words`: whether
+        the answer is the gateway's own. If so, a batch that has failed at least 20 times, for a
+        week, is given up, too.
 
         Returns
         -------

@@ -23,6 +23,7 @@ class BudgetSpent(RuntimeError):  # noqa: N818
     Attributes
     ----------
     metric : str
+        The metric.
     asked, left, budget : Fraction
         Epsilon, for the tighter budget: the metric's own, or that of all metrics.
     of_metric : bool

@@ -164,16 +164,9 @@ class Ledger:
     ) -> None:
         """Charge epsilon for reports of a metric; it is on disk when this returns.
 
-        A ledger with a lottery is charged by roll-ups alone.
-
-        Parameters
-        ----------
-        metric : str
-        epsilon : number or str
-            The cost of all these reports together, with at most 4 decimal digits.
-        reports : int
-        fingerprint : bytes, optional
-            Of the metric's definition.
+        A ledger with a lottery is charged by roll-ups alone. `metric`: the metric's name;
+        `epsilon`: the cost of all these reports together, with at most 4 decimal digits; `reports`:
+        the number of reports; `fingerprint`, optional: of the metric's definition.
 
         Raises
         ------
@@ -196,15 +189,8 @@ class Ledger:
         """Charge reports, and record their panes as answered; it is on disk when this returns.
 
         The ledger accepts no other definition of this name from then on: by another one a device
-        could answer twice.
-
-        Parameters
-        ----------
-        metric : Metric
-        epsilon : number or str
-            The cost of all these reports together.
-        times : sequence of int
-            Event times in ms since the epoch, one report each.
+        could answer twice. `metric`: the metric; `epsilon`: the cost of all these reports together;
+        `times`: event times in ms since the epoch, one report each.
 
         Raises
         ------

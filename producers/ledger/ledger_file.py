@@ -70,6 +70,7 @@ class LedgerError(RuntimeError):
     Attributes
     ----------
     path : Path
+        The ledger's file.
     """
 
     def __init__(self, path: Path, detail: str) -> None:

@@ -23,6 +23,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
     Attributes
     ----------
     metric : str
+        The metric.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     """

@@ -24,6 +24,7 @@ class DefinitionChanged(ValueError):  # noqa: N818
     Attributes
     ----------
     metric : str
+        The metric.
     """
 
     def __init__(self, metric: str, detail: str = "") -> None:

@@ -29,6 +29,7 @@ class EachExport:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
+        Sends the reports.
     epsilon : float
         The largest epsilon that the device's owner allows for one report.
     ledger : Ledger or None

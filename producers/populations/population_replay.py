@@ -35,6 +35,7 @@ class Replay:
     Parameters
     ----------
     population : Population
+        The devices and their values.
     reporters : mapping of str to Reporter
         A reporter for each metric that the population has a column for. Reports are sent with the
         attributes that their metric uses.

@@ -58,6 +58,7 @@ def produce(
     metrics : mapping of str to Metric
         The metrics; the population has a column for each.
     population : Population
+        The devices and their values.
     config : mapping
         librdkafka's properties.
     mix, speed, seconds, seed, stop

@@ -51,6 +51,7 @@ def respond(
     mix, seed
         See :class:`producers.populations.population_replay.Replay`.
     topic, rounds_topic : str
+        The topics of reports and of rounds.
     schema_id : int, optional
         See :class:`producers.device.reporter.Reporter`.
     round_seconds : float

@@ -289,25 +289,11 @@ def read_values(
 ) -> Column:
     """Convert cells to a metric's column of a population, or to a coordinate of its vectors.
 
-    Parameters
-    ----------
-    metric : Metric
-    cells : sequence of str
-        The cell of each row, without spaces at its ends.
-    location : str
-        The file and the column, for errors.
-    missing : frozenset of str
-        Further marks of a missing value.
-    decimal : str
-        As for :func:`parse_number`.
+    `metric`: the metric; `cells`: the cell of each row, without spaces at its ends; `location`: the
+    file and the column, for errors; `missing`: further marks of a missing value; `decimal`: as for
+    :func:`parse_number`. Raises ValueError if a cell is no number or no category; it names the
+    location and the cell.
 
-    Raises
-    ------
-    ValueError
-        If a cell is no number or no category; it names the location and the cell.
-
-    Examples
-    --------
     >>> from estimators import define
     >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 9), levels=[1])
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
@@ -405,14 +391,9 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
 def parse_number(text: str, decimal: str = "") -> float:
     r"""Return the number that a text states; infinity if it states none.
 
-    Parameters
-    ----------
-    text : str
-    decimal : str
-        "." or ","; the other may separate thousands. "" means "." without such separators.
+    `text`: the text; `decimal`: "." or ","; the other may separate thousands. "" means "." without
+    such separators.
 
-    Examples
-    --------
     >>> parse_number("1.5"), parse_number("1.250,5", ","), parse_number("1,250.5", ".")
     (1.5, 1250.5, 1250.5)
     >>> parse_number("1,5"), parse_number("1.234'567", ","), parse_number("\u22121'234'567,8", ",")

@@ -27,6 +27,7 @@ class Truth:
     Attributes
     ----------
     reports : int
+        The number of reports.
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
         The mean of the clipped values, their frequencies, their quantiles, or the smallest or
         largest of them; NaN without reports.

@@ -59,6 +59,7 @@ class CrowdTerms:
     Attributes
     ----------
     label : CrowdLabel
+        The label of the crowd's reports.
     report_bytes : int
         Of each sealed report.
     minimum : int
@@ -107,6 +108,7 @@ class OpenCrowd:
     Attributes
     ----------
     terms : CrowdTerms
+        What is fixed about the crowd.
     reports : int
         In its file, retries included.
     is_ending : bool
@@ -214,10 +216,7 @@ class CrowdFolder:
     def write(self, folder: str, name: str, data: bytes) -> None:
         """Write a whole file: after a crash all of it is there, or nothing.
 
-        Parameters
-        ----------
-        folder, name : str
-        data : bytes
+        `folder`, `name`: the folder and the name of the file; `data`: the content of the file.
         """
         path = self.path(folder, name)
         new = path.with_name(f"{name}{NEW_SUFFIX}")

@@ -51,6 +51,7 @@ class Forwarder:
     Attributes
     ----------
     folder : CrowdFolder
+        The folder with the crowds.
     failure : str
         Why the last post was not acknowledged; empty if it was.
     unshuffled : str

@@ -66,6 +66,7 @@ class CrowdRelay:
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     public_key : bytes
         The service's; reports for another one are refused.
     forwarder : Forwarder

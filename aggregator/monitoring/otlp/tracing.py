@@ -96,14 +96,8 @@ class Tracing(Tracer):
     ) -> None:
         """End the span of a request.
 
-        Parameters
-        ----------
-        span : Span
-        method : str
-        route : str
-            The template of the route; empty for an unknown path.
-        status : int or None
-            The HTTP status; None if there was no answer.
+        `span`: the span; `method`: the request's method; `route`: the template of the route; empty
+        for an unknown path; `status`: the HTTP status; None if there was no answer.
         """
         if route:
             span.update_name(f"{method} {route}")

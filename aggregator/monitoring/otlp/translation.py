@@ -66,11 +66,7 @@ class Translation:
     def translate(self, families: Iterable[Family], now: int) -> MetricsData:
         """Return metric families as OTLP metrics, without NaN values and empty labels.
 
-        Parameters
-        ----------
-        families : iterable of Family
-        now : int
-            The time of the export, in nanoseconds since the epoch.
+        `families`: the families; `now`: the time of the export, in nanoseconds since the epoch.
         """
         metrics = [metric for family in families for metric in self._metric(family, now)]
         scope = ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")

@@ -101,7 +101,9 @@ class AccessControl:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     guard : Guard
+        Decides which requests are allowed.
     routes : sequence of BaseRoute
         All routes in order.
     scopes : mapping of (method, path) to tuple of str

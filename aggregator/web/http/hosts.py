@@ -30,6 +30,7 @@ class ExpectedHosts:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     serve : Serve
         The settings: `hosts`; by default `host` and the certificate determine the names.
     """

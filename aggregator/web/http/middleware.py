@@ -94,6 +94,7 @@ class BodyLimit:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     max_bytes : int
         The most bytes of a body.
     by_path : mapping of str to int, optional

@@ -48,6 +48,7 @@ class Pool:
     Parameters
     ----------
     threads : int
+        The number of threads.
     share : int
         The most threads that one client may use.
     waiting : int, optional
@@ -65,12 +66,8 @@ class Pool:
     ) -> T:
         """Run a call in a thread, for the client of a request.
 
-        Parameters
-        ----------
-        request : Request
-        call : callable
-        *args, **kwargs
-            The arguments of the call.
+        `request`: the request; `call`: the function to call; `args`, `kwargs`: the arguments of the
+        call.
 
         Raises
         ------

@@ -97,9 +97,13 @@ class SmallPosts:
     Parameters
     ----------
     receiver : PostReceiver
+        Takes the posts.
     guard : Guard
+        Decides which requests are allowed.
     traffic : Traffic
+        Counts the answers.
     serve : Serve
+        The settings of the server.
     scopes : sequence of str
         The scopes of the route.
     proxies : sequence of Middleware
@@ -138,13 +142,8 @@ class SmallPosts:
     ) -> PostAdmission | None:
         """Return the admission of a post, given its head; None if it must take the slow path.
 
-        Parameters
-        ----------
-        headers : list of (bytes, bytes)
-            Names, in lower case, and values.
-        client : (str, int), optional
-            The peer's address.
-        scheme : {"http", "https"}
+        `headers`: names, in lower case, and values; `client`, optional: the peer's address;
+        `scheme`: "http" or "https".
         """
         names = [name for name, _ in headers]
         connection = dict(headers).get(b"connection", b"keep-alive").lower()

@@ -70,11 +70,7 @@ def slice_parts(
 def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
     """Return a table of the expected bounds, and what to ask instead where they are too wide.
 
-    Parameters
-    ----------
-    metric : LocalMetric
-    parts : sequence of Part
-        What to show; the first part must have all values.
+    `metric`: the metric; `parts`: what to show; the first part must have all values.
     """
     values, heads, most_frequent = parts[0].values, ["mean"], None
     largest_width = math.inf

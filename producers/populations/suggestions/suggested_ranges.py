@@ -42,6 +42,7 @@ class Range:
     Attributes
     ----------
     low, high : float
+        The ends of the range.
     share_inside : float
         The share of values that are not clipped.
     shift : float
