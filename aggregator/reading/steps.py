@@ -78,7 +78,7 @@ def check_points(metric: Metric, first: int, last: int, step: int, max_points: i
     """Raise an error if a step makes too many points; times are in ms since the epoch.
 
     `metric`: the metric; `first`, `last`: the edges of the range; `step`: the step; `max_points`:
-    the largest number of points. The error, a ValueError, names the shortest step that fits.
+    the largest number of points. Raises ValueError, which names the shortest step that fits.
     """
     if _points(first, last, step) > max_points:
         fits = duration(_smallest(metric, first, last, max_points))
@@ -92,7 +92,7 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
     """Raise an error if an answer has too many slices, or slices with too many numbers.
 
     `metric`: the metric; `slices`, `labels`, `estimates_per_slice`: how many slices there are, how
-    many numbers a slice has, and how often a slice is estimated. The error, a ValueError, names the
+    many numbers a slice has, and how often a slice is estimated. Raises ValueError, which names the
     maximum.
     """
     check_work(metric, labels, estimates_per_slice)

@@ -145,8 +145,8 @@ class Reporter(BaseReporter):
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements for up to `timeout` seconds, then send what is due.
 
-        Due are batches of a certain age, and windows of roll-ups that are over. Call this only
-        with ``Connection(..., background=False)``; otherwise a thread does it.
+        What is due: batches that have reached their age, and windows of roll-ups that are over.
+        Call this only with ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)
 

@@ -61,7 +61,7 @@ USE_TLS = (
 
 
 class Endpoint:
-    """The endpoint of a route: an ASGI application without Starlette's objects for a request.
+    """The endpoint of a route: an ASGI application that makes no Starlette object for a request.
 
     Parameters
     ----------
@@ -346,14 +346,14 @@ class Gateway:
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
-        """Return the batch in a body; refuse true values that came without TLS."""
+        """Return the batch in a body; raise Problem for true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
             raise Problem(HTTPStatus.FORBIDDEN, TRUE_VALUES_IN_CLEAR, USE_TLS)
         return batch
 
     async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
-        """Receive a body, whose bytes are counted as they come, and return it expanded."""
+        """Receive a body, count its bytes as they arrive, and return it expanded."""
 
         def arrived(size: int) -> None:
             if not head.length:

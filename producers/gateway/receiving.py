@@ -65,8 +65,8 @@ class Receiver:
         """Return a body after expanding it.
 
         One body is expanded at a time, and memory for the largest result is reserved before.
-        Besides, the decompressor takes its window, and the result once more, but only for that
-        body.
+        Besides, the decompressor takes memory for its window, and for a copy of the result, but
+        only for this body.
         """
         loop = asyncio.get_running_loop()
         async with self._expanding:

@@ -16,12 +16,12 @@ from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 NO_BATCH_ID = b""
-"""The id of a sealed report, which is posted to a relay and has none."""
+"""In place of an id: a sealed report, which is posted to a relay, has none."""
 _OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
 
 
 class QueuedBatch(NamedTuple):
-    """A batch that waits for the gateway's acknowledgement; or a sealed report, without an id."""
+    """A batch that waits for the gateway's acknowledgement, or a sealed report, which has no id."""
 
     number: int
     metric: str

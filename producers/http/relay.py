@@ -58,7 +58,7 @@ class RelayDefinitions(GatewayDefinitions):
         self._relay, self._public_key, self._application = client, public_key, application
 
     def stored_name(self, name: str) -> str:
-        """Return the name under which a definition is stored, apart from a gateway's."""
+        """Return the name under which a definition is stored, which differs from a gateway's."""
         return f"relay {name}"
 
     def fetch(self, name: str) -> Metric:

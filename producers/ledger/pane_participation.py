@@ -10,7 +10,7 @@ from producers.ledger.accounts import utc_time
 
 NEVER_ANSWERED = -1
 NO_THRESHOLD = b""
-"""In place of a device's own threshold, for metrics that need none."""
+"""In place of the device's threshold, for metrics that need none."""
 
 
 class AlreadyAnswered(RuntimeError):  # noqa: N818

@@ -59,7 +59,7 @@ def respond(
     stop : threading.Event, optional
         Once it is set, no more rounds are answered.
     progress : callable, optional
-        Called with a round and the number of answers to it so far.
+        A function that is called with a round and the number of answers to it so far.
 
     Raises
     ------

@@ -39,7 +39,7 @@ NUMBER_LIKE = re.compile(
 MAX_NUMBER_CHARACTERS = 64
 """The most characters of a number; the time of a match grows with their square."""
 MAX_UNITS = 30
-"""If there are more different words behind numbers, these words are not units."""
+"""If more different words than this follow numbers, these words are not units."""
 MAX_SHOWN_CELLS = 5
 TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 """Words for 1 and 0, if a column has no other words."""
@@ -332,7 +332,7 @@ def read_numbers(
             truths = {pair[0]: 1.0, pair[1]: 0.0}
             return np.array([truths.get(cell.casefold(), math.nan) for cell in cells])
     pointed = [cell for cell in cells if "." in cell]
-    if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
+    if decimal == "" and any(cell.isdecimal() for cell in cells):  # then points are decimal
         decimal = "?"
     if decimal == "?" and pointed and all(map(_AMBIGUOUS_THOUSANDS.fullmatch, pointed)):
         text = pointed[0]

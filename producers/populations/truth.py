@@ -122,7 +122,7 @@ class _Extreme:
 
 
 class _Quantiles:
-    """The quantiles of all numbers, which are stored for it."""
+    """The quantiles of all numbers, all of which are stored."""
 
     def __init__(self, metric: Metric) -> None:
         self.domain = metric.domain

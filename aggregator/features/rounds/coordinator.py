@@ -46,8 +46,7 @@ log = structlog.get_logger("dither.coordinator")
 
 
 class RoundChanged(DitherError):  # noqa: N818
-    """Raised if the round in Redis is not the one that this coordinator wrote; it must be
-    reloaded."""
+    """Raised if the round in Redis is not what this coordinator wrote; it must be reloaded."""
 
 
 class Coordinator(Leader):

@@ -14,7 +14,8 @@ from estimators.metrics.local import LocalMetric
 
 REPORTS_AT_A_TIME = 65_536
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Multiples of it are spread evenly modulo 1, so that levels do not follow the order of values."""
+"""Multiples of this number are spread evenly modulo 1, so that levels do not follow the order of
+values."""
 
 
 def simulated_estimate(
@@ -26,7 +27,7 @@ def simulated_estimate(
     seed: int = 0,
     **asked: Any,
 ) -> Estimate:
-    """Return the estimate from simulated reports of values like these.
+    """Return the estimate from simulated reports, whose values are drawn from `values`.
 
     Its bounds are about as wide as real ones will be. Values are drawn in random order, and equally
     often (counts differ by one at most), so that their order has no effect. A million reports take

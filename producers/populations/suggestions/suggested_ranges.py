@@ -59,7 +59,7 @@ class Range:
 
     @property
     def edges(self) -> tuple[float, float]:
-        """The range as a definition has it."""
+        """The ends of the range, as a definition has them."""
         return self.low, self.high
 
     @property
