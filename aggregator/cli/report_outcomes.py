@@ -1,4 +1,4 @@
-"""Reads from Redis how many reports of a population the workers refuse or count."""
+"""Reads from Redis how many reports of a population workers have refused and counted."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def await_outcome(
 ) -> dict[str, int] | None:
     """Return the reports of a metric since a state, by outcome; None if unknown.
 
-    Reports of all senders are counted. It waits until `reports` of them are counted or refused, or
-    until the workers, which may just have been started, count nothing more. `settings`: the
+    Reports of all senders are counted. The wait ends when `reports` of them are counted or refused,
+    or when the workers, which may just have been started, count nothing more. `settings`: the
     settings, with Redis's address; `metric`: the metric; `initial_state`: the state before the
     first report; `reports`: how many reports to wait for.
     """

@@ -15,7 +15,7 @@ from aggregator.web.operations import as_json, as_table
 
 
 def etag(*facts: Any) -> str:
-    """Return a weak entity tag, given the facts that determine an answer."""
+    """Return a weak entity tag made of the facts that determine an answer."""
     text = repr((version("dither"), facts))
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 

@@ -65,9 +65,9 @@ class Operation:
     body : Content, optional
         The body of the request.
     answers : mapping of int to Content
-        What each status answers.
+        The body of the answer with each status.
     conditional : bool
-        Whether the answer may have status 304.
+        Whether the answer may have the status 304.
     problems : tuple of int
         Statuses of problems, except those of access control.
     handler : callable, optional

@@ -50,7 +50,7 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
 
 
 def forbid_resumption(context: ssl.SSLContext) -> None:
-    """Give clients no session tickets: a resumed session would link a device's posts."""
+    """Give clients no session tickets, because a resumed session would link a device's posts."""
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
 
