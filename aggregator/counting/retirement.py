@@ -57,7 +57,7 @@ def retire_panes(
             is_taken = True
             _close_panes(store, number, acquire, metric, ends)
             log.info("retired", partition=number, metric=metric.name, panes=[*ends])
-    except (Fenced, StateUnreadable, CommitTooLarge) as error:  # whoever acquires it sees why
+    except (Fenced, StateUnreadable, CommitTooLarge) as error:  # the next acquisition shows why
         log.warning("open panes not retired", partition=number, error=str(error))
     return is_taken
 
@@ -65,7 +65,10 @@ def retire_panes(
 def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, each with the ends, by question, of the panes to close."""
+    """Return old definitions, each with the ends of the panes to close.
+
+    The ends are by the key of the metric or round.
+    """
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
     open_key = f"{snapshot.prefix}:open"

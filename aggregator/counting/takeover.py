@@ -35,7 +35,7 @@ GAP_REMEDIES = (
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
-"""For a Redis that has the sums of the partition, and for a Redis that does not."""
+"""What to do if Redis has the sums of the partition, and if it does not."""
 
 
 def acquire_partition(
@@ -107,7 +107,7 @@ def acquire_partition(
 def _find_position(
     state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
 ) -> str:
-    """Set where counting continues, with facts on losses; return why it must not, or ""."""
+    """Set where counting continues, and facts on losses; return why it must not, or ""."""
     owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
     problem = find_break(snapshot, log, low, high, topic_id)
     if problem is not None and on_gap != "skip":

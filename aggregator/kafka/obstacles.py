@@ -38,7 +38,7 @@ log = structlog.get_logger("dither.worker")
 
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
-    """Offsets that cannot be counted."""
+    """Offsets whose messages cannot be counted."""
 
     first: int
     last: int | None  # None if unknown
@@ -123,7 +123,7 @@ def unskipped_ranges(
 def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
     """Return the last offset of the unreadable record batch at `base`; None without an answer.
 
-    The client tells where a batch begins, not where it ends. Reads at growing distances, then a
+    The client says where a batch begins, but not where it ends. Reads at growing distances, then a
     bisection, find the first readable offset. Each read within the batch expands it again; a batch
     of one record takes one read, however long the log is. `consumer`: a consumer without another
     use; it is assigned the partition; `topic`: the topic; `partition`: the partition; `base`: the

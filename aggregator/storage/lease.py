@@ -25,7 +25,7 @@ log = structlog.get_logger("dither.lease")
 
 
 class LeaseLost(Exception):  # noqa: N818
-    """Another process may hold the lease now: stop the protected task."""
+    """Raised if another process may hold the lease now: the protected task must stop."""
 
 
 class Lease:

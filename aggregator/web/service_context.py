@@ -118,7 +118,7 @@ class Service:
         return EvictionWatch(self.reader.store.client)
 
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
-        """Return a feature's shared object, built on first use; closed with the server if it can be."""
+        """Return a feature's shared object, built on first use and closed with the server."""
         with self._lock:
             if kind not in self._shared:
                 self._shared[kind] = build()
