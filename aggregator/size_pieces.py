@@ -11,7 +11,7 @@ T = TypeVar("T")
 def pieces(
     items: Iterable[T], size_of: Callable[[T], int], max_size: int, max_items: int | None = None
 ) -> Iterator[list[T]]:
-    """Yield items in order, in lists of limited total size; a larger item gets a list by itself.
+    """Yield items in order, in lists of limited total size; a larger item is alone in its list.
 
     `items`: the items; `size_of`: returns the size of an item; `max_size`: the largest total size
     of a list; `max_items`: the most items of a list; by default there is no limit.

@@ -31,9 +31,9 @@ class Watch:
     """What comparisons and alarms have in common; `metric` is watched from `start_ms` on."""
 
     added: ClassVar[tuple[str, ...]] = ()
-    """Fields that were added later; left out of the key while they are empty."""
+    """The fields that were added later; while they are empty, the key does not depend on them."""
     texts: ClassVar[tuple[str, ...]] = ()
-    """Texts for readers, which may change at any time; left out of the key."""
+    """The fields with texts for readers, which may change at any time: not part of the key."""
     name: str
     metric: str
     start_ms: int
@@ -130,7 +130,7 @@ class Checks:
         return None if selected is None else selected[0]
 
     def _select(self, key: str, metric: LocalMetric, expected: str) -> tuple[Any, Any] | None:
-        """Return the labels and keys of a list of names; None without a list."""
+        """Return the numbers' labels and keys that a list names; None without a list."""
         listed_names = self._values.get(key)
         if listed_names is None:
             return None

@@ -81,7 +81,7 @@ def _belongs_to_others(name: str, text: str) -> bool:
 
 
 def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
-    """Raise SettingsError if a name resembles a setting's variable; others belong to others."""
+    """Raise SettingsError if a variable's name resembles a setting's: it may be mistyped."""
     names = [f"{section}_{key}" for section in keys for key in keys[section]]
     names += [f"kafka_{key.replace('.', '_')}" for key in KAFKA_LIKELY]
     names += [*keys, "kafka", "metrics"]
@@ -121,9 +121,9 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
 
 
 def _masked_path(path: str) -> str:
-    """Return a path; hide it if it may be the secret itself, put there by mistake.
+    """Return a path, or a mask if it may be the secret itself, given in place of a path.
 
-    A text is shown if its folder exists and is neither the present folder nor the root.
+    A path is shown if its folder exists and is neither the present folder nor the root.
     """
     folder = Path(path).parent
     try:

@@ -58,9 +58,10 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Forecasts which dead letters workers would count if they were sent again, in order.
+    """Forecasts which dead letters workers would count if all were sent again, in order.
 
-    It counts like a worker with the same definitions, beginning at the stored watermarks.
+    It applies the rules of a worker with the current definitions, beginning at the stored
+    watermarks.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class Forecast:
     stamps : bool or None
         Whether the reports topic replaces timestamps of messages; None if unknown.
     rounds : int
-        The number of replays after which a letter is not sent again.
+        The number of replays after which a dead letter is not sent again.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Replayed:
     """The outcome of a replay."""
 
     sent: int = 0  # acknowledged and marked as handled (in a rehearsal: would be)
-    # Not sent, as it would be refused again; by reason and metric.
+    # The numbers of letters that would be refused again and were not sent, by reason and metric.
     kept: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
 
 
@@ -202,7 +203,7 @@ def _send(
         }
         try:
             producer.produce(**message)
-        except BufferError:  # [kafka] allows a small queue
+        except BufferError:  # the settings in [kafka] may make the queue small
             producer.flush(ACKNOWLEDGE_SECONDS)
             producer.produce(**message)
     producer.flush(ACKNOWLEDGE_SECONDS)

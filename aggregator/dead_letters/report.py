@@ -62,7 +62,7 @@ def letter_facts(
 
 
 def _level(metric: Metric | None, index: int) -> str:
-    """Return the epsilon of a privacy level; its index in the batch if it is unknown."""
+    """Return the epsilon of a privacy level; the index of the level if its epsilon is unknown."""
     if metric is None or index >= len(metric.levels):
         return f"level {index}"
     return f"{metric.levels[index]:g}"

@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter's timestamp is when it was written, from which its topic's retention runs; a header has the
-timestamp of the original.
+letter has the time at which it was written as its timestamp, because its topic's retention runs
+from then; a header has the timestamp of the original.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
-    """The dead-letter topic did not accept all letters in time."""
+    """Raised if Kafka did not acknowledge all dead letters in time."""
 
 
 class DeadLetters:

@@ -15,7 +15,7 @@ from estimators import Estimate
 
 
 class Sample(NamedTuple):
-    """A value of an exported metric, with the labels in the declaration's order."""
+    """A value of an exported metric, with the labels' values in the declaration's order."""
 
     exported: Exported
     value: float

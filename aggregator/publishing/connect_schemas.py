@@ -17,7 +17,7 @@ from producers.wire.decoding import decode_json
 
 ENVELOPE_START, PAYLOAD_START, ENVELOPE_END = b'{"schema":', b',"payload":', b"}"
 SEVERAL_NUMBERS_SUFFIX = ".several"
-"""The end of a schema's name, if its answers have several numbers."""
+"""The end of a schema's name if an answer has several numbers."""
 CONNECT_TYPES: dict[type[inspect.Type], str] = {
     inspect.StrType: "string",
     inspect.BoolType: "boolean",
@@ -64,7 +64,7 @@ def without_envelope(value: bytes) -> bytes:
         return value
     try:
         return bytes(decode_json(value, _Envelope).payload)
-    except ValueError:  # another producer's message
+    except ValueError:  # not JSON: another producer's message
         return value
 
 
@@ -132,5 +132,5 @@ def _one_of(union: inspect.UnionType, has_several: bool) -> inspect.Type:
     if kinds.keys() == {inspect.FloatType, inspect.ListType}:
         return kinds[inspect.ListType if has_several else inspect.FloatType]
     if kinds.keys() == {inspect.StrType, inspect.StructType}:
-        return kinds[inspect.StrType]  # an attribute's value; null if it is not declared
+        return kinds[inspect.StrType]  # an attribute's value, which may be null
     raise TypeError(f"{union}: Kafka Connect has no such type")

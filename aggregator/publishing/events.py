@@ -1,7 +1,7 @@
 """Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
 
-The counted reports, the weights' policy and the settings determine an event's id and bytes, except
-that a release is also drawn at random.
+The counted reports, the policy of weights and the settings determine an event's id and bytes. A
+release is drawn at random, too.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _data(
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> bytes:
-    """Return an answer in JSON; if it is too long, leave out slices, then categories."""
+    """Return an answer in JSON; if that is too long, with fewer slices, then fewer categories."""
     max_slices = max((len(grouping.slices) for grouping in slices), default=0)
     while True:
         document = answer(window, estimate, top)

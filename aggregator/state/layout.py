@@ -80,9 +80,9 @@ class BatchLayout:
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
         above = matrix.take(self.fixed_positions, axis=1)
-        above -= self.lowest  # lower values wrap around
+        above -= self.lowest  # a lower byte wraps around to a large number
         is_within = above <= self.spread
-        if is_within.all():  # far faster than row by row
+        if is_within.all():  # the usual case, which is far faster
             return np.ones(len(matrix), dtype=np.bool_)
         fitting: NDArray[np.bool_] = np.logical_and.reduce(is_within, axis=1)
         return fitting

@@ -19,7 +19,7 @@ STDOUT_PATH = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The form of an answer, by default text; `parquet` is a file, or ``-`` for standard output."""
+    """The form of an answer, by default text; `parquet`: a path, or ``-`` for standard output."""
 
     as_json: bool = False
     as_csv: bool = False

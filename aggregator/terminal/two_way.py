@@ -20,7 +20,7 @@ LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 def axes_of_table(
     axes: Axes | None, categories: Sequence[str | float] | None
 ) -> tuple[str, ...] | None:
-    """Return the two axes whose pairs of values a question is about; None if it has no such table.
+    """Return the two axes of the table that a question names; None if it names none.
 
     `axes`: the metric's axes, if it has any; `categories`: the categories of a question: a table is
     named as in ``"used_x, crashed"``, or by default.
@@ -35,7 +35,7 @@ def axes_of_table(
 
 
 def fits(rows: int, columns: int) -> bool:
-    """Return whether a table with so many rows and columns fits into a terminal."""
+    """Return whether a table with these numbers of rows and columns fits into a terminal."""
     return rows <= MAX_ROWS and columns <= MAX_COLUMNS
 
 

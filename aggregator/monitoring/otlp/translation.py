@@ -126,7 +126,7 @@ class Translation:
             )
 
     def _start(self, series: Series, value: float, now: int) -> int:
-        """Return the start of a series: when it had its first point here, or last decreased."""
+        """Return the time of a series' first point in this process, or of its last decrease."""
         start, previous_value = self._last_points.get(series, (now, value))
         if value < previous_value:
             start = now
