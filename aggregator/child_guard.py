@@ -27,15 +27,9 @@ closes when this process ends, even if it is killed; the member then ends the ch
 def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.Popen[bytes]:
     """Start a child process that ends with this process, and that Ctrl-C does not reach.
 
-    Call :func:`release` when the child has ended.
-
-    Parameters
-    ----------
-    command : sequence of str
-    grace : int
-        Seconds between SIGTERM and SIGKILL; 0 kills the child at once.
-    options
-        Options of :class:`subprocess.Popen`; standard input is empty.
+    The caller calls :func:`release` when the child has ended. `command`: the program and its
+    arguments; `grace`: seconds between SIGTERM and SIGKILL; 0 kills the child at once; `options`:
+    options of :class:`subprocess.Popen`; standard input is empty.
     """
     return subprocess.Popen(
         ["sh", "-c", _GUARD_SCRIPT, "sh", str(grace), *command],  # noqa: S607  (every POSIX system has sh)
@@ -62,5 +56,5 @@ def release(process: subprocess.Popen[bytes]) -> None:
     """End the process that guards a child, after the child has ended."""
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     process.stdin.close()
-    with contextlib.suppress(ChildProcessError):  # in a container the first process reaps
+    with contextlib.suppress(ChildProcessError):  # in a container the first process has reaped it
         os.waitpid(-process.pid, 0)

@@ -9,15 +9,15 @@ class Clock:
     """The clock of this machine; a simulation overrides the methods."""
 
     def monotonic(self) -> float:
-        """Return seconds since a fixed moment."""
+        """Return the seconds since a fixed moment, which no change of the wall clock affects."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for a number of seconds."""
         time.sleep(seconds)
 
     def now_ms(self) -> int:
-        """Return milliseconds since the epoch."""
+        """Return the wall clock's milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""The service's errors; the message of each says what to do."""
+"""The service's errors; each message says what to do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BrokerUnreachable(DitherError):  # noqa: N818
 
 
 class TopicGone(BrokerUnreachable):
-    """Brokers answer, but none has the topic."""
+    """Kafka's brokers answer, but none has the topic."""
 
     def __init__(self, topic: str) -> None:
         DitherError.__init__(
@@ -94,16 +94,16 @@ class TransactionOpen(DitherError):  # noqa: N818
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
-    """Redis does not answer, or its answer is not that of a Redis."""
+    """Redis does not answer, or what answers is not Redis."""
 
 
 class StateUnreadable(DitherError):  # noqa: N818
-    """Redis has a value that Dither did not write: neither retries nor estimates are possible.
+    """Redis has a value that Dither did not write, so a retry is useless and no estimate possible.
 
     Attributes
     ----------
     stored, expected : str
-        What Redis has and what was expected, as text.
+        The stored and the expected value, as text.
     fact, remedy : str
         Sentences about the value, and about what to do if Redis cannot be restored.
     """
@@ -143,6 +143,7 @@ class Fenced(DitherError):  # noqa: N818
     Parameters
     ----------
     partition : str
+        The topic and the number, as "topic:partition".
     epoch, stored_epoch : int
         This worker's epoch and the stored epoch, which is higher if there is another owner.
     expected, stored : int
@@ -183,7 +184,7 @@ class PartialCommit(Fenced):
 
 
 class CommitTooLarge(DitherError):  # noqa: N818
-    """A commit of a partition has more arguments than a call to Redis may have."""
+    """A commit of a partition would need more arguments than a call to Redis may have."""
 
     def __init__(self, partition: str, panes: int, keys: int) -> None:
         self.partition, self.panes = partition, panes
@@ -221,7 +222,7 @@ class OtherDeployment(DitherError):  # noqa: N818
 
 
 class OtherDeploymentSuspected(DitherError):  # noqa: N818
-    """Another deployment has committed to the group, and may still do so."""
+    """Another deployment has committed to the consumer group, and may commit again."""
 
     def __init__(self, other: str, seconds: float) -> None:
         super().__init__(

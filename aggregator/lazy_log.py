@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LazyLog:
-    """A logger of structlog; it is imported on first use, which takes as long as an answer."""
+    """A logger of structlog, which is imported on first use: that takes as long as an answer."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Masks secrets wherever settings are shown; even a mistyped name may hold one."""
+"""Masks secrets wherever settings are shown; the value of a mistyped name may be one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|relay|admi
 
 HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 USER_INFO = r"(?P<userinfo>[^/?#]*@)?"
-"""Up to the last @; if a password has a / ? or #, its end is ambiguous."""
+"""The part of a URL up to the last @; in a password with / ? or # it is ambiguous."""
 REDIS_URL = re.compile(
     rf"(?P<scheme>(?:rediss?|unix)(?:\+sentinel)?://){USER_INFO}"
     rf"(?P<places>(?:{HOST_PORT}(?:,{HOST_PORT})*)?)"

@@ -13,17 +13,9 @@ def pieces(
 ) -> Iterator[list[T]]:
     """Yield items in order, in lists of limited total size; a larger item is alone in its list.
 
-    Parameters
-    ----------
-    items : iterable
-    size_of : callable
-        Returns the size of an item.
-    max_size : int
-    max_items : int, optional
-        The most items of a list; by default there is no limit.
+    `items`: the items; `size_of`: returns the size of an item; `max_size`: the largest total size
+    of a list; `max_items`: the most items of a list; by default there is no limit.
 
-    Examples
-    --------
     >>> [*pieces([2, 2, 3, 9, 1], int, 5)]
     [[2, 2], [3], [9], [1]]
     """

@@ -47,14 +47,9 @@ class Tracer:
     ) -> Span:
         """Begin a span.
 
-        Parameters
-        ----------
-        name : str
-        attributes : mapping, optional
-        parent : Span, optional
-            A span of this tracer; without it a new trace begins.
-        start_ns : int, optional
-            The start, in nanoseconds since the epoch; now by default.
+        `name`: the name of the span; `attributes`, optional: its attributes; `parent`, optional: a
+        span of this tracer; without it a new trace begins; `start_ns`: the start, in nanoseconds
+        since the epoch; now by default.
         """
         return NO_SPAN
 
@@ -119,11 +114,8 @@ class CommitTrace:
     def step(self, name: str, has_work: bool, partition: int | None = None) -> Iterator[Span]:
         """Return a context with the span of a step; without work nothing is recorded.
 
-        Parameters
-        ----------
-        name : str
-        has_work : bool
-        partition : int, optional
+        `name`: the name of the span; `has_work`: whether the step has work; `partition`: the
+        partition, if the step is about one.
         """
         if not has_work:
             yield NO_SPAN

@@ -55,7 +55,8 @@ _HOME_MODULES = {
     "Rounds": "producers.device.round_follower",
 }
 __all__ = [name for name, home in _HOME_MODULES.items() if not home.startswith("producers.otel.")]
-"""Without what needs the extra ``otel``, so that all of them can be imported without it."""
+"""The public names, without those that need the extra ``otel``, so that ``import *`` works without
+it."""
 
 
 def __getattr__(name: str) -> Any:

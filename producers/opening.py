@@ -1,4 +1,4 @@
-"""Opens a crowd's sealed reports: ``python -m producers.opening``, in a process of its own.
+"""Opens a crowd's sealed reports: ``python -m producers.opening``, in a separate process.
 
 A crowd takes seconds of a processor. A thread of the gateway would delay the posts of devices.
 The process imports only what it needs, because it is started for each crowd.

@@ -1,4 +1,4 @@
-"""Sealed reports: only who holds the analyser's private key can open them, not the relay.
+"""Sealed reports, which only the holder of the service's private key can open, not the relay.
 
 A report is sealed by HPKE in base mode (RFC 9180): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
 AES-128-GCM. Its label is bound to it: another label does not open it. docs/crowds.md has the
@@ -33,23 +33,23 @@ _INFO_PREFIX = b"dither sealed report 1\0"
 
 @dataclasses.dataclass(frozen=True)
 class CrowdLabel:
-    """What a relay knows of a sealed report; the reports of a crowd have the same label.
+    """The facts that a relay knows about a sealed report; a crowd's reports have the same label.
 
     Parameters
     ----------
     key_hash : bytes
         From :func:`key_hash`.
     fingerprint : bytes
-        That of the metric's definition.
+        The fingerprint of the metric's definition.
     pane_start_ms : int
-        In ms since the epoch.
+        The start of the report's pane, in ms since the epoch.
     metric : str
-        The name.
+        The metric's name.
 
     Raises
     ------
     ValueError
-        With the name of a field that is not valid.
+        If a field is invalid; the message names it.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class CrowdLabel:
             raise ValueError(f"metric = {self.metric!r:.100}: expected {error}") from None
 
     def encode(self) -> bytes:
-        """Return the label's only encoding."""
+        """Return the label's canonical encoding: equal labels have equal bytes."""
         name = self.metric.encode()
         head = (LABEL_VERSION, self.key_hash, self.fingerprint, self.pane_start_ms, len(name))
         return _LABEL_HEAD.pack(*head) + name
@@ -80,9 +80,10 @@ class CrowdLabel:
     @classmethod
     @lru_cache(maxsize=256)
     def decode(cls, data: bytes) -> CrowdLabel:
-        """Return the label of an encoding; most posts to a relay have one of a few.
+        """Return the label from its encoding.
 
-        Raises ValueError if it is not the encoding of a label, with the field that is not valid.
+        Results are cached, because most posts to a relay have one of a few labels. Raises
+        ValueError, which names the invalid field, if this is not the encoding of a label.
         """
         if len(data) < _LABEL_HEAD.size:
             raise ValueError(f"label of {len(data)} bytes: expected {_LABEL_HEAD.size} or more")
@@ -97,12 +98,12 @@ class CrowdLabel:
 
 
 def key_hash(public_key: bytes) -> bytes:
-    """Return the hash by which labels name a public key of 32 bytes."""
+    """Return the hash of a public key of 32 bytes, by which labels name the key."""
     return hashlib.sha256(public_key).digest()
 
 
 def sealed_size(width: int) -> int:
-    """Return the bytes of a sealed report whose report has `width` bytes."""
+    """Return how many bytes a sealed report has if the report itself has `width` bytes."""
     return width + SEAL_BYTES
 
 
@@ -114,18 +115,13 @@ def label_info(label: CrowdLabel) -> bytes:
 def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
     """Return a sealed report, which only the private key opens, under this label alone.
 
-    Parameters
-    ----------
-    report : bytes
-        The randomized report, as in `ReportBatch.values`.
-    label : CrowdLabel
-    public_key : bytes
-        32 bytes.
+    `report`: the randomized report, as in `ReportBatch.values`; `label`: the label, which is bound
+    to the report; `public_key`: the service's key, of 32 bytes.
 
     Raises
     ------
     ValueError
-        If the key is none.
+        If the key is invalid.
     ModuleNotFoundError
         If the extra `crowds` is not installed.
     """
@@ -136,7 +132,7 @@ def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
 
 
 def read_private_key(hex_digits: str) -> X25519PrivateKey:
-    """Return the private key that 64 hexadecimal digits describe; ValueError for others."""
+    """Return the private key with these 64 hexadecimal digits; raise ValueError if invalid."""
     suite()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -149,7 +145,7 @@ def read_public_key(hex_digits: str) -> bytes:
     Raises
     ------
     ValueError
-        If it is none, or one for which everybody could open what is sealed.
+        If this is not a public key, or one for which everybody could open sealed reports.
     ModuleNotFoundError
         If the extra `crowds` is not installed.
     """
@@ -172,7 +168,7 @@ def _key_bytes(hex_digits: str, name: str) -> bytes:
 
 
 def encode_post(label: CrowdLabel, sealed: bytes) -> bytes:
-    """Return what a device posts to a relay: its length is the same for all values of a metric."""
+    """Return a device's post to a relay; its length is the same for all values of a metric."""
     body = _prefixed(label.encode()) + _prefixed(sealed)
     return body + bytes(-len(body) % POST_MULTIPLE)
 
@@ -180,7 +176,8 @@ def encode_post(label: CrowdLabel, sealed: bytes) -> bytes:
 def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
     """Return the label and the sealed report of a device's post.
 
-    Raises ValueError if :func:`encode_post` does not write such a post.
+    Raises ValueError unless the bytes are those that :func:`encode_post` writes for some label and
+    report.
     """
     encoded, offset = _prefixed_at(body, 0, "label")
     sealed, end = _prefixed_at(body, offset, "sealed report")
@@ -192,15 +189,10 @@ def decode_post(body: bytes) -> tuple[CrowdLabel, bytes]:
 
 
 def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -> bytes:
-    """Return what a relay posts.
+    """Return the body of a relay's post: a crowd, or a part of it.
 
-    Parameters
-    ----------
-    crowd_id : bytes
-        16 bytes.
-    label : CrowdLabel
-    reports : sequence of bytes
-        Sealed, of the same length.
+    `crowd_id`: the id of the crowd or part, 16 bytes; `label`: the label of all reports; `reports`:
+    sealed reports of the same length.
     """
     head = crowd_id + _prefixed(label.encode()) + struct.pack(">I", len(reports))
     return b"".join([head, *reports])
@@ -209,7 +201,7 @@ def encode_crowd(crowd_id: bytes, label: CrowdLabel, reports: Sequence[bytes]) -
 def decode_crowd(body: bytes) -> tuple[bytes, CrowdLabel, list[bytes]]:
     """Return the id, the label and the sealed reports of a relay's post.
 
-    Raises ValueError if :func:`encode_crowd` does not write such a post.
+    Raises ValueError unless the bytes are those that :func:`encode_crowd` writes for some reports.
     """
     encoded, offset = _prefixed_at(body, CROWD_ID_BYTES, "label")
     label = CrowdLabel.decode(encoded)
@@ -231,7 +223,7 @@ def _prefixed(data: bytes) -> bytes:
 
 
 def _prefixed_at(body: bytes, offset: int, name: str) -> tuple[bytes, int]:
-    """Return what follows its length at an offset, and where it ends."""
+    """Return the bytes that follow their length at an offset, and the offset at which they end."""
     first = offset + 2
     end = first + int.from_bytes(body[offset:first], "big")
     if end > len(body) or first > len(body):

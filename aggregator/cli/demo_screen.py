@@ -88,7 +88,7 @@ def _estimates(view: View) -> Table:
         value, lower, upper = map(np.atleast_1d, (estimate.shown, estimate.lower, estimate.upper))
         true = np.atleast_1d(truth.value)
         names = view.labels(name)
-        by_size = estimate.radius is None  # coordinates have an order of their own
+        by_size = estimate.radius is None  # coordinates keep the order of the definition
         order = -true if by_size else np.zeros(true.size)
         shown = np.argsort(order, kind="stable")[:MAX_SHOWN_NUMBERS]
         places = common_decimals(lower[shown], upper[shown])

@@ -15,10 +15,10 @@ from producers.ledger.ledger import LedgerError
 
 
 def explain_failure(error: Exception) -> str | None:
-    """Return a message about an expected failure; None for a defect: that needs its traceback."""
+    """Return a message about an expected failure; None for a defect, which needs a traceback."""
     if isinstance(error, DitherError | DefinitionError | DeliveryError | LedgerError):
         return str(error)
-    if "redis" in sys.modules:  # else nothing used it
+    if "redis" in sys.modules:  # else the command did not use Redis
         import redis
 
         from aggregator.storage.failures import explain_redis_error

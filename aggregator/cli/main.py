@@ -160,7 +160,7 @@ def main(args: list[str] | None = None) -> Any:
         message = _explain(error, sys.argv[1:] if args is None else args)
         if message is None:
             raise
-        if (logging := sys.modules.get("aggregator.config.logging")) is None:  # it logs nothing
+        if (logging := sys.modules.get("aggregator.config.logging")) is None:  # nothing is logged
             click.echo(f"Error: {message}", err=True)
         else:
             logging.tell_failure(message)

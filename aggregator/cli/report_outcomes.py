@@ -1,4 +1,4 @@
-"""Reads from Redis how many reports of a population the workers refuse or count."""
+"""Reads from Redis how many reports of a population workers have refused and counted."""
 
 from __future__ import annotations
 
@@ -50,12 +50,8 @@ def read_redis(settings: Settings) -> RedisState | None:
 def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> str:
     """Return a warning if the workers have another definition of a metric; else "".
 
-    Parameters
-    ----------
-    state : RedisState
-    settings : Settings
-        They name the file of the definition, for the warning.
-    metric : Metric
+    `state`: the state in Redis; `settings`: the settings, which name the file of the definition,
+    for the warning; `metric`: the metric.
     """
     from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 
@@ -80,12 +76,8 @@ def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> 
 def count_late(progress: TopicProgress, metric: Metric, population: Population) -> int:
     """Return how many of the first rows are in panes that a partition has already closed.
 
-    Parameters
-    ----------
-    progress : TopicProgress
-    metric : Metric
-    population : Population
-        Its times must be ascending.
+    `progress`: the progress of counting; `metric`: the metric; `population`: the devices, in
+    ascending order of their times.
     """
     key = metric_key(metric.name, metric.revision)
     marks = [partition.watermarks.get(key) for partition in progress.partitions.values()]
@@ -98,17 +90,10 @@ def await_outcome(
 ) -> dict[str, int] | None:
     """Return the reports of a metric since a state, by outcome; None if unknown.
 
-    Reports of all senders are counted. It waits until `reports` of them are counted or refused, or
-    until the workers, which may just have been started, count nothing more.
-
-    Parameters
-    ----------
-    settings : Settings
-        They have Redis's address.
-    metric : Metric
-    initial_state : RedisState or None
-        The state before the first report.
-    reports : int
+    Reports of all senders are counted. The wait ends when `reports` of them are counted or refused,
+    or when the workers, which may just have been started, count nothing more. `settings`: the
+    settings, with Redis's address; `metric`: the metric; `initial_state`: the state before the
+    first report; `reports`: how many reports to wait for.
     """
     if initial_state is None:
         return None
@@ -129,16 +114,9 @@ def await_outcome(
 def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | None) -> str:
     """Return the outcome of delivered reports as a sentence.
 
-    Parameters
-    ----------
-    metric : str
-    reports : int
-        The number of delivered reports.
-    outcome : mapping of str to int, or None
-        The result of :func:`await_outcome`.
+    `metric`: the metric's name; `reports`: the number of delivered reports; `outcome`: the result
+    of :func:`await_outcome`.
 
-    Examples
-    --------
     >>> describe_outcome("delay", 9, {"accepted": 4, "late": 3})
     "since the start, of all senders' reports of delay: 4 accepted, 3 late (`dither deadletters \
 list --metric delay`), 2 not counted by any worker yet: `dither estimate delay` says how many \

@@ -115,7 +115,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             "reader",
             "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
             "serve.gateway = false and publish.enabled = false",
-            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log ends: lag
+            kafka=(KafkaRight("Describe", "topic", reports),),  # the end of the log, for the lag
             redis=_reader(reports),
         ),
         Role(
@@ -126,7 +126,7 @@ def roles(settings: Settings) -> dict[str, Role]:
                 KafkaRight("Read", "topic", topics.estimates),
                 KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
                 KafkaRight("Describe", "group", f"{group}-publisher"),
-                KafkaRight("Write", "topic", reports),  # heartbeats, and the ends of its partitions
+                KafkaRight("Write", "topic", reports),  # for heartbeats, and the ends of partitions
             ),
             redis=_publisher(reports),
         ),

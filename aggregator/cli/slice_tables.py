@@ -16,7 +16,7 @@ from estimators.shapes import Shape
 
 
 def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
-    """Return the estimates of slices as text; `notes` are lines on what the answer lacks."""
+    """Return the estimates of slices as text; `notes` are lines on reports that it lacks."""
     window, query = slices.window, slices.query
     together = "each slice by itself"
     if slices.simultaneous > 1:
@@ -52,7 +52,7 @@ def scope_lines(window: Window) -> list[str]:
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line on a window, as it was widened to whole panes; none for a running total."""
+    """Return a line on the window, widened to whole panes; no line for a running total."""
     is_total = window.start_ms is None and window.end_ms is None
     return [] if is_total else [_window_line(window)]
 

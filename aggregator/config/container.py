@@ -10,7 +10,7 @@ from typing import NamedTuple
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
-"""The least limit that means none: version 1 writes "no limit" as a huge number of bytes."""
+"""Limits of this many bytes or more mean "no limit": cgroups version 1 writes a huge number."""
 
 
 class Limit(NamedTuple):
@@ -23,7 +23,8 @@ class Limit(NamedTuple):
 def memory_limit(root: Path = CGROUP_ROOT, own_groups: Path = OWN_CGROUPS) -> Limit | None:
     """Return the smallest memory limit of this process's control groups and their parents.
 
-    None means no known limit. In most containers the own group is the visible root.
+    None if no limit is known. In most containers the process sees its own control group as the
+    root.
     """
     try:
         lines = own_groups.read_text().splitlines()

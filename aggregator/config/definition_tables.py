@@ -31,9 +31,9 @@ class Watch:
     """What comparisons and alarms have in common; `metric` is watched from `start_ms` on."""
 
     added: ClassVar[tuple[str, ...]] = ()
-    """Fields that were added later; left out of the key while they are empty."""
+    """The fields that were added later; while they are empty, the key does not depend on them."""
     texts: ClassVar[tuple[str, ...]] = ()
-    """Texts for readers, which may change at any time; left out of the key."""
+    """The fields with texts for readers, which may change at any time: not part of the key."""
     name: str
     metric: str
     start_ms: int
@@ -62,6 +62,7 @@ class Checks:
     table_values : mapping
         The values of the table's keys, with defaults.
     metrics : mapping of str to Metric
+        The metrics by name.
     """
 
     def __init__(
@@ -97,13 +98,8 @@ class Checks:
     ) -> dict[str, list[str]]:
         """Return the allowed values of attributes, by name.
 
-        Refuse names that are no attributes of the metric, or occur twice.
-
-        Parameters
-        ----------
-        key : str
-        names : sequence of str
-        metric : LocalMetric
+        Refuse names that are no attributes of the metric, or occur twice. `key`: the key of the
+        table, for errors; `names`: the names of attributes; `metric`: the metric.
         """
         if len(set(names)) < len(names):
             self.refuse(key, "each attribute once")
@@ -134,7 +130,7 @@ class Checks:
         return None if selected is None else selected[0]
 
     def _select(self, key: str, metric: LocalMetric, expected: str) -> tuple[Any, Any] | None:
-        """Return the labels and keys of a list of names; None without a list."""
+        """Return the numbers' labels and keys that a list names; None without a list."""
         listed_names = self._values.get(key)
         if listed_names is None:
             return None
@@ -159,12 +155,7 @@ class Checks:
     def duration(self, key: str, unit_ms: int, unit: str) -> int:
         """Return a key's duration in ms; refuse it unless it is a positive multiple of a unit.
 
-        Parameters
-        ----------
-        key : str
-        unit_ms : int
-        unit : str
-            The unit in words.
+        `key`: the key of the table; `unit_ms`: the unit in ms; `unit`: the unit in words.
         """
         try:
             duration_ms = milliseconds(self._values[key])
@@ -219,17 +210,8 @@ class TableKind(Generic[Table, Definition]):
     ) -> dict[str, Definition]:
         """Return the definitions of this kind in a file, by name.
 
-        Parameters
-        ----------
-        document : mapping
-        metrics : mapping of str to Metric
-        source : str
-            The file's path, for errors.
-
-        Raises
-        ------
-        DefinitionError
-            If a definition is invalid.
+        `document`: the content of the file; `metrics`: the metrics by name; `source`: the file's
+        path, for errors. Raises DefinitionError if a definition is invalid.
         """
         tables = document.get(self.kind, {})
         if not isinstance(tables, dict):

@@ -20,6 +20,7 @@ class MetricDefinitions(dict[str, Metric]):
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     **tables : mapping
         The definitions in each kind of table, by name: ``alarms={"late": ...}``.
     """
@@ -39,7 +40,7 @@ class MetricDefinitions(dict[str, Metric]):
         FileNotFoundError
             If the file is missing.
         """
-        document, source = read_document(path), str(path)  # read once: the file may change
+        document, source = read_document(path), str(path)  # read once, since the file may change
         metrics = metrics_of(document, source)
         kinds = [kind for feature in features() for kind in feature.tables()]
         tables = {kind.kind: kind.read(document, metrics, source) for kind in kinds}

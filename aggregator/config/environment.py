@@ -43,17 +43,9 @@ Variable = tuple[str, str, str]
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
     """Yield the settings of an environment.
 
-    Parameters
-    ----------
-    environ : mapping
-    keys : mapping of str to list of str
-        The keys of each section; [kafka] may have any key, and [access] any token.
-
-    Raises
-    ------
-    SettingsError
-        If a variable seems mistyped, is in quotes, is set twice, or names a file that cannot be
-        used.
+    `environ`: the environment variables; `keys`: the allowed keys of each section; [kafka] may have
+    any key, and [access] any token. Raises SettingsError if a variable seems mistyped, is in
+    quotes, is set twice, or names a file that cannot be used.
     """
     for name, text in sorted(environ.items()):
         if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):
@@ -89,7 +81,7 @@ def _belongs_to_others(name: str, text: str) -> bool:
 
 
 def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
-    """Raise SettingsError if a name resembles a setting's variable; others belong to others."""
+    """Raise SettingsError if a variable's name resembles a setting's: it may be mistyped."""
     names = [f"{section}_{key}" for section in keys for key in keys[section]]
     names += [f"kafka_{key.replace('.', '_')}" for key in KAFKA_LIKELY]
     names += [*keys, "kafka", "metrics"]
@@ -129,9 +121,9 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
 
 
 def _masked_path(path: str) -> str:
-    """Return a path; hide it if it may be the secret itself, put there by mistake.
+    """Return a path, or a mask if it may be the secret itself, given in place of a path.
 
-    A text is shown if its folder exists and is neither the present folder nor the root.
+    A path is shown if its folder exists and is neither the present folder nor the root.
     """
     folder = Path(path).parent
     try:

@@ -50,7 +50,7 @@ class LiveMetrics(Mapping[str, Metric]):
         return self._metrics[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the current names."""
+        """Iterate over the names of the current metrics."""
         return iter(self._metrics)
 
     def __len__(self) -> int:

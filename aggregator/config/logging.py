@@ -19,7 +19,7 @@ def configure(level: str = "info", as_json: bool = False) -> None:
         if as_json
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),
-            exception_formatter=structlog.dev.plain_traceback,  # others print variables
+            exception_formatter=structlog.dev.plain_traceback,  # the default one prints variables
         )
     )
     processors: list[structlog.types.Processor] = [

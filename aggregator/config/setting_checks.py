@@ -30,12 +30,12 @@ Check = Callable[[Any], object]
 
 @dataclasses.dataclass(frozen=True)
 class Lasting:
-    """Raises ValueError for a text that is no duration, or too short a duration."""
+    """A check that refuses texts which are no durations, and durations that are too short."""
 
     shortest_ms: int = 0
 
     def __call__(self, text: str) -> None:
-        """Check a text."""
+        """Raise ValueError if a text is refused."""
         if milliseconds(text) < self.shortest_ms:
             raise ValueError(f"a duration of {self.shortest_ms}ms or more")
 
@@ -86,7 +86,7 @@ def check_scope(scope: str) -> None:
 
 def check_rate(rate: str) -> None:
     """Raise ValueError unless a text is a rate or empty."""
-    from producers.gateway.clients import rate_limit  # which other commands need not load
+    from producers.gateway.clients import rate_limit  # here: other commands need no gateway
 
     try:
         rate_limit(rate)

@@ -268,7 +268,7 @@ def load_settings(
 
 
 def _fit_container(settings: Settings) -> None:
-    """Limit a worker's memory to half of its container's, unless the setting is given."""
+    """Limit a worker's memory to half of its container's limit, unless the setting is given."""
     limit = container.memory_limit()
     if "aggregate.memory" in settings.sources or limit is None:
         return
@@ -292,7 +292,7 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
-    """Return each worker's memory if several share a container; None if the setting is given."""
+    """Return the memory of each of several workers in a container; None if the setting is given."""
     if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER_SOURCE):
         return None
     return max(MIN_MEMORY, settings.aggregate.memory // workers)
@@ -304,7 +304,7 @@ def _read_file(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
-        # the message may quote a table or a key, which may be a secret that stands there
+        # the message may quote a table or a key, which may be a misplaced secret
         syntax_error = re.sub(r"\('.*'\)|'.{2,}'", "a name", str(error), flags=re.DOTALL)
         raise SettingsError("TOML", syntax_error, "a file that parses as TOML", str(file)) from None
     except UnicodeDecodeError as error:

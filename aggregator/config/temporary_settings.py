@@ -18,7 +18,7 @@ def is_written_by_up(file: Path) -> bool:
 
 
 def is_abandoned(file: Path) -> bool:
-    """Return whether a killed `dither up` left this file: a running one would have it locked."""
+    """Return whether a killed `dither up` left this file; a running `dither up` locks its file."""
     if not is_written_by_up(file):
         return False
     with contextlib.suppress(OSError), file.open("rb") as settings_file:
@@ -34,7 +34,7 @@ def write_locked(file: Path, text: str) -> Iterator[None]:
     Raises FileExistsError if the file exists.
     """
     with file.open("x", encoding="utf-8") as fresh:
-        fcntl.flock(fresh, fcntl.LOCK_EX)  # before the mark is written
+        fcntl.flock(fresh, fcntl.LOCK_EX)  # before the mark is written, as readers trust it
         fresh.write(FILE_MARK + text)
         fresh.flush()
         try:

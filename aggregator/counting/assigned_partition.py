@@ -36,9 +36,10 @@ before the next slice.
 Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
 then fit into a commit: PANE_KEYS changed keys are as many words as a pane."""
 CHANGED_SHARE = 8
-"""Changes take at most an eighth of `aggregate.memory`, or a quarter with the last slice."""
+"""Changes take at most 1/8 of `aggregate.memory`; with those of the last slice, at most 1/4."""
 PIECE_BYTES = 8_000_000
-"""Bytes of messages that are counted together; counting takes a multiple of them as memory."""
+"""The most bytes of messages that are counted together; counting takes a multiple of this
+memory."""
 DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
@@ -46,7 +47,7 @@ log = structlog.get_logger("dither.worker")
 
 @dataclasses.dataclass(frozen=True)
 class WorkerContext:
-    """What the parts of a worker share."""
+    """The settings, the store and the clients that the parts of a worker share."""
 
     settings: Settings
     store: Store
@@ -73,13 +74,13 @@ class AssignedPartition:
     fences: int = 0  # how often in a row another owner has fenced this worker
     retry_at: float = 0.0
     is_fenced: bool = False
-    # Since the last commit. They become dead letters just before the next one, when counting has
-    # passed them.
+    # The messages rejected since the last commit. They become dead letters just before the next
+    # one, when counting has passed them.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
     refused_bytes: int = 0
     # Recent rejections.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
-    excess: str = ""  # the limit that was reached, so that it halts when acquired again
+    excess: str = ""  # the limit that was reached: the next acquisition halts the partition
     must_seek: bool = False  # whether Kafka's client must be moved to the next offset
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
@@ -125,7 +126,8 @@ class AssignedPartition:
     def slice_messages(self) -> int:
         """The number of messages counted between two checks of the changes.
 
-        Each message may open a pane and a chunk of slices, of the metric whose are largest.
+        Each message may open a pane and a chunk of slices, in the worst case of the metric whose
+        panes are largest.
         """
         largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
         return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
@@ -180,7 +182,7 @@ class AssignedPartition:
             self._drop_failed(first, last, error)
             return False
         if self.excess:
-            self.fence()  # drop it; the next acquisition halts it
+            self.fence()  # drops the partition; the next acquisition halts it
             return False
         return True
 
@@ -229,18 +231,15 @@ class AssignedPartition:
         self.state.drop_panes()
 
     def refuse(self, excess: str) -> None:
-        """Stop counting because of a limit; the next acquisition halts it."""
+        """Stop counting because of a limit; the next acquisition halts the partition."""
         self.excess = excess
         self.fence()
 
     def block_unsendable(self, rejection: Rejection, error: Exception) -> None:
         """Stop before a message that can neither be counted nor become a dead letter.
 
-        Parameters
-        ----------
-        rejection : Rejection
-        error : Exception
-            What the dead letter raised.
+        `rejection`: the message, and why it is refused; `error`: the error of writing it as a dead
+        letter.
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=self.number, offset=offset, stack=_stack(error))
@@ -305,11 +304,8 @@ class AssignedPartition:
     def commit(self, store: Store, high: int) -> int:
         """Write everything counted so far; return the number of bytes written.
 
-        Parameters
-        ----------
-        store : Store
-        high : int
-            The end of the partition's log, from which readers derive the lag.
+        `store`: the store to write to; `high`: the end of the partition's log, from which readers
+        derive the lag.
         """
         if self.is_unreadable:
             return 0
@@ -363,7 +359,7 @@ def _stack(error: Exception) -> str:
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterable[Sequence[Any]]:
-    """Return messages in pieces to count together; a message that may fail is alone."""
+    """Return messages in pieces counted together; a message that may fail is a piece of its own."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

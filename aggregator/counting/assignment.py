@@ -31,6 +31,7 @@ class Assignment:
     Parameters
     ----------
     context : WorkerContext
+        What the partitions of a worker share.
     metrics : mapping of str to Metric
         The definitions by which partitions are acquired; they may be replaced.
     """
@@ -45,7 +46,7 @@ class Assignment:
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
         self._origins = OriginCheck(self._store, self._inspector, settings.aggregate, clock)
         self._watchdog, self._clock = context.watchdog, clock
-        self._pending: set[int] = set()  # assigned by the group, while the store was away
+        self._pending: set[int] = set()  # partitions that were assigned while the store was away
         self._partitions, self._unowned = clients.partitions, clients.unowned
         self._look_at = float("inf")
         self._is_idle = self._has_rejoined = False
@@ -110,7 +111,8 @@ class Assignment:
         self._pending -= {position.partition for position in positions}
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
-        self._consumer.pause(halted)  # a partition paused at its revocation returns paused
+        # A partition that was paused when it was revoked returns paused.
+        self._consumer.pause(halted)
         self._consumer.resume([p for p in positions if p not in halted])
         if failure is not None:
             raise failure
@@ -153,7 +155,7 @@ class Assignment:
             owned.must_seek = False
 
     def seek_due(self) -> None:
-        """Fetch partitions from their next offsets if they are fetched from elsewhere."""
+        """Fetch partitions from their next offsets if Kafka's client fetches other ones."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)

@@ -13,7 +13,7 @@ from aggregator.storage.failures import explain_redis_error
 TRANSIENT_ERRORS = (
     redis.RedisError,
     BrokerUnreachable,
-    BrokerRefused,  # when the server of its tokens is away
+    BrokerRefused,  # as when the server that issues tokens is away
     DeadLettersUndelivered,
     OtherDeploymentSuspected,
 )

@@ -23,7 +23,7 @@ DEAD_LETTER_SECONDS = 10.0
 DEFINITIONS_SECONDS = 30.0
 """The time between two writes of the definitions in force, which somebody may have deleted."""
 MAX_FENCE_DOUBLINGS = 5
-"""The number of consecutive fences after which the pause, up to 64 s, grows no longer."""
+"""After this many fences in a row, the pause, which is then 64 s at most, no longer grows."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -45,16 +45,13 @@ class Committer:
     ) -> None:
         """Check the preconditions of a commit, then commit all owned partitions.
 
-        Parameters
-        ----------
-        partitions : collection of AssignedPartition
-        metrics : mapping of str to Metric
-            The definitions in force.
+        `partitions`: the owned partitions; `metrics`: the definitions in force.
         """
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
             limit_memory(partitions, self._settings.memory)
             self._check_servers(partitions)
-            if total := self._clients.partitions():  # readers check that no partition is missing
+            # Readers check by this number that no partition is missing.
+            if total := self._clients.partitions():
                 for owned in partitions:
                     owned.facts["partitions"] = total
         for owned in partitions:
@@ -69,7 +66,7 @@ class Committer:
             self._commit(owned)
 
     def recheck_eviction(self) -> None:
-        """Check Redis again before the next commit: after an outage it may be another server."""
+        """Check eviction before the next commit: after an outage, Redis may be another server."""
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
@@ -120,7 +117,8 @@ class Committer:
             span.note("fenced")
             self._fence(owned, fence)
             return None
-        except (CommitTooLarge, StateUnreadable) as error:  # halted when it is acquired again
+        except (CommitTooLarge, StateUnreadable) as error:
+            # The next acquisition halts the partition.
             if isinstance(error, CommitTooLarge):
                 owned.excess = str(error)
             span.note("halted")

@@ -31,10 +31,11 @@ class Mark:
     """The position and digest of a message, which identify it in its log."""
 
     offset: int
-    # Of the leader that took it; -1 if unknown. A log that was truncated and written again has
-    # messages of a higher epoch.
+    # The epoch of the leader that took the message; -1 if unknown. A log that was truncated and
+    # written again has messages of a higher epoch.
     epoch: int
-    # Of key, value and timestamp, as a log restored from an older copy may repeat an epoch.
+    # The digest of key, value and timestamp, because a log restored from a copy may repeat an
+    # epoch.
     digest: str
 
     @classmethod
@@ -49,7 +50,7 @@ class Mark:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the mark that :meth:`__str__` wrote; None for other text.
+        """Return the mark from the text of :meth:`__str__`; None for other text.
 
         >>> str(Mark.parse("7:3:00112233445566aa")), Mark.parse("")
         ('7:3:00112233445566aa', None)
@@ -105,10 +106,10 @@ class Log:
     range: Callable[[], tuple[int, int]]  # returns its first and its next offset
     # Returns the first message from an offset on.
     mark: Callable[[int], Mark | None] = lambda _: None
-    # Returns what others than Redis remember.
+    # Returns the progress that the worker and the group remember.
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
     topic_id: str = ""  # Kafka's; empty if unknown
-    # Returns the owner's facts of the log's origin, or refuses the partition; see
+    # Returns the log's origin as its owner recorded it, or refuses the partition; see
     # :class:`aggregator.counting.origin.OriginCheck`.
     origin: Callable[[], dict[str, str | int]] = dict
 
@@ -119,27 +120,21 @@ class Break:
 
     reason: str
     resume: int  # where counting continues if the loss is accepted
-    missing: int  # offsets then counted and gone, or neither counted nor there
+    missing: int  # how many offsets are then counted but gone, or neither counted nor in the log
     vanished: int = 0  # counted offsets that left the log elsewhere than at its beginning
 
 
 def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
     """Return how a log fails to continue where the sums end; None if it continues.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    log : Log
-    low, high : int
-        The log's first and next offset.
-    topic_id : str
-        Kafka's id of the topic; empty if unknown.
+    `snapshot`: the partition's stored state; `log`: a reader of the log; `low`, `high`: the log's
+    first and next offset; `topic_id`: Kafka's id of the topic; empty if unknown.
     """
     following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:
         return _find_forgotten(log.known_progress(), low, topic_id)
     if is_another(stored_topic_id, topic_id):
-        # as far as the old log was known to reach
+        # the offset up to which the old log was known
         missing = max(0, int(snapshot.owner.get("high", 0)) - following)
         reason = f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
         return Break(reason, low, missing, following - int(snapshot.owner.get("begin", 0)))

@@ -64,17 +64,17 @@ NO_COMMITS, NO_LATENCIES = Histogram.of(COMMIT_BUCKETS), Histogram.of(LATENCY_BU
 class Measurements(msgspec.Struct, frozen=True):
     """The measurements of a partition, over all its owners."""
 
-    commits: Histogram = NO_COMMITS  # durations, without a commit that no other followed yet
+    commits: Histogram = NO_COMMITS  # durations, without that of the last commit
     commit_bytes: Count = 0
     latencies: Histogram = NO_LATENCIES  # from each message's Kafka timestamp to its commit
     deadletters: dict[str, Count] = msgspec.field(default_factory=dict)  # messages by reason
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
-        """Return the measurements in an owner's hash; those that it lacks are empty."""
+        """Return the measurements in an owner's hash; measurements that it lacks are empty."""
         try:
             measurements = decode_json(owner.get(MEASURED_FIELD, "{}"), cls)
-        except ValueError:  # it says nothing about the sums: it begins anew
+        except ValueError:  # measurements do not affect the sums: they begin anew
             measurements = cls()
         if not measurements.commits.fits(COMMIT_BUCKETS):
             measurements = msgspec.structs.replace(measurements, commits=NO_COMMITS)

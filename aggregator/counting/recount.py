@@ -87,7 +87,7 @@ def delete_counts(store: Store, number: int) -> int:
 
 
 class Overtaken(DitherError):  # noqa: N818
-    """The mark of a deletion is gone, or was replaced by that of another deletion."""
+    """Raised if the mark of a deletion is gone, or was replaced by that of another deletion."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -126,7 +126,7 @@ class _Deletion:
         mark = ("HSET", self._owner, *facts)
         try:
             self._store.ask([mark])
-        except StateUnreadable:  # another type
+        except StateUnreadable:  # the key has another type
             self._store.ask([("UNLINK", self._owner), mark])
 
     def _delete_keys(self, keys: Iterable[bytes | str]) -> int:

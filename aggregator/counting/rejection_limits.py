@@ -24,7 +24,8 @@ DEFINITION_REASONS = frozenset({"unknown_metric", "wrong_revision", "too_many_re
 IGNORED_REASONS = frozenset({"malformed", "bad_frame", "too_large"})
 """Reasons that say nothing about the definitions; messages with these reasons are ignored."""
 SPAN_PARTS = 10
-"""The parts of the span. Each needs a message of the run; otherwise the span restarts."""
+"""How many parts the span has. Each part needs a message of the run; otherwise the span
+restarts."""
 WINDOW_STEPS = 20
 """The number of steps in which the window of the ratio slides."""
 
@@ -35,7 +36,7 @@ class RejectionWindow(msgspec.Struct):
     run: int = 0  # consecutive refused messages up to the last one
     since: int = 0  # Kafka's timestamp of the first of them after a gap, ms
     latest: int = 0  # the latest Kafka timestamp of them, ms
-    reasons: dict[str, int] = msgspec.field(default_factory=dict)  # of the run
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)  # reasons of the run
     window: int = 0  # messages over which the ratio is taken
     # Refused messages per full step, oldest first.
     full: list[int] = msgspec.field(default_factory=list)
@@ -61,13 +62,8 @@ class RejectionWindow(msgspec.Struct):
     ) -> str:
         """Add messages; return why counting must stop before them, or "" if it may continue.
 
-        Parameters
-        ----------
-        arrived : sequence of int
-            Kafka's timestamps of the next messages in the log, in ms.
-        refused : sequence of (int, str)
-            Index and reason of each refused message, ascending.
-        settings : Aggregate
+        `arrived`: Kafka's timestamps of the next messages in the log, in ms; `refused`: index and
+        reason of each refused message, ascending; `settings`: the settings with the limits.
         """
         refusals: list[tuple[int, int, str]] = []
         skipped = 0

@@ -45,17 +45,9 @@ def retire_panes(
     """Close the panes of a partition whose definition has been out of force for too long.
 
     Returns whether the partition was taken over to close panes, and must be acquired again.
-
-    Parameters
-    ----------
-    store : Store
-    number : int
-    acquire : callable
-        Takes the partition over again.
-    snapshot : Snapshot
-        The partition's state, as this worker has acquired it.
-    metrics : mapping of str to Metric
-        The current definitions, by name.
+    `store`: the store of the topic; `number`: the partition; `acquire`: takes the partition over
+    again; `snapshot`: the partition's state, as this worker has acquired it; `metrics`: the current
+    definitions, by name.
     """
     if snapshot.next_offset < 0 or not snapshot.uncounted:
         return False
@@ -65,7 +57,7 @@ def retire_panes(
             is_taken = True
             _close_panes(store, number, acquire, metric, ends)
             log.info("retired", partition=number, metric=metric.name, panes=[*ends])
-    except (Fenced, StateUnreadable, CommitTooLarge) as error:  # whoever acquires it sees why
+    except (Fenced, StateUnreadable, CommitTooLarge) as error:  # the next acquisition shows why
         log.warning("open panes not retired", partition=number, error=str(error))
     return is_taken
 
@@ -73,7 +65,10 @@ def retire_panes(
 def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, each with the ends, by question, of the panes to close."""
+    """Return old definitions, each with the ends of the panes to close.
+
+    The ends are by the key of the metric or round.
+    """
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
     open_key = f"{snapshot.prefix}:open"

@@ -25,7 +25,7 @@ log = structlog.get_logger("dither.supervisor")
 
 
 def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
-    """Return the command line of a single worker, given that of several, and its memory if set.
+    """Return the command line of a single worker, made from that of several, with its memory.
 
     The last occurrence of an option counts. The health port belongs to the supervisor.
 

@@ -35,7 +35,7 @@ GAP_REMEDIES = (
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
-"""For a Redis that has the sums of the partition, and for a Redis that does not."""
+"""What to do if Redis has the sums of the partition, and if it does not."""
 
 
 def acquire_partition(
@@ -50,18 +50,10 @@ def acquire_partition(
 ) -> AssignedPartition:
     """Take a partition over and decide where counting continues.
 
-    Parameters
-    ----------
-    store : Store
-    number : int
-    worker : str
-        Name of this worker, for people.
-    log : Log
-    metrics : mapping of str to Metric
-    settings : Aggregate
-    excess : str
-        Why the partition must not be counted: the limit that it has reached; "" if none.
-    clock : Clock
+    `store`: the store of the topic; `number`: the partition; `worker`: the name of this worker, for
+    people; `log`: a reader of the log; `metrics`: the definitions in force, by name; `settings`:
+    the settings of counting; `excess`: the limit that the partition has reached, so that it must
+    not be counted; "" if none; `clock`: tells the time.
 
     Returns
     -------
@@ -115,7 +107,7 @@ def acquire_partition(
 def _find_position(
     state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
 ) -> str:
-    """Set where counting continues, with facts on losses; return why it must not, or ""."""
+    """Set where counting continues, and facts on losses; return why it must not, or ""."""
     owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
     problem = find_break(snapshot, log, low, high, topic_id)
     if problem is not None and on_gap != "skip":

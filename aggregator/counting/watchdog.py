@@ -32,8 +32,8 @@ class Watchdog:
         Seconds in one step after which it is logged, with the stack, and after which the process
         ends; 0 for never.
     report : callable
-        Called with the step and the seconds spent in it, while the thread is stuck, and with
-        (step, 0) when the thread resumes.
+        A function that is called with the step and the seconds spent in it while the thread is
+        stuck, and with (step, 0) when the thread resumes.
     end : callable
         Ends the process.
     """
@@ -56,13 +56,8 @@ class Watchdog:
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
         """Record the step that begins now.
 
-        Parameters
-        ----------
-        step : str
-            The step's name in logs and metrics.
-        partition : int, optional
-        offset : int, optional
-            The offset of the message that is being counted.
+        `step`: the step's name in logs and metrics; `partition`: the partition of the step, if it
+        is about one; `offset`, optional: the offset of the message that is being counted.
         """
         self._step = step, partition, offset
         self._entered_at = time.monotonic()
@@ -95,7 +90,8 @@ class Watchdog:
         beats, silent, reported_at, last = self._beats, 0.0, 0.0, time.monotonic()
         while not self._done.wait(TICK_SECONDS):
             now = time.monotonic()
-            ran, last = min(now - last, 2 * TICK_SECONDS), now  # more: this process was stopped
+            # After a longer time the process had been stopped.
+            ran, last = min(now - last, 2 * TICK_SECONDS), now
             step, partition, offset = self._step
             if beats != self._beats:
                 if reported_at:

@@ -100,7 +100,7 @@ class Worker:
                     self._step()
                 self._leave()
             except BaseException:
-                self.owned.clear()  # leaving would commit half-done work
+                self.owned.clear()  # else leaving would commit half-done work
                 raise
             finally:
                 self._watchdog.enter("leaving")

@@ -11,7 +11,7 @@ from aggregator.storage.redis_keys import handled_key
 from aggregator.storage.store import Store
 
 LETTERS_PER_BITMAP = 1 << 16
-"""The number of letters in a bitmap, which has at most 8 kB."""
+"""The number of dead letters whose marks are in one bitmap, of at most 8 kB."""
 
 
 class Marked(Container[MessagePosition]):
@@ -32,7 +32,7 @@ class Marked(Container[MessagePosition]):
 class HandledMarks:
     """The marks of one dead-letter topic.
 
-    A topic that is deleted and created again has another id, and its own marks.
+    A topic that was deleted and created again has a new id, so the old marks do not apply to it.
     """
 
     def __init__(self, store: Store, topic: str, topic_id: str) -> None:

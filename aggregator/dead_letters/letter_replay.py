@@ -58,9 +58,10 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Forecasts which dead letters workers would count if they were sent again, in order.
+    """Forecasts which dead letters workers would count if all were sent again, in order.
 
-    It counts like a worker with the same definitions, beginning at the stored watermarks.
+    It applies the rules of a worker with the current definitions, beginning at the stored
+    watermarks.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class Forecast:
     stamps : bool or None
         Whether the reports topic replaces timestamps of messages; None if unknown.
     rounds : int
-        The number of replays after which a letter is not sent again.
+        The number of replays after which a dead letter is not sent again.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class Replayed:
     """The outcome of a replay."""
 
     sent: int = 0  # acknowledged and marked as handled (in a rehearsal: would be)
-    # Not sent, as it would be refused again; by reason and metric.
+    # The numbers of letters that would be refused again and were not sent, by reason and metric.
     kept: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
 
 
@@ -153,18 +154,10 @@ def replay(
 ) -> Replayed:
     """Send dead letters to their partitions again, and mark them as handled.
 
-    Parameters
-    ----------
-    settings : Settings
-    letters : iterable of DeadLetter
-    forecast : Forecast
-    handled : HandledMarks or None
-        Where sent letters are marked; None to send nothing and count what would be sent.
-
-    Raises
-    ------
-    DitherError
-        If Kafka does not acknowledge some letters; the acknowledged letters are marked.
+    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: counts
+    the letters by what will happen to them; `handled`: where sent letters are marked; None to send
+    nothing and count what would be sent. Raises DitherError if Kafka does not acknowledge some
+    letters; the acknowledged letters are marked.
     """
     outcome = Replayed()
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)
@@ -210,7 +203,7 @@ def _send(
         }
         try:
             producer.produce(**message)
-        except BufferError:  # [kafka] allows a small queue
+        except BufferError:  # the settings in [kafka] may make the queue small
             producer.flush(ACKNOWLEDGE_SECONDS)
             producer.produce(**message)
     producer.flush(ACKNOWLEDGE_SECONDS)

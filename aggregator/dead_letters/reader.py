@@ -30,9 +30,9 @@ from producers.wire.reports_pb2 import ReportBatch
 NAME_TAG = 0x0A
 """The first byte of a batch that begins with a metric's name: field 1, a string."""
 MAX_INTEGER = 2**63
-"""Kafka's offsets, sizes and timestamps are smaller."""
+"""Kafka's offsets, sizes and timestamps are smaller than this."""
 SHORT_NAME = 0x80
-"""The length of a name is one byte if it is smaller."""
+"""A name's length is one byte of the batch if it is smaller than this."""
 
 
 class MessagePosition(NamedTuple):
@@ -82,7 +82,7 @@ class DeadLetter:
         named = [name for name, _ in headers]
         if HEADER_PREFIX + "topic" not in named:
             return None
-        # The last ones are ours: the message may have been in such a topic before.
+        # Dither's headers are the last: the message may have been in a dead-letter topic before.
         begin = len(named) - 1 - named[::-1].index(HEADER_PREFIX + "topic")
         why = {name: _text(value) for name, value in headers[begin:]}
         try:
@@ -117,7 +117,8 @@ class DeadLetter:
     @property
     def replays(self) -> int:
         """How often the message had been replayed before this refusal."""
-        count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]  # anybody can have written it
+        # Anybody may have written the header.
+        count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]
         return int(count) if count.isdecimal() else 0
 
     @functools.cached_property
@@ -145,9 +146,10 @@ class DeadLetter:
 
 
 class DeadLetterTopic:
-    """The dead letters of a deployment, in order; of several with the same original the first.
+    """The dead letters of a deployment, in the topic's order, one for each refused message.
 
-    Reading joins no group and commits no offset.
+    If a message has several dead letters, only the first is read. Reading joins no consumer group
+    and commits no offset.
 
     Attributes
     ----------
@@ -165,10 +167,10 @@ class DeadLetterTopic:
             settings,
             f"dither-deadletters-{uuid.uuid4()}",
             **{
-                "auto.offset.reset": "earliest",  # what retention deletes meanwhile is gone
+                "auto.offset.reset": "earliest",  # where retention deletes letters during the read
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
-                "isolation.level": "read_uncommitted",  # letters are behind no transaction
+                "isolation.level": "read_uncommitted",  # they are written without transactions
             },
         )
 

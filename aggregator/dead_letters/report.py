@@ -24,16 +24,9 @@ def letter_facts(
 ) -> dict[str, Any]:
     """Return all facts of a dead letter, ready for JSON.
 
-    Parameters
-    ----------
-    letter : DeadLetter
-    metrics : mapping of str to Metric
-        The current definitions, by name.
-    refused : (str, str) or None
-        The reason and detail with which a worker would refuse the message now; None if it would
-        count the message.
-    handled : bool
-        Whether the letter was replayed or dropped.
+    `letter`: the dead letter; `metrics`: the current definitions, by name; `refused`: the reason
+    and detail with which a worker would refuse the message now; None if it would count the message;
+    `handled`: whether the letter was replayed or dropped.
     """
     means, do = remedy(letter.reason)
     fields: dict[str, Any] = {
@@ -69,7 +62,7 @@ def letter_facts(
 
 
 def _level(metric: Metric | None, index: int) -> str:
-    """Return the epsilon of a privacy level; its index in the batch if it is unknown."""
+    """Return the epsilon of a privacy level; the index of the level if its epsilon is unknown."""
     if metric is None or index >= len(metric.levels):
         return f"level {index}"
     return f"{metric.levels[index]:g}"

@@ -20,7 +20,7 @@ class Filters:
     reasons: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     since: float | None = None  # seconds since the epoch of the arrival in Kafka
-    until: float | None = None  # excluded
+    until: float | None = None  # the first time after the selected ones
     partitions: tuple[int, ...] = ()  # of the reports topic
 
     def __bool__(self) -> bool:
@@ -57,7 +57,7 @@ class LetterKind:
     reports: int = 0
 
     def add(self, letter: DeadLetter) -> None:
-        """Count another letter."""
+        """Count one more dead letter of this kind."""
         self.letters += 1
         self.reports += max(1, len(letter.batch.levels)) if letter.batch else 1
         self.oldest = min(self.oldest, letter.arrived)
@@ -65,7 +65,7 @@ class LetterKind:
 
 
 class Selection:
-    """The selected dead letters that were not yet handled; they are counted while iterating.
+    """The selected dead letters that were not yet handled; an iteration counts them.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Selection:
         return sum(kind.letters for kind in self.kinds.values())
 
     def largest(self) -> list[tuple[str, str, LetterKind]]:
-        """Return the reason, metric and kind of letters, most letters first."""
+        """Return the reason, metric and counts of each kind, the kind with most letters first."""
         order = sorted(self.kinds.items(), key=lambda item: (-item[1].letters, item[0]))
         return [(reason, metric, kind) for (reason, metric), kind in order]
 

@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter's timestamp is when it was written, from which its topic's retention runs; a header has the
-timestamp of the original.
+letter has the time at which it was written as its timestamp, because its topic's retention runs
+from then; a header has the timestamp of the original.
 """
 
 from __future__ import annotations
@@ -57,19 +57,13 @@ class Letter:
 
 
 def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return the message as a dead letter, then shorter letters in case that is too large.
+    """Return the message as a dead letter, and shorter letters in case it is too large.
 
     The second letter has the key and the beginning of the value, the last one only the reason and
     the position of the original. If the headers cannot be read, a header says so. A message beyond
-    the size limit of counting is never copied in full.
-
-    Parameters
-    ----------
-    message : RefusedMessage
-    reason : str
-        One of `aggregator.dead_letters.reasons`.
-    detail : str
-        What is wrong with the message, and what was expected.
+    the size limit of counting is never copied in full. `message`: the refused message; `reason`:
+    one of `aggregator.dead_letters.reasons`; `detail`: what is wrong with the message, and what was
+    expected.
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [
@@ -93,7 +87,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
-    """The dead-letter topic did not accept all letters in time."""
+    """Raised if Kafka did not acknowledge all dead letters in time."""
 
 
 class DeadLetters:

@@ -33,4 +33,4 @@ FEATURES: Final = (
         commands={"coordinate": ("Run", "Run the rounds of minimum and maximum metrics.")},
     ),
 )
-"""In the order of the publisher, the exporter and the API's description."""
+"""The features, in the order in which events, samples and operations appear."""

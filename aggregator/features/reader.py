@@ -57,6 +57,7 @@ class Reader(MetricReader):
         Parameters
         ----------
         name : str
+            The metric's name.
         where : mapping of str to str, optional
             The slice of the first arm; by default all.
         against : mapping of str to str, or "rest"
@@ -98,6 +99,7 @@ class Reader(MetricReader):
         Parameters
         ----------
         name : str
+            The metric's name.
         start, end : datetime, str, float (seconds since the epoch) or None
             The window [start, end), widened to whole panes. Without an end: up to the last pane
             that every partition has closed.
@@ -124,6 +126,7 @@ class Reader(MetricReader):
         Parameters
         ----------
         name : str
+            The comparison's name.
         each : bool
             Whether both arms have bounds, too, which share beta.
 

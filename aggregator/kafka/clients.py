@@ -81,12 +81,8 @@ CONSUMER_ONLY = (*CONSUMER_DEFAULTS, *MANDATORY_PROPERTIES)
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     """Return a consumer of the deployment's cluster.
 
-    Parameters
-    ----------
-    settings : Settings
-    group : str
-    **properties
-        Properties of librdkafka; they override all others.
+    `settings`: the settings of the deployment; `group`: the consumer group; `properties`:
+    properties of librdkafka; they override all others.
     """
     configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
     configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
@@ -115,11 +111,8 @@ def admin_properties(settings: Settings) -> dict[str, Any]:
 def admin(settings: Settings, *topics: str) -> AdminClient:
     """Return an administrative client, after checking that a broker answers.
 
-    Parameters
-    ----------
-    settings : Settings
-    topics : str
-        Topics that must exist, and that this user must be allowed to describe.
+    `settings`: the settings of the deployment; `topics`: topics that must exist, and that this user
+    must be allowed to describe.
 
     Raises
     ------

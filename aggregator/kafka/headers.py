@@ -1,4 +1,4 @@
-"""Reads the headers of a message, whose names anybody may have written."""
+"""Reads the headers of a message, whose names may come from anybody."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 Header = tuple[str, str | bytes | None]
 
 _ask = operator.methodcaller("headers")
-"""Not `message.headers()`: confluent-kafka returns a broken list and sets an exception. CPython
-detects it here, but not in a specialized call: there the exception would surface in the next call,
-and the list would crash the process."""
+"""Used in place of `message.headers()`: confluent-kafka may return a broken list and set an
+exception. CPython detects this here, but not in a specialized call: there the exception would
+surface in the next call, and the list would crash the process."""
 _UNREADABLE_HEADERS: list[Header] = []
 """Stands for headers that the client cannot read."""
 

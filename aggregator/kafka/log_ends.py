@@ -24,8 +24,8 @@ FRESH_SECONDS = 1.0
 STALE_SECONDS = 5.0
 """An answer of this age is discarded, unless the broker needs more than a quarter of this time."""
 PATIENCE_SECONDS, MAX_PATIENCE_SECONDS = 0.5, 5.0
-"""How long a caller waits for an answer if the last answer is not stale, and if it is; not at all
-if the last query had no answer."""
+"""How long a caller waits for an answer: if the last answer is not stale, and if it is. After a
+query without an answer, callers do not wait."""
 COUNT_SECONDS = 30.0
 """The time between two counts of the topic's partitions, whose number may grow."""
 FIRST_TIMEOUT_SECONDS = 0.1
@@ -128,7 +128,7 @@ class KafkaLog:
         return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Query Kafka now, and wait at most `seconds`; by default by the time of its answers."""
+        """Query Kafka now, and wait at most `seconds`; the default follows from earlier answers."""
         began = self._clock()
         log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
         seconds_taken = self._clock() - began

@@ -39,13 +39,8 @@ def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list[Any]]:
     """Yield the messages in ranges of a topic's partitions, batch by batch.
 
-    Parameters
-    ----------
-    consumer : Consumer
-        A consumer with ``enable.partition.eof``; it is assigned these partitions.
-    topic : str
-    ranges : mapping of int to (int, int)
-        The first offset and the end, by partition.
+    `consumer`: a consumer with ``enable.partition.eof``; it is assigned these partitions; `topic`:
+    the topic; `ranges`: the first offset and the end, by partition.
 
     Raises
     ------

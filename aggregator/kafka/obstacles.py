@@ -38,7 +38,7 @@ log = structlog.get_logger("dither.worker")
 
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
-    """Offsets that cannot be counted."""
+    """Offsets whose messages cannot be counted."""
 
     first: int
     last: int | None  # None if unknown
@@ -106,14 +106,9 @@ def unskipped_ranges(
 ) -> Iterator[tuple[int, int]]:
     """Yield the unskipped stretches [start, stop) of [begin, end).
 
-    Parameters
-    ----------
-    begin, end : int
-    passed : iterable of (int, int)
-        First and last offset of each skipped span, ascending.
+    `begin`, `end`: the first offset and the end; `passed`: first and last offset of each skipped
+    span, ascending.
 
-    Examples
-    --------
     >>> list(unskipped_ranges(0, 20, [(5, 9), (19, 30)]))
     [(0, 5), (10, 19)]
     """
@@ -128,17 +123,11 @@ def unskipped_ranges(
 def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
     """Return the last offset of the unreadable record batch at `base`; None without an answer.
 
-    The client tells where a batch begins, not where it ends. Reads at growing distances, then a
+    The client says where a batch begins, but not where it ends. Reads at growing distances, then a
     bisection, find the first readable offset. Each read within the batch expands it again; a batch
-    of one record takes one read, however long the log is.
-
-    Parameters
-    ----------
-    consumer : Consumer
-        A consumer without another use; it is assigned the partition.
-    topic : str
-    partition : int
-    base : int
+    of one record takes one read, however long the log is. `consumer`: a consumer without another
+    use; it is assigned the partition; `topic`: the topic; `partition`: the partition; `base`: the
+    offset at which the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
     last_unreadable, first_readable, step = base, int(end[1]), 1
@@ -189,6 +178,7 @@ class Probe:
     open_consumer : callable
         Returns the consumer for the search.
     topic : str
+        The reports topic.
     partition, base : int
         The partition, and the offset at which the batch begins.
 

@@ -31,7 +31,7 @@ from aggregator.kafka.clients import (
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
-"""Timeout of a count of partitions; without an answer the last count is used: it never falls."""
+"""Timeout of a count of partitions; without an answer the last count is used, as it never falls."""
 MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
 POLICY_CHECK_SECONDS = 60.0
@@ -48,18 +48,9 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the missing topics with the configured partitions; return the created ones.
 
     With ``topics.managed = false`` nothing is created. The reports topic is created with the
-    broker's timestamps, by which future event times are refused; a producer's could be false.
-
-    Parameters
-    ----------
-    settings : Settings
-    needed : str
-        The topics that the caller uses and may create; by default all.
-
-    Raises
-    ------
-    DitherError
-        If a topic cannot be created.
+    broker's timestamps, by which future event times are refused; those of producers could be false.
+    `settings`: the settings of the deployment; `needed`: the topics that the caller uses and may
+    create; by default all. Raises DitherError if a topic cannot be created.
     """
     client = admin(settings)
     if not settings.topics.managed:
@@ -105,8 +96,8 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 class TopicId:
     """Asks for the id of a topic, which changes when the topic is deleted and created again.
 
-    Calling it returns the id, or "" if the cluster does not tell it or ``topics.managed = false``.
-    A failed client is replaced: it would keep asking a dead controller for minutes.
+    A call returns the id, or "" if the cluster does not state it or ``topics.managed = false``. A
+    failed client is replaced: it would ask a dead controller for minutes.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:

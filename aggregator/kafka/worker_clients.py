@@ -37,19 +37,20 @@ QUEUE_SHARE = 8
 """Fetched messages may take an eighth of a worker's memory."""
 MAX_QUEUED_KBYTES = 65_536
 MAX_RECEIVED_BYTES = 100_000_000
-"""librdkafka's own default."""
+"""The default of librdkafka."""
 SINGLE_BATCH_PROPERTIES: dict[str, Any] = {
     "enable.partition.eof": True,
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 1_024,
     "max.partition.fetch.bytes": 1,
 }
-"""For reading a single message: a broker sends one record batch, which may be large."""
+"""Properties to read a single message: a broker sends one record batch, which may be large."""
 METADATA_PROPERTIES: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
 }
-"""For a broker that has just started, and may return a topic without partitions: ask soon again."""
+"""Properties to ask again soon: a broker that has just started may return a topic without
+partitions."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """Messages requested by one call, and the most messages and bytes that are counted together."""
 GATHER_SECONDS = 0.1

@@ -107,11 +107,7 @@ class View:
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
         """Return whether the bounds of a number tell nothing because they cover its domain.
 
-        Parameters
-        ----------
-        name : str
-            The name of the metric.
-        lower, upper : float
+        `name`: the name of the metric; `lower`, `upper`: the bounds.
         """
         lowest, highest = self.windows[name].metric.domain.ends
         return bool(lower <= lowest and upper >= highest)

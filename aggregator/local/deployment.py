@@ -50,13 +50,9 @@ ANY_PAST = "36500d"
 def wait_until_listening(port: int, check: Callable[[], object], silent: str) -> None:
     """Wait until a server of this machine answers.
 
-    Parameters
-    ----------
-    port : int
-    check : callable
-        Raises DitherError if the server has ended.
-    silent : str
-        What the DitherError says if it does not answer within 30 seconds.
+    `port`: the port of the server; `check`: a function that raises an error if the server has
+    ended; `silent`: the message of the error. Raises DitherError if the server does not answer
+    within 30 seconds.
     """
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:

@@ -33,12 +33,8 @@ MAX_SLICE_SAMPLES = 1_000
 def samples_of(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     """Yield the samples of an answer: its levels, and the numbers of its shape.
 
-    Parameters
-    ----------
-    window : Window
-    estimate : Estimate
-    top : int
-        Maximum number of categories or coordinates.
+    `window`: the window; `estimate`: its estimate; `top`: maximum number of categories or
+    coordinates.
     """
     name = window.metric.name
     yield Sample(metric_definitions.EFFECTIVE_REPORTS, estimate.effective_reports, (name,))
@@ -76,7 +72,7 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 
 
 def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
-    """Yield the definition's shares among; only bounds where nobody may be among them."""
+    """Yield the definition's shares among; only their bounds if the group may be empty."""
     labels, numbers = _labels(name, shares.labels), (shares.shown, shares.lower, shares.upper)
     for sample in bounded_samples(metric_definitions.BOUNDED_SHARE_AMONG, labels, *numbers):
         if not math.isnan(sample.value):
@@ -169,16 +165,8 @@ class SliceExport:
     ) -> Iterator[Sample]:
         """Yield the samples of the slices of a metric's running total.
 
-        Parameters
-        ----------
-        reader : MetricReader
-        overview : TopicProgress
-        metric : Metric
-
-        Raises
-        ------
-        StateUnreadable
-            If the slices cannot be read.
+        `reader`: reads the sums in Redis; `overview`: the progress of counting; `metric`: the
+        metric. Raises StateUnreadable if the slices cannot be read.
         """
         remaining_samples = MAX_SLICE_SAMPLES
         numbers_per_slice = min(max(1, len(metric.labels)), self.top_categories)

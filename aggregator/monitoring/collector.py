@@ -49,13 +49,8 @@ class Families:
     def put(self, exported: Exported, value: float, *labels: object) -> None:
         """Add a sample.
 
-        Parameters
-        ----------
-        exported : Exported
-        value : float
-            The value in base units, such as seconds.
-        *labels
-            The labels' values, in the declaration's order.
+        `exported`: the declared metric; `value`: the value in base units, such as seconds;
+        `labels`: the labels' values, in the declaration's order.
         """
         self._put(exported, exported.scraped, value, labels)
 
@@ -69,12 +64,8 @@ class Families:
     def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
         """Add the samples of a histogram of seconds.
 
-        Parameters
-        ----------
-        exported : Exported
-        histogram : Histogram
-        *labels
-            The labels' values, in the declaration's order.
+        `exported`: the declared metric; `histogram`: the counts and the sum of the observations;
+        `labels`: the labels' values, in the declaration's order.
         """
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]

@@ -37,7 +37,7 @@ class Exported:
 
     @functools.cached_property
     def name(self) -> str:
-        """The metric's name, without labels."""
+        """The metric's name, without its labels."""
         return self.series.partition("{")[0]
 
     @functools.cached_property

@@ -15,7 +15,7 @@ from estimators import Estimate
 
 
 class Sample(NamedTuple):
-    """A value of an exported metric, with the labels in the declaration's order."""
+    """A value of an exported metric, with the labels' values in the declaration's order."""
 
     exported: Exported
     value: float
@@ -27,13 +27,8 @@ def bounded_samples(
 ) -> Iterator[Sample]:
     """Yield the samples of values and their bounds.
 
-    Parameters
-    ----------
-    exported : Bounded
-    labels : iterable of tuple
-        The label values of each value.
-    *numbers : float or array of shape (values,)
-        The values, their lower and their upper bounds.
+    `exported`: the declared metrics of values and bounds; `labels`: the label values of each value;
+    `numbers`, shape (values,): the values, their lower and their upper bounds.
     """
     columns = (np.atleast_1d(x).tolist() for x in numbers)
     for value_labels, *row in zip(labels, *columns, strict=True):

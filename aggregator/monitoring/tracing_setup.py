@@ -1,4 +1,4 @@
-"""Sets tracing up, if it is configured; otherwise OpenTelemetry is not imported."""
+"""Sets tracing up if it is configured, and imports OpenTelemetry only then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def configured_tracing(settings: Settings, instance: str) -> Tracing | None:
-    """Return the sender of spans, if it is configured, for the process named `instance`."""
+    """Return the sender of spans of the process named `instance`; None if none is configured."""
     if not (settings.otlp.endpoint and settings.otlp.traces):
         return None
     from aggregator.monitoring.otlp.tracing import Tracing

@@ -17,7 +17,7 @@ from producers.wire.decoding import decode_json
 
 ENVELOPE_START, PAYLOAD_START, ENVELOPE_END = b'{"schema":', b',"payload":', b"}"
 SEVERAL_NUMBERS_SUFFIX = ".several"
-"""The end of a schema's name, if its answers have several numbers."""
+"""The end of a schema's name if an answer has several numbers."""
 CONNECT_TYPES: dict[type[inspect.Type], str] = {
     inspect.StrType: "string",
     inspect.BoolType: "boolean",
@@ -42,13 +42,8 @@ class _Numbers(msgspec.Struct):
 def enveloped(name: str, kind: type, data: bytes) -> bytes:
     """Return an event's data in the envelope.
 
-    Parameters
-    ----------
-    name : str
-        The event's type, which names the schema.
-    kind : type
-        The struct of the data.
-    data : bytes
+    `name`: the event's type, which names the schema; `kind`: the struct of the data; `data`: the
+    data, as JSON.
     """
     numbers = decode_json(data, _Numbers)
     has_several = isinstance(numbers.value, list) or isinstance(numbers.now.get("value"), list)
@@ -69,19 +64,15 @@ def without_envelope(value: bytes) -> bytes:
         return value
     try:
         return bytes(decode_json(value, _Envelope).payload)
-    except ValueError:  # another producer's message
+    except ValueError:  # not JSON: another producer's message
         return value
 
 
 def connect_schema(name: str, kind: type, *, has_several: bool) -> Schema:
     """Return the Kafka Connect schema of a struct.
 
-    Parameters
-    ----------
-    name : str
-    kind : type
-    has_several : bool
-        Whether the struct's numbers are arrays, by category, coordinate or quantile.
+    `name`: the schema's name; `kind`: the class of the struct; `has_several`: whether the struct's
+    numbers are arrays, by category, coordinate or quantile.
     """
     schema = _schema(inspect.type_info(kind), has_several)
     return {**schema, "name": name + SEVERAL_NUMBERS_SUFFIX * has_several, "optional": False}
@@ -141,5 +132,5 @@ def _one_of(union: inspect.UnionType, has_several: bool) -> inspect.Type:
     if kinds.keys() == {inspect.FloatType, inspect.ListType}:
         return kinds[inspect.ListType if has_several else inspect.FloatType]
     if kinds.keys() == {inspect.StrType, inspect.StructType}:
-        return kinds[inspect.StrType]  # an attribute's value; null if it is not declared
+        return kinds[inspect.StrType]  # an attribute's value, which may be null
     raise TypeError(f"{union}: Kafka Connect has no such type")

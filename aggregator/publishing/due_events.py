@@ -23,7 +23,7 @@ TURN_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What all finders of due events share."""
+    """What every finder of due events is given."""
 
     reader: MetricReader
     published: PublishedLog
@@ -39,7 +39,7 @@ class DueEvents(Protocol):
     Attributes
     ----------
     comes_first : bool
-        Whether its turn comes before each batch of final events, rather than after it.
+        Whether the feature's events are published before each batch of final events, not after it.
     """
 
     comes_first: bool
@@ -55,7 +55,7 @@ class Run(Protocol):
 
     @property
     def position(self) -> object:
-        """A value that changes whenever the run's state does."""
+        """A value that differs whenever the run's state has changed."""
 
     def stored(self) -> msgspec.Struct:
         """Return the run's state in its stored form."""
@@ -78,12 +78,8 @@ class RunWatch(abc.ABC, Generic[R]):
     ) -> Iterator[list[Event]]:
         """Yield the due events of a run, pane by pane.
 
-        Parameters
-        ----------
-        run : Run
-        overview : TopicProgress
-        closed : mapping of str to int
-            The event time in ms up to which panes are final, by metric.
+        `run`: the run; `overview`: the progress of counting; `closed`: the event time in ms up to
+        which panes are final, by metric.
         """
 
     @abc.abstractmethod
@@ -91,7 +87,7 @@ class RunWatch(abc.ABC, Generic[R]):
         """Return the Redis key of a run's state."""
 
     def note_published(self, event: Event) -> None:
-        """React to an event of these runs after it was published."""
+        """Do what must follow the publication of an event of these runs; by default nothing."""
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the due events run by run; a run may take only some of its panes in a turn.
@@ -120,7 +116,7 @@ class RunWatch(abc.ABC, Generic[R]):
                 first_error = first_error or error
             except redis.RedisError:
                 raise
-            except Exception as error:  # within a pane: the state in memory may be half a step
+            except Exception as error:  # it may leave the run's state in memory inconsistent
                 first_error = first_error or error
                 continue
             published.verify_intact()

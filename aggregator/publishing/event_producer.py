@@ -79,7 +79,7 @@ class EventProducer:
         return offsets
 
     def cluster(self) -> str:
-        """Return the id of the Kafka cluster; empty if it does not tell."""
+        """Return the id of the Kafka cluster; empty if the brokers do not tell it."""
         metadata = self._producer.list_topics(self._topic, timeout=clients.ANSWER_SECONDS)
         return metadata.cluster_id or ""
 
@@ -101,7 +101,7 @@ class EventProducer:
     def close(self) -> None:
         """Close the producer, and abort its transaction."""
         self._producer.purge()
-        with contextlib.suppress(KafkaException):  # the failure was reported when it happened
+        with contextlib.suppress(KafkaException):  # an earlier call has reported the failure
             self._producer.close()
 
     def _partition(self, metric: str) -> int:

@@ -1,7 +1,7 @@
 """Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
 
-The counted reports, the weights' policy and the settings determine an event's id and bytes, except
-that a release is also drawn at random.
+The counted reports, the policy of weights and the settings determine an event's id and bytes. A
+release is drawn at random, too.
 """
 
 from __future__ import annotations
@@ -139,19 +139,10 @@ def final_event(
 ) -> Event:
     """Return the event of a final pane, without the arrival of its last report.
 
-    Parameters
-    ----------
-    window : Window
-        A window of one pane.
-    estimate : Estimate
-    top : int
-        Maximum number of categories, coordinates or strings.
-    origin : str
-        The CloudEvent's source.
-    slices : sequence of Slices
-        The slices of the slice panes that end with this pane.
-    strings : DiscoveryAnswer, optional
-        The strings that were discovered in the pane.
+    `window`: a window of one pane; `estimate`: its estimate; `top`: maximum number of categories,
+    coordinates or strings; `origin`: the CloudEvent's source; `slices`: the slices of the slice
+    panes that end with this pane; `strings`, optional: the strings that were discovered in the
+    pane.
     """
     pane = dataclasses.replace(window, arrived_ms=NO_TIME)
     data = _data(pane, estimate, top, slices, strings)
@@ -189,15 +180,8 @@ def release_data(window: Window, estimate: Estimate) -> bytes:
 def provisional_event(window: Window, estimate: Estimate, top: int, origin: str) -> Event:
     """Return the event of a running total, whose id is a hash of its contents.
 
-    Parameters
-    ----------
-    window : Window
-        The running total.
-    estimate : Estimate
-    top : int
-        Maximum number of categories or coordinates.
-    origin : str
-        The CloudEvent's source.
+    `window`: the running total; `estimate`: its estimate; `top`: maximum number of categories or
+    coordinates; `origin`: the CloudEvent's source.
     """
     metric = window.metric
     data = _data(window, estimate, top)
@@ -214,7 +198,7 @@ def _data(
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> bytes:
-    """Return an answer in JSON; if it is too long, leave out slices, then categories."""
+    """Return an answer in JSON; if that is too long, with fewer slices, then fewer categories."""
     max_slices = max((len(grouping.slices) for grouping in slices), default=0)
     while True:
         document = answer(window, estimate, top)

@@ -20,7 +20,8 @@ from producers.wire.batch import heartbeat
 from producers.wire.framing import frame
 
 DELIVERY_SECONDS = 5.0
-"""Short, so that a broker that comes back later gets the devices' delayed reports first."""
+"""The time for the delivery of a heartbeat. It is short: a broker that returns after an outage must
+get the devices' delayed reports before any heartbeat."""
 CLOSE_SECONDS = 1.0
 
 log = structlog.get_logger("dither.publisher")
@@ -51,7 +52,7 @@ class Heartbeats:
         self._producer.poll(0)
 
     def _send(self, beats: Iterable[Beat]) -> None:
-        with contextlib.suppress(BufferError):  # the queue is full; unsent ones become due again
+        with contextlib.suppress(BufferError):  # the queue is full; unsent heartbeats are due again
             for beat in beats:
                 for _ in range(CONFIRMING_BATCHES):
                     batch = heartbeat(beat.metric, beat.time_ms)

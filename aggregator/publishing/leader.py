@@ -33,11 +33,11 @@ STUCK_SECONDS = 300.0
 
 
 class EventCacheLost(Exception):  # noqa: N818
-    """Redis lost its copy of a topic, which must be read again."""
+    """Raised if Redis lost its copy of a topic, which must then be read again."""
 
 
 class Leader(ABC):
-    """Does a task while it holds the lease; otherwise waits for the lease.
+    """Does a task in a thread while it holds the lease, and otherwise waits for the lease.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Leader(ABC):
         self.failing = ""
 
     def _still_leads(self, metrics: Mapping[str, Metric], led: Mapping[str, Metric]) -> bool:
-        """Record a turn; return whether :meth:`stop` was not called and definitions are `led`."""
+        """Record a turn; return whether to go on: not stopped, and the definitions still `led`."""
         self._looked_at = time.monotonic()
         if self._turns:
             self.failing = ""

@@ -32,7 +32,8 @@ class PaneFinalizer:
     Parameters
     ----------
     top : int
-        Maximum number of published categories, coordinates or strings; the largest are.
+        Maximum number of published categories, coordinates or strings: those with the largest
+        estimates.
     groupings : mapping
         The attributes of devices by which final events have slices, by metric.
     unsearched : collection of str
@@ -87,10 +88,10 @@ class PaneFinalizer:
     def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the events of panes with their discovered strings, at most one pane per metric.
 
-        A search is not waited for: a pane under search gets its event in a later turn, before the
-        later panes of its metric. A pane whose search failed holds up no other pane. Raises
-        StateUnreadable if panes or slices are unreadable; raised after the events of the other
-        metrics.
+        This does not wait for a search: a pane that is being searched gets its event in a later
+        turn, before the later panes of its metric. A pane whose search failed delays no other pane.
+        Raises StateUnreadable if panes or slices are unreadable; raised after the events of the
+        other metrics.
         """
         unreadable: StateUnreadable | None = None
         searches = self._searches
@@ -135,7 +136,7 @@ class PaneFinalizer:
         partitions: int,
         postponed: Collection[int] = (),
     ) -> Iterator[tuple[Window, Estimate, list[Slices]]]:
-        """Yield the due panes, each with its answer, and the slices that became final with it."""
+        """Yield the due panes, each with its estimate and the slices that became final with it."""
         unreadable: StateUnreadable | None = None
         for windows in unpublished.windows(overview, partitions, postponed):
             name = windows[0].metric.name

@@ -1,8 +1,8 @@
 """Searches panes for frequent strings in its own thread, one pane at a time.
 
 A search takes a second or two of a core, which would delay heartbeats, releases and other events in
-the publisher's thread. The pane's statistic, the definition and beta determine its strings: the
-next publisher finds the same.
+the publisher's thread. The pane's statistic, the definition and beta determine its strings, so
+another publisher finds the same strings.
 
 A failed search is retried with growing delays, because an event never changes: a pane that is
 published without its list would never get one.
@@ -38,7 +38,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class PaneSearchFailedError(Exception):
-    """The search of a pane failed, and is retried later."""
+    """Raised if the search of a pane failed; the search is retried later."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Search:
     answer: Future[DiscoveryAnswer]
 
     def is_of(self, window: Window) -> bool:
-        """Return whether this is the search of a pane with these sums."""
+        """Return whether the searched pane is this window's, with the same sums."""
         searched = self.window
         is_pane = searched.metric is window.metric and searched.start_ms == window.start_ms
         return is_pane and np.array_equal(searched.sums, window.sums)
@@ -55,14 +55,14 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class _Retry:
-    """When a search is retried (monotonic), and after which delay."""
+    """The time of a search's next retry in monotonic seconds, and the delay before it."""
 
     at: float
     seconds: float
 
 
 class PaneSearches:
-    """The running search, or the last one and its answer, and the retries of failed searches."""
+    """The current or last search, and the retries of failed searches."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -91,7 +91,7 @@ class PaneSearches:
         }
 
     def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
-        """Drop retries of a metric's panes that are due (not `postponed`): the panes are gone."""
+        """Drop a metric's due retries (not `postponed`), whose panes are no longer due."""
         for name, start in [*self._retries]:
             if name == metric and start not in postponed:
                 del self._retries[name, start]

@@ -8,7 +8,7 @@ from collections import deque
 from aggregator.state.watermark import NO_TIME
 
 MAX_PENDING_LOG_ENDS = 1_000
-"""The most log ends that are stored of a partition that is counted with a lag."""
+"""The most log ends that are remembered of a partition whose messages are not counted yet."""
 CLOCK_QUERY_SECONDS = 3_600.0
 """The time between queries of a broker's clock; in between, the monotonic clock extrapolates it."""
 MAX_CLOCK_SKEW_MS = 86_400_000
@@ -22,8 +22,8 @@ class PartitionActivity:
     Attributes
     ----------
     answered_since : float or None
-        Since when Kafka has answered, but for short interruptions; None if it has not yet. The time
-        of interruptions is not idle time, since devices may have been cut off as well.
+        Since when Kafka has answered without a long interruption; None if it has not answered yet.
+        Short interruptions are not idle time, since devices may have been cut off as well.
     is_answered : bool
         Whether Kafka answered the last query.
     end : int
@@ -55,7 +55,7 @@ class PartitionActivity:
         end : int or None
             The end of the log; None if Kafka did not answer.
         max_interruption : float
-            In seconds; a longer time without answers restarts the idle time.
+            A time without answers, in seconds; after a longer time the idle time begins again.
         """
         was_answered, self.is_answered = self.is_answered, end is not None
         if end is None:
@@ -112,7 +112,7 @@ class BrokerClocks:
     _readings: dict[int, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
     def note_any_timestamp(self, timestamp: int, now: float) -> None:
-        """Record a timestamp that a broker, whichever it is, gave to a message."""
+        """Record a timestamp that any of the brokers gave to a message."""
         if timestamp > _since(self._latest, now):
             self._latest = timestamp, now
 

@@ -3,7 +3,7 @@
 A final event is published once if the publisher knows all events that were committed before. The
 topic is authoritative: a transaction writes all of its events or none. Redis has a copy of the
 published panes with the offset up to which the topic was read; a new publisher reads the events
-after it. If the copy is lost or old, it reads more of the topic.
+after it. If the copy is lost or old, the publisher reads more of the topic.
 """
 
 from __future__ import annotations
@@ -190,9 +190,10 @@ class PublishedLog:
         return f"{self._key}:{events.feature_event_types()[event_type].ids_key_name}"
 
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
-        """Store committed events, and the offsets after them, in the copy.
+        """Store the ids of committed events, and the offsets after the events, in the copy.
 
-        Raises LeaseLost if another process holds the lease; it reads these events from the topic.
+        Raises LeaseLost if another process holds the lease; that process reads these events from
+        the topic.
         """
         self.lease.write(self._writes(committed, positions))
         self._positions |= positions
@@ -255,7 +256,7 @@ class PublishedLog:
     def _unread(self) -> dict[int, tuple[int, int]]:
         """Return the ranges of offsets after the copy, by partition.
 
-        They include open transactions, which must not hide the committed events behind them.
+        The ranges include open transactions, as committed events may come after these.
         """
         with self._consumer("read_uncommitted") as consumer:
             logs = log_ranges(consumer, self._topic)
@@ -279,7 +280,7 @@ class PublishedLog:
     def _delete_copy(self) -> None:
         copied_names = _names(self._position())
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
-        names = [f"final:{metric}" for metric in metrics]  # releases stay: they are drawn once
+        names = [f"final:{metric}" for metric in metrics]  # releases stay, as each is drawn once
         id_sets = [kind.ids_key_name for kind in events.feature_event_types().values()]
         names += ["metrics", "provisional", *id_sets, "events", "position"]
         names += [name for name in copied_names if name not in names]

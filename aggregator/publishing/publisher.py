@@ -1,8 +1,8 @@
 """The publisher: publishes estimates as events, each final event exactly once.
 
 Several processes may run a publisher; a lease in Redis lets one of them work at a time. Kafka
-ensures "once": a new producer fences all others, so that a reader of the whole topic then knows
-every event. docs/decisions/0010 has the reasons.
+ensures that no event is published twice: a new producer fences all earlier ones, so that whoever
+then reads the whole topic knows every event. docs/decisions/0010 has the reasons.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Publisher(Leader):
         return overview, partitions
 
     def _publish_totals(self) -> None:
-        """Publish the changed running totals if the interval is over."""
+        """Publish the changed running totals, once in every `publish.interval`."""
         if time.monotonic() >= self._next_totals:
             overview = self.reader.store.overview()
             self._publish(self._finalizer.provisional_events(overview))

@@ -44,7 +44,7 @@ class Beat(NamedTuple):
 
 @dataclasses.dataclass
 class Sent:
-    """A sent heartbeat.
+    """A heartbeat that was sent.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Sent:
     delivered_at: float = 0.0
 
     def is_under_way(self, next_offset: int, activity: PartitionActivity) -> bool:
-        """Return whether it is in the log but not counted yet, unless the log was replaced."""
+        """Return whether the heartbeat is in the log, uncounted; False if the log was replaced."""
         if self.offset is None or next_offset > self.offset:
             return False
         return activity.asked_at <= self.delivered_at or activity.end > self.offset
@@ -106,13 +106,8 @@ class HeartbeatSchedule:
     def note_delivery(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
         """Record the delivery of a heartbeat.
 
-        Parameters
-        ----------
-        beat : Beat
-        offset : int, optional
-            None if it was not delivered.
-        timestamp : int
-            In ms since the epoch, by the broker's clock.
+        `beat`: the heartbeat; `offset`: None if it was not delivered; `timestamp`: in ms since the
+        epoch, by the broker's clock.
         """
         if offset is None:
             self._brokers.asked_at = float("-inf")
@@ -172,8 +167,8 @@ class HeartbeatSchedule:
     ) -> list[int]:
         """Return the start of the last pane to close, and of the pane before it; [] for none.
 
-        Busy partitions close their panes by themselves, and quiet ones follow. If all are quiet,
-        the last pane with reports is to be closed; until its end has passed, the pane before it.
+        Quiet partitions are to close the panes that busy partitions have closed. If all are quiet,
+        they are to close the last pane with reports; until its end has passed, the pane before it.
         """
         busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
@@ -196,9 +191,10 @@ class HeartbeatSchedule:
     def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
         """Return the event time of the heartbeat to a partition; None if it must wait.
 
-        It is the latest time in `closing` (descending) that the broker's clock has passed, as the
-        partition accepts no later event time. If there is none, a heartbeat with the event time
-        already reached (`latest`) is sent to learn the broker's clock.
+        The event time is the latest time in `closing` (descending) that the broker's clock has
+        passed, as the partition accepts no later event time. If no such time has passed, a
+        heartbeat with the event time already reached (`latest`) is sent to learn the broker's
+        clock.
         """
         clock_ms = self._brokers.earliest_ms(number, now)
         passed = next((close for close in closing if clock_ms >= close), None)

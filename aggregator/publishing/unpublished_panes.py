@@ -31,7 +31,7 @@ class UnpublishedPanes:
     Attributes
     ----------
     is_behind : bool
-        Whether the last turn has left panes for the next.
+        Whether the last turn has left due panes to the next turn.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class UnpublishedPanes:
         self._reader, self._published = publication.reader, publication.published
         self._metrics, self._max_panes = metrics, max_panes
         self._since_ms = publication.since_ms
-        self._begin = dict.fromkeys(metrics, self._since_ms)  # the next metric first
+        self._begin = dict.fromkeys(metrics, self._since_ms)  # in the order of turns
         self._partitions: Sequence[int] = ()
         self._overview = TopicProgress({}, {})
         self.is_behind = False
@@ -48,23 +48,13 @@ class UnpublishedPanes:
     def windows(
         self, overview: TopicProgress, partitions: int, postponed: Collection[int] = ()
     ) -> Iterator[list[Window]]:
-        """Yield panes without a final event, with their sums: for each metric, the next ones.
+        """Yield, for each metric, the next panes without a final event, with their sums.
 
         A turn that takes longer than `TURN_SECONDS` ends early; the next turn begins with the
         metrics that are left. So no metric waits until all panes of another one are published.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        partitions : int
-            The number of partitions of the reports topic.
-        postponed : collection of int
-            Start times of panes to skip.
-
-        Raises
-        ------
-        StateUnreadable
-            If panes are unreadable; raised after the panes of the other metrics.
+        `overview`: the progress of counting; `partitions`: the number of partitions of the reports
+        topic; `postponed`: start times of panes to skip. Raises StateUnreadable if panes are
+        unreadable; raised after the panes of the other metrics.
         """
         self._refresh(overview, range(partitions))
         self.is_behind, has_panes, deadline = False, False, time.monotonic() + TURN_SECONDS
@@ -103,8 +93,8 @@ class UnpublishedPanes:
     ) -> tuple[list[int], int]:
         """Return the starts of the next panes up to `last` without a final event.
 
-        The second value is where the next turn begins, once these panes have their events: before
-        the first postponed pane.
+        The second value is where the next turn begins, once these panes have their events; not
+        after the first postponed pane.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, is_through = metric_key(metric.name, metric.revision), True
@@ -145,7 +135,7 @@ class UnpublishedPanes:
         try:
             for _, sums_of_group, is_same in self._reader.sums.read_steps(windows, metric.pane_ms):
                 sums += sums_of_group
-                is_same_history = is_same  # at the end, of all reads
+                is_same_history = is_same  # compared with all reads, at the end
         except StateUnreadable:
             if self._reader.store.is_same_history(overview):
                 raise
@@ -163,8 +153,9 @@ class UnpublishedPanes:
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Yield events in batches of limited size and collection time.
 
-    The caller publishes a batch, and records that, before it takes the next. Raises StateUnreadable
-    if `events` raises it; raised after a batch with the events before it.
+    The caller publishes a batch, and records its events as published, before it takes the next
+    batch. Raises StateUnreadable if `events` raises it; raised after a batch with the events before
+    it.
     """
     batch: list[Event] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS

@@ -11,7 +11,7 @@ from aggregator.reading.status import START_WORKERS, halted_partitions, silence_
 from aggregator.storage.progress import UNSET, TopicProgress
 
 ANSWER_SECONDS = 3.0
-"""How long Kafka is waited for; less long if the client finds no broker."""
+"""The longest time to wait for Kafka; the wait is shorter if the client finds no broker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Backlog:
     Attributes
     ----------
     messages : int or None
-        The number of uncounted messages, of all metrics; None if unknown.
+        The number of uncounted messages of all metrics; None if unknown.
     unknown : str
         Why the number is unknown.
     silence : str

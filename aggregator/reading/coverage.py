@@ -39,12 +39,12 @@ def count_distinct_policies(metric: Metric) -> int:
 
 
 def count_alternatives(window: Window, query: Query) -> int:
-    """Return the number m of answers from which this one may have been chosen after looking.
+    """Return the number m of answers from which a reader may have chosen this one after looking.
 
-    By default an answer has the policy in force and the target ``population``. Naming a policy
-    chooses among all policies; so does changing the policy in force, for windows before the change.
-    Each of the m answers has beta / m. The default answer is not among them, and has all of beta:
-    to compare with it, name its policy, too.
+    By default an answer has the policy in force and the target ``population``. Whoever names a
+    policy chooses among all policies; so does whoever changes the policy in force, for windows
+    before the change. Each of the m answers has beta / m. The default answer is not among the m,
+    and has all of beta: to compare with it, name its policy, too.
     """
     if query.weights_fixed:
         return 1
@@ -56,14 +56,8 @@ def count_alternatives(window: Window, query: Query) -> int:
 def coverage_text(window: Window, estimate: Estimate, query: Query) -> str:
     """Return which answers the bounds cover together with probability 1 - beta.
 
-    While a window grows, these are its answers until it is final.
-
-    Parameters
-    ----------
-    window : Window
-    estimate : Estimate
-    query : Query
-        The query, with its number of windows.
+    While a window grows, these are its answers until it is final. `window`: the window; `estimate`:
+    its estimate; `query`: the query, with its number of windows.
     """
     if query.windows > 1:
         return f"{query.windows} windows"

@@ -1,4 +1,4 @@
-"""Groups reports into slices by the values of some attributes, for fixed values of others."""
+"""Groups reports into slices by some attributes, where other attributes have required values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from estimators.estimate import Counts
 from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
-"""Values by attribute: "other" for values that are not declared, None if devices sent none."""
+"""The value of each attribute: "other" if it is not declared, None if devices sent no value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Grouping:
         return grouped
 
     def order(self, reports: Sequence[int]) -> list[int]:
-        """Return the slices with reports, most reports first, but with `other` or `none` last."""
+        """Return the slices with reports: most reports first, but `other` and `none` last."""
 
         def rank(group: int) -> tuple[int, int]:
             undeclared = sum(
@@ -148,11 +148,8 @@ Groupings = Mapping[str, Sequence[tuple[str, ...]]]
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
     """Yield a query for each grouping of a metric, except by attributes that it no longer has.
 
-    Parameters
-    ----------
-    groupings, metric
-    **options
-        The other fields of the queries.
+    `groupings`, `metric`: the groupings of all metrics, and the metric; `options`: the other fields
+    of the queries.
     """
     for by in groupings.get(metric.name, ()):
         if metric.slicing is not None and {*by} <= metric.slicing.attributes.keys():

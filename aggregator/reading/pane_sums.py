@@ -42,9 +42,8 @@ class PaneSums:
     ) -> tuple[int, int] | None:
         """Return the starts of the first and last pane of a metric key, in ms; None without panes.
 
-        Parameters
-        ----------
-        overview, key, partitions
+        `overview`: the progress of counting; `key`: the metric key; `partitions`: the partitions to
+        look at.
         """
         if any(overview.partitions[number].extents is None for number in partitions):
             return self.store.panes.extent(key, [*partitions])
@@ -132,13 +131,8 @@ class PaneSums:
     ) -> list[tuple[int, str, PaneSpan]]:
         """Return the spans of panes that cover a window, of grains as coarse as possible.
 
-        Parameters
-        ----------
-        window : Window
-        grains : tuple of str
-            The allowed grains, the coarsest first.
-        keys : sequence of str, optional
-            The keys of chunks of the metric's slices; by default the key of the metric.
+        `window`: the window; `grains`: the allowed grains, the coarsest first; `keys`: the keys of
+        chunks of the metric's slices; by default the key of the metric.
         """
         metric = window.metric
         if keys is None:
@@ -169,13 +163,8 @@ class PaneSums:
     def read_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round.
 
-        Parameters
-        ----------
-        metric : Metric
-        number : int
-            The number of the round.
-        partitions : sequence of int
-            The partitions that have counted answers.
+        `metric`: the metric; `number`: the number of the round; `partitions`: the partitions that
+        have counted answers.
         """
         key = round_key(metric_key(metric.name, metric.revision), number)
         return self._total(metric, key, partitions)
@@ -197,14 +186,9 @@ class PaneSums:
     ) -> bool:
         """Pass panes with their stored values to `add`; return whether Redis lost no data.
 
-        Parameters
-        ----------
-        panes : sequence of (int, PaneKey)
-        max_panes : int
-            The most panes in a round trip.
-        overview : TopicProgress
-            The progress, read before the panes.
-        add : callable
+        `panes`: the partition and the key of each pane; `max_panes`: the most panes in a round
+        trip; `overview`: the progress, read before the panes; `add`: takes a pane's partition, key,
+        Redis key and value.
         """
         batches = [*batched(panes, max_panes)] or [[]]
         owners: list[Any] = []
@@ -222,14 +206,9 @@ class PaneSums:
     ) -> list[Counts | None]:
         """Return the statistics of indexed panes; None for a pane that has expired.
 
-        Parameters
-        ----------
-        metric, panes, values
-
-        Raises
-        ------
-        StateUnreadable
-            If a stored value is wrong, or is missing although the pane does not expire.
+        `metric`: the metric; `panes`: the partition and the key of each pane; `values`: the Redis
+        key and the value of each pane. Raises StateUnreadable if a stored value is wrong, or is
+        missing although the pane does not expire.
         """
         return [
             self._no_statistic(metric, *pane, redis_key)
@@ -260,12 +239,8 @@ class PaneSums:
     def count_reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
         """Return the number of reports ever counted under a key.
 
-        Parameters
-        ----------
-        metric : Metric
-        key : str
-            The key of a metric or of a round.
-        partitions : sequence of int
+        `metric`: the metric; `key`: the key of a metric or of a round; `partitions`: the partitions
+        that have counted the key.
         """
         return int(metric.counts(self._total(metric, key, partitions)).sum())
 
@@ -284,12 +259,8 @@ def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
     """Return the request that reads a running total, or the sum of a round.
 
-    Parameters
-    ----------
-    metric : Metric
-    key : str
-        The key of a metric or of a round.
-    partitions : sequence of int
+    `metric`: the metric; `key`: the key of a metric or of a round; `partitions`: the partitions
+    that have counted the key.
     """
 
     def add_up(values: Iterable[tuple[str, bytes]]) -> Counts:

@@ -46,7 +46,7 @@ class Query:
     target : str
         ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
     window : str or timedelta, optional
-        In place of start and end: a duration such as ``"1h"`` for the last hour of event time.
+        A duration in place of start and end, such as ``"1h"`` for the last hour of event time.
     categories : sequence of str or int, optional
         Only these categories or coordinates; by default all.
     quantiles : sequence of float, optional

@@ -119,6 +119,7 @@ class MetricReader:
         Parameters
         ----------
         name : str
+            The metric's name.
         start, end : datetime, str, float (seconds since the epoch) or None
             The window [start, end), widened to whole panes; None for no limit. A start may be a
             duration before the end: ``reader.estimate("delay", "7d")`` is about the last week.
@@ -162,6 +163,7 @@ class MetricReader:
         Parameters
         ----------
         name : str
+            The metric's name.
         start, end : datetime, str, float (seconds since the epoch) or None
             The range, as for :meth:`estimate`; None for its first report, or its last.
         step : str or timedelta, optional
@@ -225,11 +227,8 @@ class MetricReader:
     def describe(self, overview: TopicProgress, name: str, query: Query = RUNNING_TOTAL) -> Window:
         """Return a window without its content.
 
-        Parameters
-        ----------
-        overview : TopicProgress
-        name : str
-        query : Query
+        `overview`: the progress of counting; `name`: the metric's name; `query`: the parameters of
+        the query.
 
         Raises
         ------

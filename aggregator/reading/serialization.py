@@ -33,7 +33,7 @@ Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 class Undeclared(msgspec.Struct, frozen=True):
-    """A value that is not declared, whatever value the devices sent."""
+    """Stands for any value that is not declared."""
 
     other: Literal[True] = True
 
@@ -295,14 +295,9 @@ def answer(
 ) -> Answer:
     """Return an estimate as plain values.
 
-    Parameters
-    ----------
-    window : Window
-    estimate : Estimate
-    top : int, optional
-        Maximum number of categories or coordinates, the largest first; by default all.
-    nearest : ndarray, optional
-        The nearest distribution, added as ``simplex`` for the same categories.
+    `window`: the window; `estimate`: its estimate; `top`: maximum number of categories or
+    coordinates, the largest first; by default all; `nearest`, optional: the nearest distribution,
+    added as ``simplex`` for the same categories.
     """
     metric = window.metric
     shown = estimate.numbers if top is None else estimate.numbers.top(top)
@@ -527,11 +522,8 @@ def plain_numbers(
 ) -> dict[str, Any]:
     """Return an estimate's value, its bounds and its unbiased value by field; None if unknown.
 
-    Parameters
-    ----------
-    estimate : Estimate or None
-    chosen : ndarray of int, optional
-        The indices of the numbers to return; by default all.
+    `estimate`: the estimate; None if there is none; `chosen`: the indices of the numbers to return;
+    by default all.
     """
     if estimate is None:
         return dict.fromkeys(("value", "lower", "upper", "unbiased"))

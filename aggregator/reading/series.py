@@ -182,13 +182,8 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 def read_series(plan: SeriesPlan, cache: EstimateCache, progress: Progress) -> Series:
     """Read and estimate a series.
 
-    Parameters
-    ----------
-    plan : SeriesPlan
-    cache : EstimateCache
-        Has the estimates of final steps.
-    progress : callable
-        Takes the share of finished points; an exception from it ends the work.
+    `plan`: the plan of the series; `cache`: has the estimates of final steps; `progress`: takes the
+    share of finished points; an exception from it ends the work.
     """
     metric, query = plan.window.metric, plan.query
     point_query = query.of_points(len(plan.windows))
@@ -284,8 +279,8 @@ def _estimates(
 ) -> list[Estimate]:
     """Return the estimate of each step; estimates of final steps are cached.
 
-    Their key changes if their sums may: a partition that is recounted has another owner; panes
-    expire.
+    The cache's key changes whenever sums may: if a partition is recounted, it has another owner,
+    and panes may expire.
     """
     reading, windows, full_range = _local(plan), plan.windows, plan.window
     owners = [

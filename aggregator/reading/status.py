@@ -29,9 +29,10 @@ MIN_RATE_SECONDS = 0.5
 MAX_RATE_READINGS = 40
 MAX_SHOWN_HALTED = 3
 SILENT_MS = 60_000
-"""If no commit was made for this time, no worker counts; by default workers commit each second."""
+"""After this time without a commit, no worker is taken to count; workers commit each second by
+default."""
 SILENT_COMMIT_INTERVALS = 3
-"""The same limit in commit intervals, if these are long."""
+"""The same limit as a number of commit intervals, if these are long."""
 START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
 COUNTED_OUTCOMES = ("accepted", "duplicate")
 """Outcomes of reports that do not become dead letters."""
@@ -93,7 +94,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
 
 class Rates:
-    """Rates of accepted reports per second, from successive readings of their numbers.
+    """Rates of accepted reports per second, from successive readings of how many there are.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ class Rates:
 
 
 def silence_ms(settings: Settings) -> int:
-    """Return for how long there may be no commit before no worker counts, in ms."""
+    """Return after how long without a commit, in ms, no worker is taken to count."""
     return max(
         SILENT_MS, SILENT_COMMIT_INTERVALS * milliseconds(settings.aggregate.commit_interval)
     )
@@ -142,15 +143,9 @@ def status(
 ) -> ServiceStatus:
     """Return the status of a deployment.
 
-    Parameters
-    ----------
-    overview : TopicProgress
-    metrics : mapping of str to Metric
-    rates : Rates
-    ends : LogEnds
-        The ends of the partitions' logs; by default they are unknown.
-    silent_ms : int
-        The result of :func:`silence_ms`.
+    `overview`: the progress of counting; `metrics`: the metrics by name; `rates`: measures the
+    rates; `ends`: the ends of the partitions' logs; by default they are unknown; `silent_ms`: the
+    result of :func:`silence_ms`.
     """
     ends = LogEnds() if ends is None else ends
     now_ms = time.time_ns() // 10**6
@@ -206,7 +201,7 @@ def unusable_definitions(
 
 
 def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
-    """Return the time since any partition that is not halted was committed; None if never."""
+    """Return the time since the last commit of a partition that is not halted; None if never."""
     counted = (progress for progress in overview.partitions.values() if not progress.is_halted)
     idle_times = (progress.idle_ms(now_ms) for progress in counted)
     return min((idle for idle in idle_times if idle is not None), default=None)
@@ -215,13 +210,8 @@ def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
 def silence_text(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
     """Return since when no worker has counted, as text; "" while a worker counts.
 
-    Parameters
-    ----------
-    overview : TopicProgress
-    now_ms : int
-        The present time, in ms since the epoch.
-    silent_ms : int
-        The result of :func:`silence_ms`.
+    `overview`: the progress of counting; `now_ms`: the present time, in ms since the epoch;
+    `silent_ms`: the result of :func:`silence_ms`.
     """
     idle = last_commit_ms(overview, now_ms)
     if overview.partitions and all(progress.is_halted for progress in overview.partitions.values()):
@@ -238,13 +228,8 @@ def uncounted_partitions(
 ) -> list[int]:
     """Return the partitions that are neither halted nor counted.
 
-    Parameters
-    ----------
-    overview : TopicProgress
-    now_ms : int
-        The present time, in ms since the epoch.
-    silent_ms : int
-        The result of :func:`silence_ms`.
+    `overview`: the progress of counting; `now_ms`: the present time, in ms since the epoch;
+    `silent_ms`: the result of :func:`silence_ms`.
     """
     stated = (int(progress.owner.get("partitions", 0)) for progress in overview.partitions.values())
     return [

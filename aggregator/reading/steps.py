@@ -37,12 +37,8 @@ def _points(first: int, last: int, step: int) -> int:
 def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
     """Return the shortest round step with at most 200 points; a multiple of panes if none fits.
 
-    Parameters
-    ----------
-    metric : Metric
-    first, last : int
-        The edges of the range, in ms since the epoch.
-    max_points : int
+    `metric`: the metric; `first`, `last`: the edges of the range, in ms since the epoch;
+    `max_points`: the largest number of points.
     """
     points = min(DEFAULT_SERIES_POINTS, max_points)
     for step in (metric.pane_ms, *ROUND_STEPS_MS):
@@ -81,15 +77,8 @@ def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
 def check_points(metric: Metric, first: int, last: int, step: int, max_points: int) -> None:
     """Raise an error if a step makes too many points; times are in ms since the epoch.
 
-    Parameters
-    ----------
-    metric : Metric
-    first, last, step, max_points : int
-
-    Raises
-    ------
-    ValueError
-        If it does; the error names the shortest step that fits.
+    `metric`: the metric; `first`, `last`: the edges of the range; `step`: the step; `max_points`:
+    the largest number of points. Raises ValueError, which names the shortest step that fits.
     """
     if _points(first, last, step) > max_points:
         fits = duration(_smallest(metric, first, last, max_points))
@@ -102,15 +91,9 @@ def check_points(metric: Metric, first: int, last: int, step: int, max_points: i
 def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: int = 1) -> None:
     """Raise an error if an answer has too many slices, or slices with too many numbers.
 
-    Parameters
-    ----------
-    metric : Metric
-    slices, labels, estimates_per_slice : int
-
-    Raises
-    ------
-    ValueError
-        If it does; the error names the maximum.
+    `metric`: the metric; `slices`, `labels`, `estimates_per_slice`: how many slices there are, how
+    many numbers a slice has, and how often a slice is estimated. Raises ValueError, which names the
+    maximum.
     """
     check_work(metric, labels, estimates_per_slice)
     numbers_per_slice = estimates_per_slice * numbers_per_estimate(metric, labels)
@@ -126,16 +109,8 @@ def check_slices(metric: Metric, slices: int, labels: int, estimates_per_slice: 
 def check_work(metric: Metric, work: int, estimates: int = 1) -> None:
     """Raise an error if estimates have too many numbers.
 
-    Parameters
-    ----------
-    metric : Metric
-    work, estimates : int
-        How many numbers an estimate has at each level, and the number of estimates.
-
-    Raises
-    ------
-    ValueError
-        If they have more than the allowed numbers together.
+    `metric`: the metric; `work`, `estimates`: how many numbers an estimate has at each level, and
+    the number of estimates. Raises ValueError if they have more than the allowed numbers together.
     """
     check_shown(work, MAX_ESTIMATED_NUMBERS // (estimates * len(metric.levels)))
 

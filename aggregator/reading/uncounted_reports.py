@@ -1,4 +1,4 @@
-"""Counts the reports that no answer contains: refused reports, and those of other definitions."""
+"""Counts the reports that no answer contains: refused ones, and those of earlier definitions."""
 
 from __future__ import annotations
 
@@ -69,11 +69,7 @@ def find_uncounted_reports(
 ) -> UncountedReports:
     """Return the reports that a metric's answers do not contain.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    overview : TopicProgress
-    metric : Metric
+    `reader`: reads the sums in Redis; `overview`: the progress of counting; `metric`: the metric.
     """
     refused = refused_reports(overview, metric.name)
     return UncountedReports(metric.name, refused, _earlier_reports(reader, overview, metric))
@@ -89,7 +85,7 @@ def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
 
 
 def _earlier_reports(reader: MetricReader, overview: TopicProgress, metric: Metric) -> int:
-    """Return the number of reports under other definitions, or less while more are counted."""
+    """Return the number of reports under earlier definitions; it may be less during counting."""
     current_key = metric_key(metric.name, metric.revision)
     numbers = [
         number

@@ -113,13 +113,9 @@ class Window:
     ) -> Self:
         """Return a window without its content.
 
-        Parameters
-        ----------
-        metric, overview, watermarks
-        facts : tuple
-            All values on which the content depends; the window's version is their hash.
-        **fields
-            The other fields of the window.
+        `metric`, `overview`, `watermarks`: the metric, the progress, and the metric's watermark in
+        each partition; `facts`: all values on which the content depends; the window's version is
+        their hash; `fields`: the other fields of the window.
         """
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
         changed = overview.policy_changed_ms(metric.name)
@@ -253,13 +249,9 @@ class EventTimes:
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
     """Return the status of a metric's window up to `end`.
 
-    Parameters
-    ----------
-    watermarks : mapping of int to Watermark
-    closed_ms : int
-        The result of :meth:`aggregator.storage.progress.TopicProgress.closed`.
-    end : int or None
-        The end of the window; None for no limit.
+    `watermarks`: the metric's watermark in each partition; `closed_ms`: the result of
+    :meth:`aggregator.storage.progress.TopicProgress.closed`; `end`: the end of the window; None for
+    no limit.
     """
     if not watermarks:
         return "not_ready"
@@ -269,13 +261,8 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
 def last_edges(metric: Metric, length_ms: int, newest: int) -> tuple[int, int]:
     """Return the edges, in ms since the epoch, of a window that ends with the newest pane.
 
-    Parameters
-    ----------
-    metric : Metric
-    length_ms : int
-    newest : int
-        The start of the newest pane. It is used in place of the watermark, which heartbeats move
-        beyond the last report.
+    `metric`: the metric; `length_ms`: the length of the window in ms; `newest`: the start of the
+    newest pane. It is used in place of the watermark, which heartbeats move beyond the last report.
     """
     end = newest + metric.pane_ms
     return metric.pane_start(end - length_ms), end
@@ -286,17 +273,9 @@ def edges(
 ) -> tuple[int | None, int | None]:
     """Return the edges of a query's window, widened to whole panes, in ms since the epoch.
 
-    Parameters
-    ----------
-    metric : Metric
-    query : Query
-    extent : callable
-        Returns the starts of the metric's first and last pane, if there are any.
-
-    Raises
-    ------
-    ValueError
-        If the query has a length and a start or an end, or the window is empty.
+    `metric`: the metric; `query`: the parameters of the query; `extent`: returns the starts of the
+    metric's first and last pane, or None. Raises ValueError if the query has a length and a start
+    or an end, or the window is empty.
     """
     start, end, length = query.stretch
     if length is None:

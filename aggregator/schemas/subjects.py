@@ -15,7 +15,7 @@ from producers.device.rounds import ROUND_EVENT_TYPE, Round
 from producers.wire.reports_pb2 import ReportBatch
 
 JSON_SCHEMA_DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest draft that all registries can read; the schemas use nothing newer."""
+"""The newest draft that all registries can read."""
 REFERENCE_TEMPLATE = "#/definitions/{name}"
 
 
@@ -58,7 +58,7 @@ def subjects(settings: Settings) -> list[Subject]:
 
 
 def json_schema(kinds: Mapping[str, type[msgspec.Struct]]) -> str:
-    """Return the JSON Schema of events' data, with sorted keys.
+    """Return the JSON Schema, as text with sorted keys, of the data of events.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Turns a log into state. Pure code, without clock or network."""
+"""Computes a partition's state from its log, without a clock or the network."""

@@ -65,7 +65,8 @@ class TimeLimits:
 def digest(key: bytes | None) -> bytes:
     """Return the digest of a message's key; all messages without a key have the same digest.
 
-    It has the same length for every key; a collision takes 2^64 attempts.
+    All digests have the same length; whoever looks for two keys with the same digest needs about
+    2^64 attempts.
 
     >>> len(digest(b"x" * 1_000_000)), digest(None) == digest(b"")
     (16, True)
@@ -83,20 +84,11 @@ def admit(
 ) -> BatchAdmission:
     """Apply the rules to a metric's batches in the log's order; counted ones move its watermark.
 
-    Parameters
-    ----------
-    metric : Metric
-    batches : DecodedBatches
-        Batches of this metric alone.
-    limits : TimeLimits
-    watermark : Watermark
-        The metric's watermark after all earlier batches.
-    panes : mapping of PaneKey to Pane
-        The open panes; they are not changed.
-    key : str
-        The key of the metric, or of its round, in `panes`.
+    `metric`: the metric; `batches`: batches of this metric alone; `limits`: the limits on event
+    times; `watermark`: the metric's watermark after all earlier batches; `panes`: the open panes;
+    they are not changed; `key`: the key of the metric, or of its round, in `panes`.
     """
-    watermark.close(metric)  # it may have less lateness than before, or be held open no longer
+    watermark.close(metric)  # a new definition may have less lateness, or panes held open no longer
     admission = BatchAdmission(metric, batches, limits, watermark)
     admission.open_panes(panes, key)
     admission.apply_time_limits()
@@ -223,7 +215,7 @@ class BatchAdmission:
         ]
 
     def set_admitted(self) -> None:
-        """Set the admitted rows, and put their latest arrival into the watermark."""
+        """Set `admitted`, and record the latest arrival of these rows in the watermark."""
         self.admitted: RowIndices = np.flatnonzero(
             (self.rule == Rule.ADMITTED) & ~self.is_heartbeat
         )
@@ -233,7 +225,7 @@ class BatchAdmission:
     def _find_late(self, timely: Bools, moving: Bools) -> Bools:
         """Return which batches come after the watermark has closed their pane.
 
-        Panes are judged from the oldest on, as no late batch of a later pane can close them.
+        The oldest pane comes first: a batch that is late for its own pane closes no older pane.
         """
         metric, start, watermark = self.metric, self.start, self.watermark
         late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
@@ -254,7 +246,7 @@ class BatchAdmission:
         return late
 
     def _find_repeats(self, timely: Bools) -> Bools:
-        """Return which batches were counted in their panes, or repeat an earlier batch of these."""
+        """Return which batches were counted before, or repeat an earlier batch of the same pane."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
         for begin, pane_rows in _by_start(self.start[rows], rows):
@@ -311,7 +303,7 @@ class BatchAdmission:
 
 
 def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
-    """Return the rows of each start, in order; mostly there is one start."""
+    """Return the rows of each start, in ascending order; mostly there is a single start."""
     if start.size and (start == start[0]).all():
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")
@@ -321,7 +313,7 @@ def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]
 
 
 def _distinct(times: Integers) -> list[int]:
-    """Return the distinct times, ascending; mostly there is one."""
+    """Return the distinct times, ascending; mostly there is a single one."""
     if times.size and (times == times[0]).all():
         return [int(times[0])]
     return sorted(set(times.tolist()))

@@ -14,7 +14,7 @@ Ids = NDArray[np.void]
 """Batch ids, shape (n,), of 16 bytes each."""
 ID_DTYPE = np.dtype(f"V{BATCH_ID_BYTES}")
 MAX_RAW_IDS = 256
-"""Up to this number of ids, or of new ids, a table costs more than plain bytes."""
+"""For at most this many ids, or new ids at a time, a table is slower than plain bytes."""
 
 
 def as_ids(data: bytes | Iterable[bytes]) -> Ids:
@@ -76,7 +76,7 @@ class BatchIds:
         return is_present
 
     def find_repeats(self, ids: Ids) -> Bools:
-        """Return which ids are in the set, or repeat an earlier one of these ids."""
+        """Return which ids are in the set, or occur earlier in `ids`."""
         if ids.size > MAX_RAW_IDS:
             return self._find_many(ids)
         present_ids = set(as_ids(self._raw_ids).tolist())
@@ -124,7 +124,7 @@ class BatchIds:
         scrambled = ID_SCRAMBLER.scramble(all_ids)
         ranks = np.sort(scrambled.rank)
         repeated = np.zeros(ids.size, dtype=np.bool_)
-        if (ranks[1:] == ranks[:-1]).any():  # hardly ever, unless ids come again
+        if (ranks[1:] == ranks[:-1]).any():  # very rarely, unless an id is repeated
             repeated = _repeats(all_ids)[raw_ids.size :]
         if self._table is not None:
             repeated |= self._table.contains(scrambled)[raw_ids.size :]
@@ -132,7 +132,7 @@ class BatchIds:
 
 
 def _repeats(ids: Ids) -> Bools:
-    """Return which ids repeat an earlier one."""
+    """Return which ids occur earlier in the array."""
     _, first = np.unique(ids.view(np.uint64).reshape(-1, 2), axis=0, return_index=True)
     repeated = np.ones(ids.size, dtype=np.bool_)
     repeated[first] = False

@@ -30,10 +30,10 @@ from producers.wire.framing import INDEXES_OFFSET, LONGEST_FRAME, MAGIC_BYTE, ME
 from producers.wire.reports_pb2 import ReportBatch
 
 MIN_MATRIX_MESSAGES = 16
-"""At least this many messages of one length are read as a matrix."""
+"""At least this many messages of the same length are read as a matrix."""
 
 MAX_LAYOUTS_PER_LENGTH = 4
-"""Layouts tried for one metric and length; honest devices use one."""
+"""The most layouts that are tried for a metric and a length; honest devices use one."""
 
 MIN_BATCH_BYTES = 2
 """The bytes of a tag and of the length of the metric's name."""
@@ -92,6 +92,7 @@ class DecodedBatches:
     kafka_ms, time_ms : ndarray of int64
         Kafka's timestamps, and the event times in the batches, or 0.
     ids : ndarray of 16 bytes
+        The id of each batch.
     sizes : ndarray of int64
         The numbers of reports; 0 for a heartbeat.
     """
@@ -252,7 +253,7 @@ class Decoder:
             check_batch(batch, self.metrics)
         except ReportError:
             return None
-        batch.DiscardUnknownFields()  # they follow the known fields
+        batch.DiscardUnknownFields()  # which are serialized after the known fields
         if (
             not MIN_LAYOUT_TIME_MS <= batch.time_ms <= MAX_LAYOUT_TIME_MS
             or batch.SerializeToString() != payload
@@ -272,7 +273,7 @@ class Decoder:
 def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> bytes:
     """Return the bytes of the rows at ascending positions, given the bytes of each row."""
     array = np.frombuffer(data, dtype=np.uint8)
-    if (row_bytes == row_bytes[0]).all():  # several times as fast
+    if (row_bytes == row_bytes[0]).all():  # the special case is several times as fast
         return array.reshape(row_bytes.size, -1)[positions].tobytes()
     is_selected = np.zeros(row_bytes.size, dtype=np.bool_)
     is_selected[positions] = True
@@ -308,7 +309,7 @@ def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | sl
 
 
 def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:
-    """Return the rows of each metric, by their first bytes: a tag, a length, a name."""
+    """Return the rows of each metric, which their first bytes name."""
     name = matrix[:, : int(matrix[0, 1]) + MIN_BATCH_BYTES]
     if (name == name[0]).all():
         return [slice(None)]

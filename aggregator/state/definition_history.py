@@ -21,7 +21,8 @@ from producers.wire.decoding import decode_json
 DEFINITIONS_PREFIX = "definitions:"
 """Prefix of a field of the owner's hash, before an offset: the digest of definitions in force."""
 RETIRED_PREFIX = "retired:"
-"""Prefix of a field of the owner's hash, before an offset: the questions whose panes closed."""
+"""Prefix of a field of the owner's hash, before an offset: the questions whose panes were
+closed."""
 DIGEST_BYTES = 8
 
 
@@ -38,11 +39,11 @@ class CountingDefinitions:
         return cls(metrics, {"future": settings.future, "past": settings.past})
 
     def encode(self) -> bytes:
-        """Return canonical JSON: equal definitions, equal bytes. Keys are sorted, except axes."""
+        """Return canonical JSON, equal for equal definitions: keys are sorted, except the axes."""
         tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
         for table in tables.values():
             if isinstance(axes := table.get("categories"), Mapping):
-                table["categories"] = msgspec.Raw(msgspec.json.encode(axes))  # order is meaning
+                table["categories"] = msgspec.Raw(msgspec.json.encode(axes))  # their order matters
         encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
@@ -70,7 +71,7 @@ def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
-    """Return the owner's fields with this prefix that are not empty, by the offset behind it."""
+    """Return the offset in the name, and the value, of the owner's fields with a prefix."""
     return sorted(
         (int(offset), text)
         for name, text in owner.items()
@@ -79,7 +80,7 @@ def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return empty values for the owner's fields with its history, for when offsets restart."""
+    """Return empty values for the owner's fields with the history, stored when offsets restart."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 
@@ -123,16 +124,9 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
     """Return the owner's field with the digest of new definitions; {} if they did not change.
 
-    Parameters
-    ----------
-    owner : mapping of str to str
-        The stored facts of the partition.
-    offset : int
-        The first offset at which the definitions are in force.
-    digest : str
+    `owner`: the stored facts of the partition; `offset`: the first offset at which the definitions
+    are in force; `digest`: the digest of the new definitions.
 
-    Examples
-    --------
     >>> changed_definitions({"definitions:0": "aa"}, 7, "bb")
     {'definitions:7': 'bb'}
     >>> changed_definitions({"definitions:0": "aa"}, 7, "aa")

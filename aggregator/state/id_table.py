@@ -18,20 +18,20 @@ Words = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 
 BUCKET_IDS = 64
-"""Ids in a bucket. The first of many buckets is full when they hold 36 to 45 ids on average."""
+"""The most ids of a bucket. When the first of many is full, the average is 36 to 45 ids."""
 IDS_PER_BUCKET = 320
-"""Ids in the run per bucket: room for a fifth of the run, of which about 60% is used."""
+"""The run has this many ids for each bucket, so the buckets have room for a fifth of the run."""
 PREFIX_IDS = 8
-"""Ids in the run that share a prefix, on average: at least this many, less than twice as many."""
+"""On average, this many to twice as many ids of the run share a prefix."""
 MAX_WINDOW_IDS = 96
-"""Ids of one prefix that are compared; random ids never have so many."""
+"""The most ids of a prefix that are compared at once; random ids never share one so often."""
 IDS_PER_STEP = 1 << 14
 """Ids merged or looked up at a time, which bounds the temporary memory."""
 HALF_WORD_BITS = np.uint64(32)
 
 
 class Scrambled(NamedTuple):
-    """Scrambled ids as two words each; the first is the rank in the run."""
+    """Scrambled ids, two words each; the run is sorted by the first."""
 
     rank: Words
     tail: Words
@@ -75,7 +75,8 @@ class IdTable:
     def __init__(self) -> None:
         self._rank = np.empty(0, dtype=np.uint64)
         self._tail = np.empty(0, dtype=np.uint64)
-        self._marks = np.zeros(MAX_WINDOW_IDS, dtype=np.uint8)  # of the run, and room for a window
+        # A byte of each id in the run, then room for a window.
+        self._marks = np.zeros(MAX_WINDOW_IDS, dtype=np.uint8)
         self._starts = np.zeros(0, dtype=np.uint32)
         self._windows: NDArray[np.uint8] | None = None
         self._allocate_buckets(0)
@@ -150,7 +151,7 @@ class IdTable:
         return as_strided(self._marks, (size + 1, width), (1, 1), writeable=False)
 
     def _find_in_run(self, ids: Scrambled, is_present: Bools) -> None:
-        if self._windows is None:  # the run has grown since the last look
+        if self._windows is None:  # the run has grown since the last index
             self._windows = self._index_run()
         if not self._is_even:
             self._find_by_rank(ids, is_present)
@@ -183,7 +184,7 @@ class IdTable:
         tail = tail[order]
         del order
         held = self._rank.size
-        self._windows = None  # release the resized arrays
+        self._windows = None  # it refers to the arrays, which are resized
         self._rank.resize(held + rank.size, refcheck=False)
         self._tail.resize(held + rank.size, refcheck=False)
         self._marks.resize(held + rank.size + MAX_WINDOW_IDS, refcheck=False)

@@ -56,11 +56,7 @@ class BatchLayout:
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> BatchLayout:
         """Return the layout of a batch that protobuf serializes to `payload`.
 
-        Parameters
-        ----------
-        metric : Metric
-        batch : ReportBatch
-        payload : bytes
+        `metric`: the metric; `batch`: the batch; `payload`: the bytes of the batch.
         """
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
@@ -84,9 +80,9 @@ class BatchLayout:
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
         above = matrix.take(self.fixed_positions, axis=1)
-        above -= self.lowest  # lower values wrap around
+        above -= self.lowest  # a lower byte wraps around to a large number
         is_within = above <= self.spread
-        if is_within.all():  # far faster than row by row
+        if is_within.all():  # the usual case, which is far faster
             return np.ones(len(matrix), dtype=np.bool_)
         fitting: NDArray[np.bool_] = np.logical_and.reduce(is_within, axis=1)
         return fitting
@@ -96,13 +92,8 @@ class BatchLayout:
     ) -> BatchRows | None:
         """Return the fitting rows; None if a report or an attribute is invalid.
 
-        Parameters
-        ----------
-        matrix : ndarray of uint8, shape (n, bytes)
-        index : ndarray of int64, shape (n,)
-            The index of each row's message.
-        fitting : ndarray of bool, shape (n,)
-            Which rows have this layout.
+        `matrix`, shape (n, bytes): the payloads, one a row; `index`, shape (n,): the index of each
+        row's message; `fitting`, shape (n,): which rows have this layout.
         """
         if not fitting.all():
             matrix, index = matrix[fitting], index[fitting]

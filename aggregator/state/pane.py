@@ -51,16 +51,9 @@ class Pane:
     ) -> int:
         """Add admitted batches; return the number of their reports.
 
-        Parameters
-        ----------
-        batches : DecodedBatches
-        rows : ndarray of intp
-            The admitted rows of this pane.
-        uses : Uses
-            For each key of these batches, its new number of reports in the pane.
-        add_to_slices : callable
-            Called with the codes and the statistics of a metric's slices, which sum to what is
-            added to the pane.
+        `batches`: the batches; `rows`: the admitted rows of this pane; `uses`: for each key of
+        these batches, its new number of reports in the pane; `add_to_slices`: called with the codes
+        and the statistics of a metric's slices, which sum to what is added to the pane.
         """
         ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
         self.batch_ids.add(ids)

@@ -70,7 +70,7 @@ def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
 
 
 class PaneKey(NamedTuple):
-    """Names a pane within its partition."""
+    """The key of a pane within its partition."""
 
     grain: str  # pane, hour, day or total, or a grain of slice tables: one of `GRAINS`
     metric: str  # from `metric_key`, `round_key` or `slices_key`
@@ -126,7 +126,7 @@ def width_ms(grain: str, metric: Metric) -> int:
 
 
 def retention_ms(grain: str, metric: Metric) -> int | None:
-    """Return how long a closed pane is stored, in ms; None if for ever."""
+    """Return how long a closed pane is stored, in ms; None if it is never deleted."""
     return metric.by_retention_ms if grain == SLICES else metric.retention_ms
 
 

@@ -1,7 +1,7 @@
 """The state of one partition: a function of its log, from the first report to the next offset.
 
 Nothing here reads a clock or the network. The same messages in the same order give the same state,
-however they were polled; `dither verify` relies on it.
+however they were polled: `dither verify` relies on this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Partition:
     Parameters
     ----------
     metrics : mapping of str to Metric
-        By name.
+        The metrics by name.
     future_ms, past_ms : int
         How far an event time may be ahead of, and behind, Kafka's timestamp.
 
@@ -114,7 +114,7 @@ class Partition:
     def advance_to(self, offset: int) -> None:
         """Skip offsets without a message: transaction markers and aborted messages.
 
-        Nothing else changes: the same log gives the same state, skipped or not.
+        Only the next offset changes, so that the state is the same without the call.
         """
         self.next_offset = max(self.next_offset, offset)
 
@@ -125,11 +125,11 @@ class Partition:
         self._close_due_panes([question])
 
     def _question(self, metric: str, number: int) -> str:
-        """Return the key under which a metric, or a round of it, is counted."""
+        """Return the key under which a metric, or a round of a metric, is counted."""
         return self._keys[metric][number - 1 if number else 0]
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
-        """Return the uncounted messages, each offset once, in order."""
+        """Return the messages that were not counted before, each offset once, in order."""
         message_offsets = [message.offset() for message in messages]
         offsets = np.fromiter(message_offsets, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
@@ -231,6 +231,6 @@ class Partition:
         return closed
 
     def _note_committed(self, pane: Pane) -> None:
-        """Update the memory of all committed panes after a pane was committed."""
+        """Add a pane's growth since its last commit to the memory of all committed panes."""
         previous_bytes, pane.committed_bytes = pane.committed_bytes, pane.nbytes
         self._committed_bytes += pane.committed_bytes - previous_bytes

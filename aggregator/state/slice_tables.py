@@ -40,12 +40,8 @@ def empty_chunk(metric: Metric) -> Counts:
 def by_chunk(metric: Metric, codes: Codes, rows: Counts) -> Iterator[tuple[int, Codes, Counts]]:
     """Yield the number of each chunk, the positions in it, and their rows.
 
-    Parameters
-    ----------
-    metric : Metric
-    codes : ndarray of int64, shape (n,)
-        The numbers of slices, ascending.
-    rows : ndarray of int64, shape (n, cells)
+    `metric`: the metric; `codes`, shape (n,): the numbers of slices, ascending; `rows`, shape (n,
+    cells): the rows of the slices.
     """
     size = chunk_rows(metric)
     edges = [0, *(np.flatnonzero(np.diff(codes // size)) + 1).tolist(), len(codes)]
@@ -86,16 +82,8 @@ def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
 def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
     """Return a stored chunk, shape (slices, cells).
 
-    Parameters
-    ----------
-    number : int
-    value : bytes
-    metric : Metric
-
-    Raises
-    ------
-    ValueError
-        If it is no chunk of this metric.
+    `number`: the number of the chunk; `value`: the stored bytes; `metric`: the metric. Raises
+    ValueError if it is no chunk of this metric.
     """
     statistics = empty_chunk(metric)
     codes, rows = decode_rows(value, statistics.shape[1])
@@ -110,12 +98,8 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
 def describe_difference(number: int, stored_chunk: bytes, expected: Counts, metric: Metric) -> str:
     """Return how a stored chunk of slices differs from the expected one.
 
-    Parameters
-    ----------
-    number : int
-    stored_chunk : bytes
-    expected : ndarray of int64, shape (slices, cells)
-    metric : Metric
+    `number`: the number of the chunk; `stored_chunk`: the stored bytes; `expected`, shape (slices,
+    cells): the statistics that the log gives; `metric`: the metric.
     """
     try:
         stored = decode_chunk(number, stored_chunk, metric)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 NO_TIME = -1
 CONFIRMING_BATCHES = 8
-"""Batches of a metric that must reach a time before its watermark does."""
+"""The number of batches that must have reached a time before the watermark reaches it."""
 RECENT_BATCHES = 32
-"""The confirming batches must be among this many last counted batches of the metric."""
+"""The confirming batches must be among this many of the metric's last counted batches."""
 
 Times = NDArray[np.int64]
 """Event times in ms, or positions of batches."""
@@ -37,7 +37,7 @@ class Watermark:
     # timestamp.
     time: int = NO_TIME
     arrived: int = NO_TIME  # the latest Kafka timestamp of a counted batch, ms
-    # Panes up to here, in ms, are closed, and stay closed if the lateness grows.
+    # Panes up to this time, in ms, are closed, and stay closed if the lateness grows.
     closed: int = NO_TIME
     # Age and time of each recent batch ahead of `time`, in order; fewer than CONFIRMING_BATCHES.
     ahead: Ahead = ()
@@ -90,7 +90,7 @@ class Watermark:
         return _confirming_position(places, times, time)
 
     def times_along(self, reached: Times) -> Times:
-        """Return the watermark's time before each of the next counted batches, and at the end."""
+        """Return the watermark's time before each of the next counted batches, and after all."""
         recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
             recent[-1 - age] = time
@@ -106,7 +106,7 @@ class Watermark:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
     def _batches_ahead(self, reached: Times) -> tuple[Times, Times]:
-        """Return the indices and times of batches ahead; earlier batches have negative indices."""
+        """Return indices and times of batches ahead; earlier batches have negative indices."""
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
         if self.ahead:
@@ -121,7 +121,7 @@ MIN_VECTOR_BATCHES = 16
 
 
 def _confirming_position(places: Times, times: Times, time: int) -> int | None:
-    """Return the position at which enough batches of the window have reached a time, if any."""
+    """Return the first position at which enough recent batches have reached a time, or None."""
     reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
     enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)

@@ -33,12 +33,8 @@ def commit_commands(
 ) -> Iterator[Command]:
     """Yield the commands of a commit, each of at most :data:`MAX_COMMAND_WORDS` words.
 
-    Parameters
-    ----------
-    prefix : str
-    partition : Partition
-    facts : mapping
-        Further fields of the owner's hash.
+    `prefix`: the beginning of the keys of the partition; `partition`: the changed state; `facts`:
+    further fields of the owner's hash.
     """
     words: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
     indexed: dict[str, None] = {}
@@ -82,15 +78,9 @@ def commit_commands(
 def chunks(prefix: str, key: PaneKey, ids: int) -> list[tuple[str, int]]:
     """Return the keys of the chunks of a pane's batch ids, with the number of ids in each.
 
-    Parameters
-    ----------
-    prefix : str
-    key : PaneKey
-    ids : int
-        The number of ids of the pane.
+    `prefix`: the beginning of the keys of the partition; `key`: the key of the pane; `ids`: the
+    number of ids of the pane.
 
-    Examples
-    --------
     >>> chunks("{p}", PaneKey("pane", "delay", 0), 4_001)
     [('{p}:seen:pane:delay:0:0', 4000), ('{p}:seen:pane:delay:0:1', 1)]
     """
@@ -103,14 +93,9 @@ def chunks(prefix: str, key: PaneKey, ids: int) -> list[tuple[str, int]]:
 def id_commands(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
     """Yield the commands that append an open pane's new ids to its chunks.
 
-    Each chunk after the first gets its full size at once, because Redis reserves twice the size
-    for a value that grows.
-
-    Parameters
-    ----------
-    prefix : str
-    key : PaneKey
-    pane : Pane
+    Each chunk after the first gets its full size at once, because Redis reserves twice the size for
+    a value that grows. `prefix`: the beginning of the keys of the partition; `key`: the key of the
+    pane; `pane`: the pane.
     """
     data = memoryview(b"".join(pane.unsaved))
     position = pane.saved_ids

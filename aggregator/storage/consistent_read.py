@@ -83,14 +83,9 @@ Stream = Callable[[Sequence[Sequence[Command]]], AbstractContextManager[Iterator
 def read(ask: Ask, requests: Sequence[PartitionRequest], stream: Stream | None = None) -> list[Any]:
     """Read a consistent state of each partition; states of two partitions may differ in time.
 
-    Parameters
-    ----------
-    ask : callable
-        Runs commands in their order, in one round trip.
-    requests : sequence of PartitionRequest
-    stream : callable, optional
-        Runs groups of commands and yields the replies one by one; used for large reads, partition
-        by partition.
+    `ask`: runs commands in their order, in one round trip; `requests`: what to read of each
+    partition; `stream`, optional: runs groups of commands and yields the replies one by one; used
+    for large reads, partition by partition.
     """
     heads = ask_each(ask, [[_stamp(request), *request.head()] for request in requests])
     commands = [request.reads(head) for request, (_, *head) in zip(requests, heads, strict=True)]
@@ -176,15 +171,9 @@ def require_open_panes(
 ) -> None:
     """Raise StateUnreadable if an open pane, or the sizes of sets, are missing.
 
-    Parameters
-    ----------
-    prefix : str
-    stamp : sequence
-        The owner's :data:`STAMP_FIELDS`.
-    sizes : sequence of bytes or None
-        The stored sizes of ``parsing.INDEXED_SET`` and of the set of open panes.
-    number : int
-        The number of members in the set of open panes.
+    `prefix`: the beginning of the keys of the partition; `stamp`: the owner's :data:`STAMP_FIELDS`;
+    `sizes`: the stored sizes of ``parsing.INDEXED_SET`` and of the set of open panes; `number`: the
+    number of members in the set of open panes.
     """
     (_, _, *facts), (indexed, size) = stamp, sizes
     if parsing.are_sizes_current(facts):

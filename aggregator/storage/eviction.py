@@ -49,7 +49,7 @@ class EvictionWatch:
 
 
 def eviction_problem(client: redis.Redis) -> str:
-    """Return a message if a server deletes keys when its memory is full; "" if none does."""
+    """Return a message if a server deletes keys when its memory is full; "" if no server does."""
     for info in _memory_infos(client):
         policy, limit = str(info.get("maxmemory_policy", KEEPS_ALL)), int(info.get("maxmemory", 0))
         if limit and policy != KEEPS_ALL:

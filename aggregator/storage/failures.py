@@ -200,7 +200,7 @@ def classify(error: Exception) -> RedisFailure:
 
 
 def explain_redis_error(error: Exception) -> str:
-    """Return a Redis error's meaning, message and remedy; only the message of another error.
+    """Return the meaning, message and remedy of an error of Redis; of other errors, the message.
 
     >>> explain_redis_error(redis.ReadOnlyError("You can't write against a read only replica."))
     "this Redis is a replica and takes no writes (You can't write against a read only replica.): \

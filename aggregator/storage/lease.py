@@ -25,7 +25,7 @@ log = structlog.get_logger("dither.lease")
 
 
 class LeaseLost(Exception):  # noqa: N818
-    """Another process may hold the lease now: stop the protected task."""
+    """Raised if another process may hold the lease now: the protected task must stop."""
 
 
 class Lease:
@@ -100,13 +100,8 @@ class Lease:
     def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
         """Set a field of a hash if it has the expected value; raise LeaseLost without the lease.
 
-        Parameters
-        ----------
-        key : str
-        field : str
-        expected : bytes
-            The value that the field must have; empty if the field must not exist.
-        value : bytes
+        `key`: the key of the hash; `field`: the field; `expected`: the value that the field must
+        have; empty if the field must not exist; `value`: its new value.
 
         Returns
         -------

@@ -69,17 +69,9 @@ class PaneIndex:
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the first offset of each of a metric's panes, by its start in ms since the epoch.
 
-        Parameters
-        ----------
-        partition : int
-        grain : {"pane", "hour", "day"}
-        metric : str
-            Name and revision, as in keys.
-
-        Raises
-        ------
-        StateUnreadable
-            If a pane's score in the index is not its start, so that windows miss it.
+        `partition`: the partition; `grain`: "pane", "hour" or "day"; `metric`: name and revision,
+        as in keys. Raises StateUnreadable if a pane's score in the index is not its start, so that
+        windows miss it.
         """
         key = self._index(partition, grain, metric)
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
@@ -155,12 +147,8 @@ class PaneIndex:
     ) -> int | None:
         """Return the start of a metric's newest pane; None if there is none.
 
-        Parameters
-        ----------
-        metric : str
-        partitions : sequence of int
-        last : int, optional
-            The latest start to consider, in ms since the epoch.
+        `metric`: the metric's key; `partitions`: the partitions to look at; `last`, optional: the
+        latest start to consider, in ms since the epoch.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
@@ -173,14 +161,8 @@ class PaneIndex:
     ) -> list[int]:
         """Return the starts of a metric's first panes in [first, last], partition by partition.
 
-        Parameters
-        ----------
-        metric : str
-        partitions : sequence of int
-        first, last : int
-            In ms since the epoch.
-        limit : int
-            The most panes of each partition.
+        `metric`: the metric's key; `partitions`: the partitions to look at; `first`, `last`: in ms
+        since the epoch; `limit`: the most panes of each partition.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         limits = ("LIMIT", 0, limit)
@@ -200,14 +182,8 @@ class PaneIndex:
         `read` is called with the keys of the last time. Whether there are others is asked together
         with its first commands: a partition's set of names only grows, unless another worker takes
         the partition over. If so, the names are read, and `read` is called again with all keys.
-
-        Parameters
-        ----------
-        metric : str
-            Name and revision, as in keys.
-        partitions : sequence of int
-        read : callable
-            Takes the keys, and a function that runs its first commands.
+        `metric`: name and revision, as in keys; `partitions`: the partitions to look at; `read`:
+        takes the keys, and a function that runs its first commands.
         """
         prefixes = [tag(self._topic, number) for number in partitions]
         stamp_commands: list[Command] = [
@@ -311,13 +287,8 @@ class PaneIndex:
         """Return, for each running total, what its `fold` makes of it in each partition.
 
         This takes two round trips, and more only if a partition changes meanwhile. Large totals are
-        folded reply by reply, for one partition and one caller at a time.
-
-        Parameters
-        ----------
-        wanted : sequence of Total
-        ask : callable, optional
-            Runs the commands in place of this object's connection.
+        folded reply by reply, for one partition and one caller at a time. `wanted`: the running
+        totals; `ask`, optional: runs the commands in place of this object's connection.
         """
         by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
         for total in wanted:

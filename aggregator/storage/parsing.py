@@ -51,14 +51,9 @@ def hash_fields(
 ) -> T:
     """Return the parsed fields of a hash, from the reply to HGETALL, or to HMGET with names.
 
-    Parameters
-    ----------
-    key : str
-    names : sequence of str or None
-        The names of the fields; None for all.
-    parse : callable
-        Takes the key and the fields, such as :func:`owner`.
-    reply : mapping or sequence
+    `key`: the key of the hash; `names`: the names of the fields; None for all; `parse`: takes the
+    key and the fields, such as :func:`owner`; `reply`: the mapping of all fields, or the values in
+    the order of `names`.
     """
     if names is None:
         return parse(key, dict(reply))
@@ -79,20 +74,10 @@ def integer(
 ) -> int:
     """Return a value as an integer in [lowest, highest].
 
-    Parameters
-    ----------
-    key : str
-        Where Redis has the value, for errors.
-    value : bytes or str
-    lowest, highest : int
+    `key`: where Redis has the value, for errors; `value`: the value; `lowest`, `highest`: the least
+    and the largest valid integer. Raises StateUnreadable if the value is no integer, or outside of
+    this range.
 
-    Raises
-    ------
-    StateUnreadable
-        If the value is no integer, or outside of this range.
-
-    Examples
-    --------
     >>> integer("dither:flights:deaths", b"12", 0)
     12
     >>> integer("dither:flights:deaths", b"12.5", 0)
@@ -196,17 +181,9 @@ def starts(
 ) -> list[int]:
     """Return the starts of panes in an index, found by their scores.
 
-    Parameters
-    ----------
-    key : str
-    members : iterable of bytes
-    first, end : int, optional
-        The scores are in [first, end), in ms since the epoch.
-
-    Raises
-    ------
-    StateUnreadable
-        If a start is wrong, twice, or not its score.
+    `key`: the key of the index; `members`: the members of the index; `first`, `end`, optional: the
+    members' scores are in [first, end), in ms since the epoch. Raises StateUnreadable if a start is
+    wrong, occurs twice, or differs from its score.
     """
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
@@ -244,17 +221,8 @@ def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
 def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     """Return the statistic of a pane.
 
-    Parameters
-    ----------
-    key : str
-        Where Redis has the value, for errors.
-    value : bytes
-    metric : Metric
-
-    Raises
-    ------
-    StateUnreadable
-        If the size is wrong, or no reports can have these sums.
+    `key`: where Redis has the value, for errors; `value`: the stored bytes; `metric`: the metric.
+    Raises StateUnreadable if the size is wrong, or no reports can have these sums.
     """
     size = 8 * len(metric.levels) * metric.randomizer.columns
     if len(value) != size:
@@ -269,18 +237,9 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
 def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
     """Return the statistic of a pane, or the statistics of a chunk of slices.
 
-    Parameters
-    ----------
-    redis_key : str
-        Where Redis has the value, for errors.
-    key : PaneKey
-    value : bytes
-    metric : Metric
-
-    Raises
-    ------
-    StateUnreadable
-        If the value cannot be the sum of reports of this metric.
+    `redis_key`: where Redis has the value, for errors; `key`: the key of the pane; `value`: the
+    stored bytes; `metric`: the metric. Raises StateUnreadable if the value cannot be the sum of
+    reports of this metric.
     """
     if key.chunk is None:
         return statistic(redis_key, value, metric)
@@ -298,17 +257,9 @@ def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
 def open_round(key: str, value: bytes, metric: Metric) -> Round:
     """Return the open or last round of a minimum or maximum.
 
-    Parameters
-    ----------
-    key : str
-        Where Redis has the value, for errors.
-    value : bytes
-    metric : Metric
-
-    Raises
-    ------
-    StateUnreadable
-        If the value is no round of this metric, or contradicts the decisions that it contains.
+    `key`: where Redis has the value, for errors; `value`: the stored bytes; `metric`: the metric.
+    Raises StateUnreadable if the value is no round of this metric, or contradicts the decisions
+    that it contains.
     """
     try:
         stored = decode(value)
@@ -329,11 +280,8 @@ def are_sizes_current(facts: Sequence[bytes | None]) -> bool:
 def loss_error(key: str, size: bytes | int, expected: bytes | int) -> StateUnreadable:
     """Return the error for a set or hash with fewer members than were committed.
 
-    Parameters
-    ----------
-    key : str
-    size, expected : bytes or int
-        The number of members, and how many were committed.
+    `key`: the key of the set or hash; `size`, `expected`: the number of members, and how many were
+    committed.
     """
     number = int(size)
     shown = f"{number} entries" if number else "nothing"
@@ -346,14 +294,9 @@ def require_index(
 ) -> None:
     """Raise StateUnreadable if an index has lost some or all of its panes.
 
-    Parameters
-    ----------
-    prefix, index : str
-    is_indexed : bool
-        Whether the partition ever had such panes.
-    min_size : bytes, optional
-        The number of panes that were committed, if it is known.
-    size : int
+    `prefix`, `index`: the prefix of the partition, and the name of its index; `is_indexed`: whether
+    the partition ever had such panes; `min_size`: the number of panes that were committed, if it is
+    known; `size`: how many members the index has.
     """
     key = f"{prefix}:index:{index}"
     if is_indexed and not size:

@@ -36,6 +36,7 @@ class ProgressRequest:
     Parameters
     ----------
     topic : str
+        The reports topic.
     metrics : sequence of Metric, optional
         By default all.
     """
@@ -276,11 +277,8 @@ class TopicProgress:
     def extent(self, key: str, partitions: Iterable[int]) -> tuple[int, int] | None:
         """Return the starts of a metric key's first and last pane, in ms since the epoch.
 
-        Parameters
-        ----------
-        key : str
-            The key of a metric that was named when the progress was read.
-        partitions : iterable of int
+        `key`: the key of a metric that was named when the progress was read; `partitions`: the
+        partitions to look at.
 
         Returns
         -------

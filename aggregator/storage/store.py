@@ -155,12 +155,8 @@ class TopicRegistry:
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
         """Set a metric's weight policy, in force from the next read, and the time of its change.
 
-        Parameters
-        ----------
-        metric : str
-        policy : str
-        now_ms : int, optional
-            The time of the change, in ms since the epoch; now by default.
+        `metric`: the metric's name; `policy`: the name of the policy; `now_ms`: the time of the
+        change, in ms since the epoch; now by default.
         """
         words: list[str | int] = [metric, policy]
         if self.policies().get(metric, DEFAULT_POLICY) != policy:
@@ -230,12 +226,8 @@ class TopicRegistry:
     def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
         """Store how long a worker has been stuck in a step; 0 seconds delete its note.
 
-        Parameters
-        ----------
-        worker, step : str
-        seconds : float
-        now_ms : int
-            The time of the observation, in ms since the epoch.
+        `worker`, `step`: the names of the worker and of the step; `seconds`: how long the worker
+        has been stuck; `now_ms`: the time of the observation, in ms since the epoch.
         """
         key = stuck_key(self._topic)
         note = ("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")

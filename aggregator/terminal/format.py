@@ -41,13 +41,13 @@ class Shown:
     Attributes
     ----------
     window : Window
-        What was read; it has the pane of a release and the progress of a search.
+        The window that was read, with the pane of a release and the progress of a search.
     top : int
         The most categories in the table.
     nearest : ndarray, optional
         The nearest distribution, shown beside the estimate.
     below : tuple of float
-        Values below which the share of a distribution is shown, too.
+        Values for which the share of the distribution below is shown, too.
     margins : Estimate or str, optional
         The margins of a two-way table, or why it has none.
     """
@@ -103,7 +103,7 @@ def _reports(shown: Shown) -> list[str]:
 
 
 def _answers(shown: Shown) -> list[str]:
-    """Return a line on the answers to decided rounds; another line is about the open round."""
+    """Return a line on the number of answers to decided rounds."""
     return [f"answers    {shown.estimate.reports} to rounds that are decided"]
 
 
@@ -146,7 +146,7 @@ def _named_numbers(shown: Shown) -> list[str]:
         (printable(label), *interval(numbers, places))
         for label, *numbers in zip(top_estimate.labels, *numbered, strict=True)
     ]
-    if shown.nearest is not None:  # in the same order: the projection keeps it
+    if shown.nearest is not None:  # the projection keeps the order
         head.append("simplex")
         ordered = np.sort(shown.nearest)[::-1][: len(rows)].tolist()
         rows = [(*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)]
@@ -166,7 +166,7 @@ def _named_numbers(shown: Shown) -> list[str]:
 
 
 def _shares(shown: Shown) -> list[str]:
-    """Return a table of the shares among that the definition names; none if some are left out."""
+    """Return a table of the metric's shares among groups, or a line on why it has none."""
     estimate = shown.estimate.shares
     if estimate is None:
         is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
@@ -181,7 +181,7 @@ def _shares(shown: Shown) -> list[str]:
 
 
 def _two_way(shown: Shown) -> list[str]:
-    """Return the numbers of two axes as a two-way table; none if they do not form one."""
+    """Return the numbers of two axes as a two-way table; no lines if they do not form one."""
     axes, margins = shown.metric.axes, shown.margins
     is_cut = shown.top < min(MAX_SHOWN_CATEGORIES, len(shown.estimate.labels))
     if axes is None or shown.nearest is not None or is_cut:
@@ -285,13 +285,8 @@ SHAPE_TEXTS: dict[Shape, ShapeText] = {
 def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) -> str:
     """Return an estimate as a line of text.
 
-    Parameters
-    ----------
-    window : Window
-        The window that the estimate is about.
-    estimate : Estimate
-    top : int
-        The most categories shown, but never more than `MAX_LINE_CATEGORIES`.
+    `window`: the window that the estimate is about; `estimate`: the estimate; `top`: the most
+    categories shown, but never more than `MAX_LINE_CATEGORIES`.
     """
     values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
     # of a release: its pane's end

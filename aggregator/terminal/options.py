@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
-"""The settings that options set, by option."""
+"""The setting that each option sets."""
 
 
 class NumberRange(click.FloatRange):
@@ -168,7 +168,7 @@ workers_option = click.option(
 
 
 def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the argument METRIC, which a shell can complete."""
+    """Return a decorator that adds the argument METRIC, which a shell can complete."""
     return click.argument("metric", required=required, shell_complete=_metric_names)
 
 

@@ -19,7 +19,7 @@ STDOUT_PATH = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The form of an answer, by default text; `parquet` is a file, or ``-`` for standard output."""
+    """The form of an answer, by default text; `parquet`: a path, or ``-`` for standard output."""
 
     as_json: bool = False
     as_csv: bool = False
@@ -63,12 +63,8 @@ class Output:
 def progress_bar(label: str, length: int, *, is_quiet: bool) -> Any:
     """Return a progress bar on standard error; it is hidden if that is no terminal.
 
-    Parameters
-    ----------
-    label : str
-    length : int
-    is_quiet : bool
-        Whether to hide it in any case.
+    `label`: the text before the bar; `length`: the number of steps; `is_quiet`: whether to hide it
+    in any case.
     """
     hidden = is_quiet or not sys.stderr.isatty()
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=hidden)

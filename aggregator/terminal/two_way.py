@@ -20,13 +20,10 @@ LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 def axes_of_table(
     axes: Axes | None, categories: Sequence[str | float] | None
 ) -> tuple[str, ...] | None:
-    """Return the two axes whose pairs of values a question is about; None if it has no such table.
+    """Return the two axes of the table that a question names; None if it names none.
 
-    Parameters
-    ----------
-    axes : Axes or None
-    categories : sequence of str or float, or None
-        The categories of a question: a table is named as in ``"used_x, crashed"``, or by default.
+    `axes`: the metric's axes, if it has any; `categories`: the categories of a question: a table is
+    named as in ``"used_x, crashed"``, or by default.
     """
     if axes is None or (categories and len(categories) > 1):
         return None
@@ -38,7 +35,7 @@ def axes_of_table(
 
 
 def fits(rows: int, columns: int) -> bool:
-    """Return whether a table with so many rows and columns fits into a terminal."""
+    """Return whether a table with these numbers of rows and columns fits into a terminal."""
     return rows <= MAX_ROWS and columns <= MAX_COLUMNS
 
 
@@ -53,13 +50,8 @@ class TwoWayTable(NamedTuple):
 def two_way_table(axes: Axes, estimate: Estimate, margins: Estimate | None) -> TwoWayTable | None:
     """Return a two-way table of the numbers of two axes; None if they do not form one.
 
-    Parameters
-    ----------
-    axes : Axes
-    estimate : Estimate
-        Numbers of all pairs of values, or of the shares of rows, as in ``"crashed / used_x"``.
-    margins : Estimate, optional
-        Numbers of the values of both axes.
+    `axes`: the metric's axes; `estimate`: numbers of all pairs of values, or of the shares of rows,
+    as in ``"crashed / used_x"``; `margins`, optional: numbers of the values of both axes.
     """
     labels = set(estimate.labels)
     for form, pair in itertools.product(LABEL_FORMS, itertools.permutations(axes.values, 2)):

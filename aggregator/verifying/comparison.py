@@ -48,7 +48,7 @@ measurements and decisions. It does not determine the lifetime of `P:committed` 
 LOG_FACTS = ("last", "high", "committed")
 """Fields that the present log determines, even if an earlier log was counted before it."""
 READ_BYTES = 2**24
-"""The most bytes of closed panes that are read together; Redis must buffer them."""
+"""The most bytes of closed panes that are read together, and that Redis must buffer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,11 +98,8 @@ class Verification:
     def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
         """Record a difference if the sums of a partition come from another topic.
 
-        Parameters
-        ----------
-        number : int
-        snapshot : Snapshot
-        topic : Topic
+        `number`: the partition; `snapshot`: the partition's stored state; `topic`: the topic in
+        Kafka.
         """
         owner = snapshot.owner
         for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
@@ -116,12 +113,8 @@ class Verification:
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Record the messages of a partition's log that the store has not counted.
 
-        Parameters
-        ----------
-        number : int
-        snapshot : Snapshot
-        log : LogEnds
-            The log's ends, read before the state.
+        `number`: the partition; `snapshot`: the partition's stored state; `log`: the log's ends,
+        read before the state.
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
@@ -225,7 +218,7 @@ class PartitionComparison:
         return mark is None or end > mark.closed
 
     def _compare_owner(self) -> None:
-        """Compare the owner's facts of the log, and the mark of the last commit."""
+        """Compare what the owner's hash says about the log, and the mark of the last commit."""
         owner, replay = self._snapshot.owner, self._replay
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
@@ -265,7 +258,7 @@ class PartitionComparison:
             replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
             self._differ(key, "in the store, but no report of it in the log")
-        if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
+        if replayed.keys() - stored.keys():  # panes that were opened meanwhile are stored by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
                 detail = "missing in its index: readers leave it out"
@@ -349,7 +342,7 @@ class PartitionComparison:
             first = int(cells[0])
             level, cell = divmod(first, pane.metric.randomizer.columns)
             values = f"stored {stored[first]}, replayed {replayed[first]} "
-            if isinstance(pane.metric, TrustedMetric):  # sums of true values are not told
+            if isinstance(pane.metric, TrustedMetric):  # sums of true values stay secret
                 values = ""
             detail = (
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
@@ -396,7 +389,7 @@ class PartitionComparison:
             if stored != replayed:
                 self._differ(f"count {name}", f"stored {stored}, replayed {replayed}")
         marks, stored_marks = (
-            {k: v for k, v in watermarks.items() if v != Watermark()}  # not where all was refused
+            {k: v for k, v in watermarks.items() if v != Watermark()}  # none if all was refused
             for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
         if marks != stored_marks:

@@ -105,13 +105,13 @@ class LogReplay:
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    # Only those of open panes are compared.
+                    # Only the ids and keys of open panes are compared.
                     pane.batch_ids, pane.used = BatchIds(), {}
                     self.closed[key] = (pane, max(first, arrived_before.get(key.question, first)))
         self._apply_changes(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
-        """Yield messages in parts; before each part, apply the changes due at its first offset."""
+        """Yield messages in parts; apply the changes due at a part's first offset before it."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
             earlier_messages = [m for m in messages if _offset(m) < at]
             if earlier_messages:
@@ -136,7 +136,7 @@ class LogReplay:
         """Close the panes of a question up to `end`, as a worker that retired them did."""
         left = {key: pane for key, pane in self._left.items() if key.question == question}
         state = self.state
-        if left:  # of a definition that is out of force
+        if left:  # panes of a definition that is no longer in force
             state = Partition({}, 0)
             state.watermarks[question] = self.state.watermarks[question]
             for key, pane in left.items():
@@ -149,7 +149,7 @@ class LogReplay:
             self._left |= state.panes
 
     def _redefine(self, offset: int) -> None:
-        """Go on with the definitions in force at an offset, like a worker that reloads them."""
+        """Apply the definitions in force from an offset on, like a worker that reloads them."""
         while self._history and self._history[0][0] <= offset:
             state, definitions = self.state, self._history.popleft()[1]
             self._left |= state.panes
@@ -190,7 +190,7 @@ class LogReplay:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise of_topic(error, message.topic())
-                is_over = True  # it comes behind all that can be read
+                is_over = True  # it follows the last readable message
             fetched = sorted_events.messages.get(number, [])
             good = [message for message in fetched if _offset(message) < end]
             if good:

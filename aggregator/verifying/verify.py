@@ -39,18 +39,12 @@ def verify(
     """Replay every partition's log up to its committed offset, and compare the state.
 
     This is safe beside running workers: a partition's open state is read atomically first.
-
-    Parameters
-    ----------
-    settings : Settings
-    metrics : mapping of str to Metric
-        The current definitions, by name.
-    store : Store
-    progress : Progress
+    `settings`: the settings of the deployment; `metrics`: the current definitions, by name;
+    `store`: the store of the topic; `progress`: called with each partition and its reached offset.
     """
     outcome = Verification()
     current_definitions = CountingDefinitions.current(metrics, settings.aggregate)
-    # Questions queue behind a fetch that waits: it must not wait long.
+    # Queries for log ends wait until a fetch has ended, so a fetch must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     with contextlib.ExitStack() as closing:
 
@@ -62,7 +56,7 @@ def verify(
         consumer, uncommitted = consumer_of("read_committed"), consumer_of("read_uncommitted")
         listed = store.partitions()
         ranges = log_ranges(uncommitted, settings.topics.reports)
-        log = LogEnds(ranges, "")  # before the state: no lag that is none
+        log = LogEnds(ranges, "")  # before the state, so that no counted message appears as lag
         cluster = consumer.list_topics(settings.topics.reports, clients.ANSWER_SECONDS).cluster_id
         identity = topic_id(settings, settings.topics.reports)
         topic = Topic(cluster or "", identity, len(ranges))
@@ -72,7 +66,7 @@ def verify(
                     Difference(number, error.key.rpartition("}:")[2], error.fact)
                     for error in store.panes.find_losses(number)
                 ]
-                stored = stored_panes(store, number)  # before the snapshot: all in it are replayed
+                stored = stored_panes(store, number)  # before the snapshot: all are replayed
                 snapshot = store.partition.snapshot(number)
                 begin, history, lost = _known_history(store, snapshot, current_definitions)
             except StateUnreadable as error:
@@ -139,7 +133,7 @@ def _known_history(
 
 
 def _describe_lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
-    """Return which offsets cannot be judged without their definitions, and what to do."""
+    """Return a message: which offsets cannot be judged as definitions are lost, and what to do."""
     offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
         f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "

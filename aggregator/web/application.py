@@ -62,16 +62,10 @@ def application(
 ) -> Starlette:
     """Return the application that serves a reader's estimates.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    settings : Settings
-    gateway, publisher : Gateway and Publisher, optional
-        Started and closed with the application.
-    ends : Ends, optional
-        Tells where the log ends; by default the settings' Kafka.
-    tracing : Tracing, optional
-        Sends the spans of requests; stopped with the application.
+    `reader`: reads the sums in Redis; `settings`: the settings of the deployment; `gateway`,
+    `publisher`, optional: started and closed with the application; `ends`: tells where the log
+    ends; by default the settings' Kafka; `tracing`, optional: sends the spans of requests; stopped
+    with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka

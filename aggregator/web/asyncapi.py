@@ -33,7 +33,7 @@ DEAD_LETTER_HEADERS = {
 
 
 def document(settings: Settings) -> dict[str, Any]:
-    """Return the document of a deployment's topics."""
+    """Return the AsyncAPI document of a deployment's topics."""
     of_features = events.feature_event_types().values()
     structs = [Answer, FinalAnswer, *(kind.data for kind in of_features), Round]
     _, components = msgspec.json.schema_components(structs, ref_template=EVENT_SCHEMA_REFERENCE)

@@ -15,7 +15,7 @@ from aggregator.web.operations import as_json, as_table
 
 
 def etag(*facts: Any) -> str:
-    """Return a weak entity tag, given the facts that determine an answer."""
+    """Return a weak entity tag made of the facts that determine an answer."""
     text = repr((version("dither"), facts))
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
@@ -41,13 +41,8 @@ def respond(value: Any, tag: str) -> Response:
 def respond_with_table(table: Frame, tag: str, name: str) -> Response:
     """Return a response with a table as CSV and its entity tag.
 
-    Parameters
-    ----------
-    table : Frame
-    tag : str
-        The entity tag of the answer.
-    name : str
-        The name of the file, without its suffix.
+    `table`: the table; `tag`: the entity tag of the answer; `name`: the name of the file, without
+    its suffix.
     """
     return as_table(table, name, headers=revalidation_headers(tag))
 

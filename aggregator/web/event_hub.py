@@ -37,12 +37,13 @@ log = structlog.get_logger()
 PERIOD_SECONDS = 1.0
 MAX_PROCESSOR_SHARE = 0.07
 """The most processor time for reads and estimates, as a share of a core. Encoding, and reads for
-clients that join, come on top.
+clients that join, are not included.
 """
 CALM_SHARE, CALM_PERIODS = 0.01, 6
-"""The hub keeps to this share of a core if pauses of so many periods suffice for that."""
+"""The hub uses at most this share of a core, if pauses of at most so many periods suffice for
+it."""
 METRICS_PER_READ = 32
-"""Metrics whose sums are read together, and whose events are sent before others are read."""
+"""How many metrics are read together; their events are sent before the next ones are read."""
 QUEUE_EVENTS = 256
 """The longest queue of a client: half a minute of events of seven changing metrics."""
 GATHER_SECONDS = 0.05
@@ -57,6 +58,7 @@ class Hub:
     Parameters
     ----------
     reader : MetricReader
+        Reads the sums in Redis.
     show : callable
         Returns the status of the service, given the progress of counting.
     period : float
@@ -111,17 +113,9 @@ class Hub:
     ) -> Iterator[Follower]:
         """Follow metrics from their current state, or from the events after a given one.
 
-        Parameters
-        ----------
-        metrics : frozenset of str or None
-            Names of metrics; None for all, including later ones.
-        top : int
-            The most categories or coordinates that are shown.
-        last_id : str
-            The id of the last event that the follower has received, or empty.
-        cut : callable
-            Ends the follower's connection.
-        client : Client
+        `metrics`: names of metrics; None for all, including later ones; `top`: the most categories
+        or coordinates that are shown; `last_id`: the id of the last event that the follower has
+        received, or empty; `cut`: ends the follower's connection; `client`: the client that asks.
         """
         last_number = self._number_of(last_id)
         follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)
@@ -169,7 +163,7 @@ class Hub:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for a period; longer after a costly read, less long if a client joins."""
+        """Wait for a period; longer after a costly read, shorter if a client joins."""
         calm_seconds = min(self._busy_seconds / CALM_SHARE, CALM_PERIODS * self.period)
         seconds = max(self.period, calm_seconds, self._busy_seconds / MAX_PROCESSOR_SHARE)
         with contextlib.suppress(TimeoutError):
@@ -191,7 +185,7 @@ class Hub:
         new_status = await self._in_thread(self.show, overview)
         metrics = current(self.reader.metrics)
         for key in [key for key in self._latest if key[1] and key[1] not in metrics]:
-            del self._latest[key]  # its definition was removed
+            del self._latest[key]  # the metric's definition was removed
             self._versions.pop(key[1], None)
         for name in metrics:
             policy = overview.policies.get(name, metrics[name].policies[0])
@@ -264,7 +258,7 @@ class Hub:
 
 @contextlib.contextmanager
 def _isolated(name: str, unreadable: list[str]) -> Iterator[None]:
-    """Log or note a metric's failure, so that other metrics go on; raise failures of Redis."""
+    """Log or note the failure of a metric, so that others continue; raise failures of Redis."""
     try:
         yield
     except redis.RedisError:

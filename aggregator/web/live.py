@@ -23,7 +23,7 @@ log = structlog.get_logger()
 RETRY_MS = 2_000
 MAX_CATEGORIES = 1_000
 MAX_CACHED_ENCODINGS = 4
-"""Encodings of an event that are cached: most clients ask for the same number of categories."""
+"""How many encodings of an event are cached; most clients ask for equally many categories."""
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
@@ -35,10 +35,10 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """An estimate for clients that ask for different numbers of categories.
+    """An estimate, for clients that ask for different numbers of categories.
 
-    It waits for slow clients. So it keeps only the largest categories, and no sums except those of
-    a search's round.
+    It may wait for slow clients, so it keeps only the largest categories, and no sums except those
+    of a search's round.
     """
 
     window: Window
@@ -107,6 +107,7 @@ class Follower:
     encoding : CapacityLimiter
         The limit on threads that encode events, which takes milliseconds.
     client : Client
+        The client that follows.
     """
 
     metrics: frozenset[str] | None

@@ -19,7 +19,7 @@ from aggregator.web.operations import CSV_TYPE, Content, Operation
 SCHEMA_REFERENCE = "#/components/schemas/{name}"
 PROBLEM_TYPE = "application/problem+json"
 LIVE_SCHEMAS = (Answer, ServiceStatus, PolicyChange)
-"""Schemas of streamed events, which no operation has as its body."""
+"""The schemas of streamed events, which are not the body of any operation."""
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):

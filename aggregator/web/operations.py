@@ -65,9 +65,9 @@ class Operation:
     body : Content, optional
         The body of the request.
     answers : mapping of int to Content
-        What each status answers.
+        The body of the answer with each status.
     conditional : bool
-        Whether the answer may have status 304.
+        Whether the answer may have the status 304.
     problems : tuple of int
         Statuses of problems, except those of access control.
     handler : callable, optional
@@ -100,13 +100,8 @@ class Operation:
 def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with a table as CSV.
 
-    Parameters
-    ----------
-    table : Frame
-    name : str
-        The name of the file, without its suffix.
-    headers : mapping of str to str, optional
-        Further headers.
+    `table`: the table; `name`: the name of the file, without its suffix; `headers`, optional:
+    further headers.
     """
     named = {"Content-Disposition": f'attachment; filename="{name}.csv"', **(headers or {})}
     return Response(table.to_csv(), headers=named, media_type=CSV_TYPE)
@@ -115,11 +110,7 @@ def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with a struct or plain values as JSON.
 
-    Parameters
-    ----------
-    value : struct, or plain values
-    status : int
-    headers : mapping of str to str, optional
-        Further headers.
+    `value`: a struct, or plain values; `status`: the HTTP status; `headers`, optional: further
+    headers.
     """
     return Response(msgspec.json.encode(value), status, headers, media_type=JSON_TYPE)

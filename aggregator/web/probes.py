@@ -78,7 +78,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     """Return the encoder for the format that a scraper accepts, and its content type."""
     try:
         return choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is no number
+    except (TypeError, ValueError):  # the version is not a number
         return choose_encoder("")
 
 

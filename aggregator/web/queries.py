@@ -137,7 +137,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
         Raises ValueError if an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
-        query_fields.pop("format", None)  # of the answer
+        query_fields.pop("format", None)  # the format of the answer is not a field
         return query_fields | {
             "start": moment("from", self.start),
             "end": moment("to", self.end),
@@ -218,7 +218,7 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 
 def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Return what was expected of a parameter; the error lacks the allowed words and patterns."""
+    """Return what was expected of a parameter, also where the error does not say it."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
@@ -236,7 +236,7 @@ def _words(kind: Any) -> list[str]:
 
 
 def _type_without_null(kind: Any) -> Any:
-    """Return the type of a given parameter: the word null is not a value."""
+    """Return the type of a parameter without null, which only a missing parameter has."""
     kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 

@@ -43,20 +43,21 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(eq=False)
 class Service:
-    """What the handlers of all operations use.
+    """The reader, the settings and the shared objects that the handlers of all operations use.
 
     Attributes
     ----------
     log_ends : Ends, optional
         Tells where the log ends; by default the settings' Kafka.
     posts : callable, optional
-        Returns why posts are refused, or "". None if this server accepts no posts.
+        Returns why posts are refused, or "" if they are accepted. None if this server accepts no
+        posts.
     stalled : callable, optional
-        Returns why the last posts were not acknowledged although Kafka answers, or "".
+        Returns why the last posts were not acknowledged although Kafka answers, or "" if they were.
     unpublished : callable, optional
         Returns what prevents publishing. None if this server does not publish.
     collectors : sequence of Collector
-        Export what other parts of this server have counted.
+        Collectors that export the counts of other parts of this server.
     silent_ms : int
         After this time without a commit, the status says that no worker counts.
     """
@@ -117,7 +118,7 @@ class Service:
         return EvictionWatch(self.reader.store.client)
 
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
-        """Return a feature's shared object, built on first use; the server closes it, if it can."""
+        """Return a feature's shared object, built on first use and closed with the server."""
         with self._lock:
             if kind not in self._shared:
                 self._shared[kind] = build()

@@ -12,7 +12,7 @@ from estimators.metrics.attributes import Attributes
 
 
 class Columns(NamedTuple):
-    """Reports in columns: levels, encoded values, event times in ms; and common attributes."""
+    """Reports in columns: levels, encoded values, event times in ms; with common attributes."""
 
     level: NDArray[np.uint8]
     reports: NDArray[np.integer[Any]]

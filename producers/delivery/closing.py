@@ -1,4 +1,4 @@
-"""Objects that can be closed, and wait for the calls under way before they close."""
+"""Objects that wait for the calls under way before they close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
 class Closing(ABC):
-    """A context manager that closes itself; it notes losses on an error of the block."""
+    """A context manager that closes the object; it adds losses as a note to the block's error."""
 
     @abstractmethod
     def close(self) -> object:
@@ -128,7 +128,7 @@ class Calls:
         return self._outcome.result()
 
     def _refuse_within_a_call(self, name: str) -> None:
-        """Raise RuntimeError within a call of this thread, which could not end before this one."""
+        """Raise RuntimeError within a call of this thread, which cannot end before this method."""
         if threading.get_ident() in (*self._threads, *self._flushing, self._closing_thread):
             raise RuntimeError(
                 f"{name} was called within a call of this reporter, as by a signal's handler: "

@@ -9,7 +9,7 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised for reports that a `receiver` (Kafka or a gateway, by address) has not acknowledged.
+    """Raised if a `receiver` (Kafka, or the address of a gateway) has not acknowledged reports.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ PROBE_SECONDS = 1.0  # the timeout of each of at most four steps
 HTTP_SERVER, REDIS_SERVER, REDIS_SENTINEL = "an HTTP server", "a Redis server", "a Redis Sentinel"
 KAFKA_BROKER, CLOSING_SERVER = "a Kafka broker", "a server that closes connections"
 SILENT_SERVER = "a server that takes connections, and says nothing"
-# Redis refuses it without a login, each kind in words of its own; Kafka closes the connection.
+# Redis refuses this without a login, in words that differ by its kind; Kafka closes the connection.
 _HTTP_REQUEST = b"GET / HTTP/1.0\r\n\r\n"
 _CORRELATION_ID = struct.pack(">i", 7)
 # ApiVersions, which brokers answer before a login.
@@ -41,11 +41,7 @@ class ServerKind(NamedTuple):
 def identify_server(host: str, port: int) -> ServerKind | None:
     """Return the kind of server at an address; None if it accepts no connection.
 
-    Parameters
-    ----------
-    host : str
-        A host name or address, or the path of a Unix socket.
-    port : int
+    `host`: a host name or address, or the path of a Unix socket; `port`: the port of the address.
     """
     try:
         kind = _kind(host, port, has_tls=False)

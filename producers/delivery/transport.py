@@ -11,10 +11,10 @@ from producers.delivery.batches import Columns, Delivered, PendingBatch
 
 
 class DeviceFile(Protocol):
-    """A file on the device, which survives a restart."""
+    """A file on the device, whose content survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the file's database for a transaction; `erasing`: deleted data is in no file."""
+        """Provide the file's database for a transaction; `erasing`: no file keeps deleted data."""
 
 
 class Transport(Protocol):
@@ -26,7 +26,7 @@ class Transport(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more is sent."""
+        """Whether the transport is closed, so that nothing more is sent."""
 
     @property
     def key(self) -> bytes | None:
@@ -62,4 +62,4 @@ class Transport(Protocol):
         """
 
     def unsent(self) -> int | None:
-        """Return or raise the result of `close` while another thread is still closing."""
+        """Return what `close` would return now, or raise its error; another thread is closing."""

@@ -18,7 +18,9 @@ class AsyncReporter(AwaitableReporter[Reporter]):
     Parameters
     ----------
     metric : Metric
+        The metric.
     config : mapping or Connection
+        Librdkafka's properties, or an open connection.
     **options
         The other parameters of :class:`producers.Reporter`.
 

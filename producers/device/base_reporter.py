@@ -1,4 +1,4 @@
-"""The common part of all reporters, whichever way their reports travel: values in, batches out."""
+"""The base of all reporters: takes values, and gives reports to a transport."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class BaseReporter(Closing):
 
     @property
     def file(self) -> DeviceFile | None:
-        """The file with the waiting reports and what belongs to them; None without a file."""
+        """The file in which reports wait; None without a file."""
         return self._transport.file
 
     @property
@@ -121,7 +121,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Call a function each minute in the sending thread; it replaces an earlier `name`."""
+        """Call a function each minute in the sending thread, in place of one with this name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
             self._transport.serve(self.run_scheduled)
@@ -286,7 +286,7 @@ class BaseReporter(Closing):
         permanent: float | None,
         changes: int,
     ) -> Reports:
-        """Return randomized reports of values; a ledger is charged before."""
+        """Charge the ledger, if any, and return randomized reports of the values."""
         memoized = isinstance(metric, LocalMetric) and metric.memoized
         if permanent is not None and (ledger is None or not memoized):
             raise ValueError(
@@ -311,7 +311,7 @@ class BaseReporter(Closing):
         return metric.randomize(values, level, self.bits)
 
     def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:
-        """Return values with "other" in place of denied strings, and the number of these."""
+        """Return values with "other" in place of denied strings, and how many were denied."""
         return without_denied(values, self._rules) if self._rules else (values, 0)
 
     def answer(
@@ -327,18 +327,11 @@ class BaseReporter(Closing):
         With a ledger, a device answers each round at most once. If the users are split over the
         rounds, it answers only the round that it drew when it was first asked. In other cases
         nothing is answered. The draw and the answer are on disk before anything is sent.
-
-        Parameters
-        ----------
-        open_round : Round
-            From :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`.
-        value : float or array_like, shape (n,)
-            A device's number must not change between rounds.
-        epsilon : float or array_like of float, shape (n,)
-        ledger : Ledger, optional
-            The account of the person who owns this value. Without one, the caller has to ensure
-            that nobody answers twice, and decide who answers which round
-            (:meth:`estimators.extremes.Search.own_round`).
+        `open_round`: from :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`,
+        shape (n,): a device's number must not change between rounds; `epsilon`, shape (n,): the
+        epsilon of each device's answer; `ledger`, optional: the account of the person who owns this
+        value. Without one, the caller has to ensure that nobody answers twice, and decide who
+        answers which round (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
         -------
@@ -379,7 +372,7 @@ class BaseReporter(Closing):
                 if not claim_round(ledger, metric, number, int(level[0]), self.bits):
                     return 0
             answers = metric.search.answer(values, level, threshold, self.bits)
-            now = int(1000 * self._clock())  # of all: a batch sent again meets itself in its pane
+            now = int(1000 * self._clock())  # for all, as batches sent again stay in their pane
             for begin in range(0, len(answers), self.batch_reports):
                 part = slice(begin, begin + self.batch_reports)
                 key = new_batch_id()
@@ -407,7 +400,7 @@ class BaseReporter(Closing):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this is a fork of the process that opened the reporter."""
+        """Whether this process is a fork of the one that opened the reporter."""
         return self._process != os.getpid()
 
     def check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks that an application gives a reporter a metric, and what the metric's reports need."""
+"""Checks that a reporter gets a metric, and all that the metric's reports need."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_ledger(metric: Metric, ledger: object) -> None:
 
 
 def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
-    """Return the rules for strings that are not reported: the application's and the metric's.
+    """Return the rules of the application and of the metric for strings that are not reported.
 
     Raises ValueError if the application has a rule, and the metric is not one of strings.
     """

@@ -14,7 +14,7 @@ Run: TypeAlias = tuple[int, int]
 """A run of windows: from the start of the first to the end of the last, in ms since the epoch."""
 MOST_RUNS = 8
 MOST_DUE = 10_000
-"""The most windows that wait for their report, even if the clock jumps from 1970 to the present."""
+"""The most windows that wait for their reports, even if the clock jumps from 1970 to now."""
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -45,13 +45,13 @@ class Course(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, due=self.due[count:])
 
     def having(self, start: int) -> Course:
-        """Return the course with the window that begins at `start` due again."""
+        """Return the course in which the window that begins at `start` is due again."""
         return msgspec.structs.replace(self, due=tuple(sorted({*self.due, start})))
 
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows of `length` ms from multiples of it; they count until `lateness` ms after the end."""
+    """Windows that begin at multiples of `length` ms, and count until `lateness` ms after it."""
 
     length: int
     lateness: int

@@ -28,9 +28,11 @@ class Reporter(BaseReporter):
     Parameters
     ----------
     metric : Metric
+        The metric.
     config : mapping or Connection
         librdkafka's properties, or a connection that several reporters share.
     topic : str
+        The reports topic.
     batch_reports : int
         A batch is sent with this many reports (fewer if Kafka's message size or the metric's
         `max_batch_reports` requires it).
@@ -143,8 +145,8 @@ class Reporter(BaseReporter):
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements for up to `timeout` seconds, then send what is due.
 
-        Due are batches of a certain age, and windows of roll-ups that are over. Call this only
-        with ``Connection(..., background=False)``; otherwise a thread does it.
+        What is due: batches that have reached their age, and windows of roll-ups that are over.
+        Call this only with ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)
 

@@ -43,13 +43,13 @@ How: TypeAlias = Literal["count", "sum", "last", "largest", "active", "furthest"
 WAYS_TO_GATHER = ("count", "sum", "last", "largest", "active", "furthest", "flags")
 OF_CATEGORIES = ("furthest", "flags")
 OF_NOTHING = ("count", "sum", "active", *OF_CATEGORIES)
-"""Of these, a window without values has a result, too: zero, or the first category."""
+"""For these, a window without values has a result, too: zero, or the first category."""
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at a random time within this after a window, so that they do not come at once."""
 MOST_AT_A_LOOK = 100
 """The most windows reported at once: closing the reporter, and other metrics' batches, wait."""
 AGAIN_SECONDS = 600.0
-"""After a report that failed, the reporter's thread waits this long."""
+"""How long the reporter's thread waits after a report that failed."""
 
 _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS courses (name TEXT PRIMARY KEY, course TEXT NOT NULL) "
@@ -68,12 +68,12 @@ class Ended(NamedTuple):
 
 
 class RollUp:
-    """One number or value of a device for each window of time.
+    """Gathers a device's values in windows of time, and reports one value for each window.
 
     Windows are in UTC, and begin at multiples of their length since 1970: days at midnight, weeks
     on Thursdays. A window is reported once, after its end and a random delay (at most an hour, or a
     quarter of the metric's lateness; for a metric with a crowd, half of the crowd's `wait`), by the
-    reporter's thread, which looks once a minute, or by `report_ended`. If the process is killed in
+    reporter's thread, which looks once a minute, or by `report_ended`. If the process is killed at
     that moment, the window is not reported; it is never reported or charged twice.
 
     Create it when the program starts, even if there is nothing to add: the first window begins
@@ -89,6 +89,7 @@ class RollUp:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
+        Sends the reports.
     how : {"count", "sum", "last", "largest", "active", "furthest", "flags"}
         What is reported: how often `add` was called, the sum of the values, the last or largest of
         them, whether `add` was called (1, or else 0), the category that comes last in the metric's
@@ -262,7 +263,7 @@ class RollUp:
 
     def _report_due(self, limit: int) -> int:
         done = 0
-        self._is_drawn(self._now())  # drawn by a look, and not by the first event of the turn
+        self._is_drawn(self._now())  # the clock causes the draw, not the turn's first event
         for _ in range(limit):
             if (ended := self._claim()) is None:
                 break
@@ -281,12 +282,12 @@ class RollUp:
         has_value = ended.value is not None and self._is_reportable(ended.value)
         if has_value:
             moment = (ended.start + self.window_ms - 1) / 1000
-            ledger = self.ledger if self._lottery is None else None  # which has paid for the turn
+            ledger = self.ledger if self._lottery is None else None  # else the turn is paid for
             self.reporter.report(ended.value, epsilon, moment, ledger=ledger, **self._options)
         return has_value
 
     def _pay(self, ended: Ended) -> float | None:
-        """Pay for a window's report; return its epsilon, None if its turn is another's, or paid.
+        """Pay for a window's report; return its epsilon, or None if its turn is paid or not drawn.
 
         The turn is paid for before its report is made, whether there is a report or not: what
         happened in a window does not decide whether the next turn can be paid for.
@@ -400,7 +401,7 @@ class RollUp:
         return sum(start < counted for start in stray)
 
     def _give_back(self, ended: Ended) -> None:
-        """Store a window again whose report failed."""
+        """Store a window again because its report failed."""
         with self._file.transaction() as database:
             self._store(database, self._course(database).having(ended.start))
             if ended.value is not None:
@@ -433,7 +434,7 @@ class RollUp:
         return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
 
     def _level(self) -> float:
-        """Return the level of a report; in a lottery at most the budget, which pays one report."""
+        """Return the level of a report; in a lottery, at most the budget, which pays one report."""
         metric, budget = self._metric, math.inf if self._lottery is None else float(self._budget())
         if budget < metric.levels[0]:
             raise ValueError(
@@ -505,7 +506,7 @@ class RollUp:
     # -- Values -----------------------------------------------------------------------------------
 
     def _checked(self, value: Any) -> Any:
-        """Return a value as JSON can store it; raise ValueError if it cannot be reported."""
+        """Return a value in the form for JSON; raise ValueError if it cannot be reported."""
         if self.how in ("count", "active"):
             if value is not None:
                 raise ValueError(f"value {value!r} for how = {self.how!r}: expected none")
@@ -514,7 +515,7 @@ class RollUp:
         if len(values) != 1:
             raise ValueError(f"value {value!r}: expected one value")
         permitted, _ = self.reporter.permitted(values)
-        unit = self._metric.domain.to_unit(permitted)  # what cannot be reported is an error now
+        unit = self._metric.domain.to_unit(permitted)  # raises if it cannot be reported
         if self.how in OF_CATEGORIES:
             return self._metric.labels[int(unit[0])]
         (held,) = values.tolist()
@@ -522,10 +523,10 @@ class RollUp:
             return held
         if not math.isfinite(held):
             raise ValueError(f"value {value!r}: expected a finite number")
-        return float(held)  # a sum of integers could become too large to be reported
+        return float(held)  # a sum of integers could grow beyond what can be reported
 
     def _joined(self, held: Any, added: Any) -> Any:
-        if self.how == "sum":  # stays finite: two infinite ones could add up to no number
+        if self.how == "sum":  # stays finite: two infinities could add up to NaN
             return max(-sys.float_info.max, min(sys.float_info.max, held + added))
         if self.how == "count":
             return held + added

@@ -22,7 +22,7 @@ logger = logging.getLogger("producers")
 
 ROUNDS_TOPIC = "dither.rounds"
 CONSUMER_GROUP = "dither-rounds"
-"""Kafka's client requires a group; nothing is committed under this one."""
+"""The consumer group, which Kafka's client requires; nothing is committed under it."""
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.5
 MESSAGES_PER_POLL = 1_000
@@ -36,6 +36,7 @@ class Rounds(Closing):
     config : mapping
         librdkafka's properties, as for a :class:`producers.Reporter`.
     topic : str
+        The reports topic.
 
     Raises
     ------
@@ -68,7 +69,7 @@ class Rounds(Closing):
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._process = os.getpid()
         self._assigned, self._warned = False, ""
-        self._latest: dict[tuple[str, int], Round | None] = {}  # of the metrics that it follows
+        self._latest: dict[tuple[str, int], Round | None] = {}  # for the metrics that are followed
 
     def close(self) -> None:
         """Close the Kafka client; do nothing in a forked process."""
@@ -76,7 +77,7 @@ class Rounds(Closing):
             self._consumer.close()
 
     def latest(self, metric: Metric) -> Round | None:
-        """Return the newest round read of a metric; from now on the metric's rounds are stored."""
+        """Return a metric's newest round so far; from now on its rounds are stored."""
         self._keep([metric])
         return self._latest[metric.name, metric.revision]
 
@@ -95,7 +96,7 @@ class Rounds(Closing):
         timeout : float, optional
             Stop after this many seconds without a new round; by default wait for ever.
         stop : threading.Event, optional
-            Ends the iteration, too, once it is set.
+            Once it is set, the iteration ends, too.
 
         Raises
         ------
@@ -140,13 +141,8 @@ class Rounds(Closing):
     def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
         """Read all committed rounds of metrics that are on the topic now.
 
-        Committed messages behind another producer's open transaction are not missed.
-
-        Parameters
-        ----------
-        metrics : iterable of Metric
-        timeout : float
-            In seconds.
+        Committed messages behind another producer's open transaction are not missed. `metrics`: the
+        minimum and maximum metrics; `timeout`: in seconds.
 
         Raises
         ------

@@ -17,10 +17,10 @@ ROUND_EVENT_TYPE = "dither.round"
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """The open round of a metric, and the decisions that led to it.
 
-    The latest one on the topic under a metric's key counts. `number` counts from 1; `threshold` is
-    the value in the question, in the metric's unit; it is null once all rounds are decided
-    (`number` is then that of the last round). A minimum asks "is your value at most this?", a
-    maximum "at least this?".
+    The latest round under a metric's key on the topic is in force. `number` counts from 1;
+    `threshold` is the value in the question, in the metric's unit; it is null once all rounds are
+    decided (`number` is then that of the last round). A minimum asks "is your value at most this?",
+    a maximum "at least this?".
     """
 
     metric: str

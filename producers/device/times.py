@@ -16,7 +16,7 @@ Time: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | ND
 Times: TypeAlias = Time | None
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-END_OF_TIME = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
+END_OF_TIME = 253_402_300_800  # the year 10000 in seconds; larger numbers are milliseconds
 DATE_RANGES = (10**3, 10**8), (10**11, END_OF_TIME)
 """Integers that could be a year, a month, a day number or a date, maybe with a time of day."""
 _ONE_MILLISECOND = datetime.timedelta(milliseconds=1)

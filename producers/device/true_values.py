@@ -32,7 +32,7 @@ _CREATE_TABLES = (
 def entrusted(
     ledger: Ledger, metric: Metric, level: NDArray[np.uint8], times: NDArray[np.int64]
 ) -> list[bytes]:
-    """Record and charge one person's reports, all or none; return the ids to send them under.
+    """Record and charge one person's reports, all or none; return the ids of their batches.
 
     A report costs its level's epsilon, the most that its pane's release reveals about it.
 

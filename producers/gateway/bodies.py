@@ -1,6 +1,6 @@
 """Parses posts: a ``ReportBatch``, serialized or as JSON (for instance from curl).
 
-Either contains reports that were randomized on the device. A gateway never sees a raw value.
+Both forms contain reports that were randomized on the device. A gateway never sees a raw value.
 """
 
 from __future__ import annotations
@@ -116,18 +116,9 @@ def read_batch(
 ) -> PostedBatch:
     """Return the batch for Kafka that a body describes.
 
-    Parameters
-    ----------
-    media_type : str
-        One of `MEDIA_TYPES`.
-    body : bytes
-    metrics : mapping of str to Metric
-    times : Times
-
-    Raises
-    ------
-    Problem
-        With status 400, the error, the value and what was expected.
+    `media_type`: one of `MEDIA_TYPES`; `body`: the JSON body; `metrics`: the metrics by name;
+    `times`: the allowed event times. Raises Problem with status 400, the error, the value and what
+    was expected.
     """
     try:
         if media_type == PROTOBUF_TYPE:
@@ -298,7 +289,7 @@ def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
-    """Return the reports as an array with a row for each, in the shape of the mechanism's."""
+    """Return the reports as an array, one a row, in the shape of the mechanism's reports."""
     shape = metric.randomizer.shape
     rows = list(map(operator.attrgetter("report"), reports))
     kinds = set(map(type, rows))

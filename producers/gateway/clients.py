@@ -13,12 +13,12 @@ from limits import RateLimitItem, parse
 from producers.gateway.problems import Problem
 
 MOST_CLIENTS = 100_000
-"""The most clients that are counted; then the first to come is dropped. Three limits take 52 MB."""
+"""The most clients that are counted; beyond it, the oldest is dropped. Three limits take 52 MB."""
 
 CALLER_KEY = "dither.caller"
 
 IPV6_NETWORK = 64
-"""The bits of an IPv6 address that identify a client, which can change the other bits itself."""
+"""How many bits of an IPv6 address identify a client; it can choose the other bits itself."""
 
 CLOSES_ABOVE = 65_536
 """A refused body of more bytes is not received: the connection is closed instead."""
@@ -32,6 +32,7 @@ class Client(NamedTuple):
     kind : str
         ``"token"``, ``"address"``, or ``"unknown"``: all senders without an address are one client.
     name : str
+        The name of the client.
     """
 
     kind: str
@@ -78,7 +79,7 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 class Allowance:
     """What each client may use in a period, which begins with the client's first use.
 
-    A client with anything left may use more than is left; the excess is charged to later periods,
+    A client that has something left may use more than that; the excess is charged to later periods,
     so that the rate holds in the long run. At most `max_clients` clients are counted; `unit` is a
     plural noun.
     """
@@ -96,7 +97,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left, apart from `charged`, which this post has used.
+        """Refuse a client that has nothing left, apart from what `charged` says this post has used.
 
         Raises Problem with status 429, and the time after which the client may continue.
         """

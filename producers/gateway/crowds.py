@@ -56,7 +56,7 @@ Send = Callable[[PostedBatch], Awaitable[Problem | None]]
 
 
 class CrowdAnswer(msgspec.Struct, frozen=True):
-    """Kafka has all valid reports of a crowd.
+    """The answer when Kafka has all valid reports of a crowd.
 
     `reports` is their number; `unopened` reports did not open with the label and the key, and
     `invalid` ones are no reports of the metric.
@@ -109,6 +109,7 @@ class Crowds:
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     key_file : str
         A file for :func:`read_keys`, which is read for each crowd; without one no crowd is
         accepted.
@@ -123,7 +124,7 @@ class Crowds:
     ----------
     counts : Counter
         The number of reports by metric and outcome: ``accepted``, ``unopened``, ``invalid``, or
-        ``refused`` with their crowd. Reports of a repeated post are counted again.
+        ``refused`` if their whole crowd was. Reports of a repeated post are counted again.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Crowds:
         return Response(msgspec.json.encode(answer), 202, media_type="application/json")
 
     def _read(self, body: bytes) -> PostedCrowd:
-        """Return the crowd in a post; raise Problem if it is none."""
+        """Return the crowd in a post; raise Problem if the post is not a crowd."""
         try:
             crowd_id, label, reports = decode_crowd(body)
         except ValueError as error:
@@ -242,7 +243,7 @@ def time_of(label: CrowdLabel, metric: Metric) -> int:
 
 
 def valid_reports(metric: Metric, values: bytes) -> bytes:
-    """Return those of some encoded reports that are valid, in order."""
+    """Return the valid ones of some encoded reports, in order."""
     width = metric.randomizer.width
     count = len(values) // width
     try:
@@ -298,7 +299,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
 
 
 def _waiting(detail: str) -> Problem:
-    """Return the problem if this server must get other files before it can accept a crowd."""
+    """Return the problem for a crowd that this server can accept only with other files."""
     return unavailable(detail, "post the same bytes again, once the server's files are mended")
 
 

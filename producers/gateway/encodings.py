@@ -33,25 +33,12 @@ class _Decompressor(Protocol):
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     """Return an expanded body.
 
-    It stops one byte after `max_bytes`. So it takes twice that memory, and the decompressor's
-    window (32 KiB for gzip, 8 MiB for zstd).
+    Expansion stops one byte after `max_bytes`. So it takes twice that memory, and the
+    decompressor's window (32 KiB for gzip, 8 MiB for zstd). `encoding`: "gzip" or "zstd"; `body`:
+    one gzip member or one zstd frame, with nothing after it; `max_bytes`: the most bytes of the
+    expanded body. Raises Problem with status 413 if the body expands to more; 400 if it is not in
+    this encoding, is cut off, is followed by something, or needs a larger window.
 
-    Parameters
-    ----------
-    encoding : {"gzip", "zstd"}
-    body : bytes
-        One gzip member or one zstd frame, with nothing after it.
-    max_bytes : int
-        The most bytes of the expanded body.
-
-    Raises
-    ------
-    Problem
-        With status 413 if the body expands to more; 400 if it is not in this encoding, is cut off,
-        is followed by something, or needs a larger window.
-
-    Examples
-    --------
     >>> import gzip
     >>> expand("gzip", gzip.compress(b"reports"), 7)
     b'reports'

@@ -61,7 +61,7 @@ USE_TLS = (
 
 
 class Endpoint:
-    """The endpoint of a route: an ASGI application without Starlette's objects for a request.
+    """The endpoint of a route: an ASGI application that makes no Starlette object for a request.
 
     Parameters
     ----------
@@ -90,9 +90,11 @@ class Gateway:
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     config : mapping
         librdkafka's properties.
     topic : str
+        The reports topic.
     rate_limit, rate_limit_bytes, rate_limit_reports : str
         Limits for one client, on posts, bytes and reports, as in ``"100/second"``; "" for none.
     max_body : int
@@ -300,25 +302,11 @@ class Gateway:
     ) -> None:
         """Send a small post whose body has arrived completely: the fast path.
 
-        It does what :meth:`post` does, without creating a task for the post.
-
-        Parameters
-        ----------
-        head : Head
-            The head, which must name no encoding.
-        body : bytes
-            At most `CHECKED_AT_ONCE` bytes.
-        client : Client
-        answer : callable
-            Called once, later, with the body of the answer, and None if Kafka has acknowledged the
-            batch, or else the problem.
-        is_secret : bool
-            Whether the post came over TLS.
-
-        Raises
-        ------
-        Problem
-            If the batch was not sent; then `answer` is not called.
+        It does what :meth:`post` does, without creating a task for the post. `head`: the head,
+        which must name no encoding; `body`: at most `CHECKED_AT_ONCE` bytes; `client`: the client
+        that posts; `answer`: called once, later, with the body of the answer, and None if Kafka has
+        acknowledged the batch, or else the problem; `is_secret`: whether the post came over TLS.
+        Raises Problem if the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
         try:
@@ -358,14 +346,14 @@ class Gateway:
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
-        """Return the batch in a body; refuse true values that came without TLS."""
+        """Return the batch in a body; raise Problem for true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
             raise Problem(HTTPStatus.FORBIDDEN, TRUE_VALUES_IN_CLEAR, USE_TLS)
         return batch
 
     async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
-        """Receive a body, whose bytes are counted as they come, and return it expanded."""
+        """Receive a body, count its bytes as they arrive, and return it expanded."""
 
         def arrived(size: int) -> None:
             if not head.length:

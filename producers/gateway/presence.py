@@ -9,13 +9,14 @@ from collections.abc import Callable
 AGAIN_SECONDS = 0.3
 """The time between two queries while Kafka does not answer."""
 SETTLED_SECONDS = 1.0
-"""After an answer, no check is made for this time, unless Kafka's client says nobody is there."""
+"""For how long after an answer no check is made, unless Kafka's client says that nobody is
+there."""
 ASK_SECONDS, MOST_ASK_SECONDS = 1.0, 20.0
 """The timeout of a query: at first, and at most. It doubles after each timeout."""
 TIMES_TAKEN = 4
-"""An answer is valid for this many times the time that it took, which is also the next timeout."""
+"""For how many times the time that it took an answer is valid; that is also the next timeout."""
 VALID_SECONDS = 5.0
-"""An answer proves for at least this time that Kafka is there."""
+"""For how long, at least, an answer proves that Kafka is there."""
 SILENT_QUESTIONS = 3
 """After this many queries without an answer Kafka counts as away, although connections are open. A
 query goes to a broker drawn at random, and perhaps only one of several is frozen."""
@@ -58,7 +59,7 @@ class Presence:
             self._changed.notify_all()
 
     def request_check(self, *, is_sure: bool = False) -> None:
-        """Request a check; unless `is_sure` that Kafka is away, not if it has just answered."""
+        """Request a check, but not just after an answer, unless `is_sure` that Kafka is away."""
         with self._changed:
             if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return

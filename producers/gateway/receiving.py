@@ -29,21 +29,11 @@ class Receiver:
     ) -> bytes:
         """Return a body, complete and expanded.
 
-        Parameters
-        ----------
-        receive : ASGI channel
-        encoding : str
-            The body's encoding; "" for none.
-        hold : Hold
-            Reserves memory for each part that arrives, and for the expanded body.
-        arrived : callable
-            Called with the number of bytes of each part; it may raise Problem.
-
-        Raises
-        ------
-        Problem
-            With status 408 if the body does not come in time, 413 if it is too large, 503 if there
-            is no memory for it, 400 if the client leaves early or it is not in this encoding.
+        `receive`: the ASGI channel of the request; `encoding`: the body's encoding; "" for none;
+        `hold`: reserves memory for each part that arrives, and for the expanded body; `arrived`:
+        called with the number of bytes of each part; it may raise Problem. Raises Problem with
+        status 408 if the body does not come in time, 413 if it is too large, 503 if there is no
+        memory for it, 400 if the client leaves early or it is not in this encoding.
         """
         body = await self._whole(receive, hold, arrived)
         return await self._expanded(encoding, body, hold) if encoding else body
@@ -75,8 +65,8 @@ class Receiver:
         """Return a body after expanding it.
 
         One body is expanded at a time, and memory for the largest result is reserved before.
-        Besides, the decompressor takes its window, and the result once more, but only for that
-        body.
+        Besides, the decompressor takes memory for its window, and for a copy of the result, but
+        only for this body.
         """
         loop = asyncio.get_running_loop()
         async with self._expanding:

@@ -24,7 +24,7 @@ IDLE_SECONDS = 0.1
 """The time between two polls while no batch waits: Kafka's client may report errors then, too."""
 CLOSING_SECONDS = 0.01
 PREPARE_AGAIN_SECONDS = 5.0
-RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
+RECONNECT_MS = 1000  # the most between two attempts; librdkafka's 10 s would prolong an outage
 DOUBT_SECONDS = 1.0  # without an acknowledgement: is Kafka there at all?
 
 NOT_TAKEN = frozenset(
@@ -153,7 +153,7 @@ class Sender:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing can be sent now, in words for devices; "" if it can. The log has details."""
+        """Why nothing can be sent now, as text for devices; "" if it can. The log has details."""
         if not self.ready:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
@@ -163,15 +163,9 @@ class Sender:
     ) -> None:
         """Hand a batch to librdkafka.
 
-        Parameters
-        ----------
-        batch : PendingBatch
-        answer : callable
-            Called once in the event loop: with None when Kafka has acknowledged the batch, or with
-            the error.
-        release : callable
-            Called when librdkafka no longer needs the bytes of the batch; if the batch timed out,
-            this may be after `answer` was called.
+        `batch`: the batch; `answer`: called once in the event loop: with None when Kafka has
+        acknowledged the batch, or with the error; `release`: called when librdkafka no longer needs
+        the bytes of the batch; if the batch timed out, this may be after `answer` was called.
 
         Raises
         ------
@@ -240,7 +234,7 @@ class Sender:
             logger.exception("Kafka's client has failed")
 
     def _complained(self, error: KafkaError) -> None:
-        """React to an error about the brokers that Kafka's client reports."""
+        """React to an error of the brokers that Kafka's client reports."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
         if self._app_error_cb is not None:

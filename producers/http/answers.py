@@ -14,7 +14,7 @@ REFUSED_STATUSES = (400, 413, 422)
 SEALED_REFUSED_STATUSES = (400, 409, 410, 413, 415)
 """Statuses that refuse a sealed report for good: it cannot be sealed again under another label."""
 OF_ALL = (401, 408, 429, 503)
-"""Statuses that a gateway would answer to any batch."""
+"""Statuses that do not depend on the batch: a gateway answers any batch with them."""
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
@@ -49,8 +49,8 @@ class Verdict(enum.Enum):
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     """Return what becomes of the batch with this id; for a sealed report the id is b"".
 
-    Only an answer in the form of a gateway's or relay's counts. Others, such as a proxy's or a
-    login page's, are taken for no answer: the batch is posted again.
+    Only an answer in the form that gateways and relays use counts. Any other answer, such as that
+    of a proxy or a login page, is taken for no answer: the batch is posted again.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
 
 
 def problem_of(answer: GatewayAnswer) -> dict[str, str]:
-    """Return the texts of a problem (RFC 9457); {} if the answer is none."""
+    """Return the texts of a problem (RFC 9457); {} if the answer is not a problem."""
     if answer.media_type != _PROBLEM_TYPE:
         return {}
     return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
@@ -114,15 +114,9 @@ def pause(failures: int, retry_after: float | None, last: float | None = None) -
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
     asks for. Up to a quarter more is drawn at random, so that devices which failed together do not
-    come back together.
-
-    Parameters
-    ----------
-    failures : int
-    retry_after : float or None
-        The pause that the gateway asks for, in seconds.
-    last : float, optional
-        The pause after which it no longer doubles, in seconds.
+    come back together. `failures`: the number of failures; `retry_after`: the pause that the
+    gateway asks for, in seconds; `last`, optional: the pause after which it no longer doubles, in
+    seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

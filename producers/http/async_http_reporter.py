@@ -22,7 +22,9 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
     Parameters
     ----------
     metric : Metric or str
+        The metric.
     gateway : str or HttpConnection
+        The gateway's address, or an open connection.
     **options
         The other parameters of :class:`producers.HttpReporter`.
 

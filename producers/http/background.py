@@ -52,6 +52,7 @@ class Failure:
     status : int
         The HTTP status; 0 if there was no answer.
     metric : str
+        The metric's name.
     reports : int
         The number of reports concerned.
     retry_in : float
@@ -243,7 +244,7 @@ class Background:
             self._queue.acknowledged(batch)
             self._in_a_row, self._asked_until = 0, 0.0
             return 0.0, False
-        self._client.close()  # an answer that came twice would be taken for the next one's
+        self._client.close()  # a second answer would be taken for that to the next post
         detail = f"{self._client.server} {self._client.url}: {explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
         if outcome is Verdict.AGAIN:
@@ -269,7 +270,7 @@ class Background:
         except DefinitionChanged as error:
             self.changed[name] = error
             return self._failed(Failure("definition", str(error), metric=name), waits=False)
-        except GatewayError as error:  # whatever it answers does not keep batches waiting
+        except GatewayError as error:  # no answer about definitions keeps batches waiting
             failure = Failure("definition", str(error), error.status, metric=name)
             return self._failed(failure, waits=not error.status)
         self.changed.pop(name, None)
@@ -319,7 +320,7 @@ def _called(call: Callable[[], float]) -> float:
 
 @contextmanager
 def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
-    """Yield whether this process may send from the file; if so, no other may within the block."""
+    """Yield whether this process may send from the file; then no other may, within the block."""
     if path is None:
         yield True
         return
@@ -343,7 +344,7 @@ _OPEN_HANDLES: set[int] = set()
 
 
 def _let_go() -> None:
-    """Close the locks in a forked process: they belong to the parent, and end with it."""
+    """Close the locks in a forked process: they belong to the parent, and are released with it."""
     while _OPEN_HANDLES:
         os.close(_OPEN_HANDLES.pop())
 

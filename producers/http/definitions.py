@@ -62,8 +62,8 @@ ServedAxes: TypeAlias = dict[str, list[str]]
 def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
-    Raises ValueError if the body is no definition, or that of another metric, or states a revision
-    that does not follow from it: such a number would be sent with each batch, and mark the device.
+    Raises ValueError if the body is not a definition of this metric, or states a revision that does
+    not follow from it: a device would send that number with each batch, and be recognized by it.
     """
     try:
         document = decode_json(body, dict[str, Any])
@@ -160,7 +160,7 @@ class GatewayDefinitions:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration in its largest whole unit, as it is written in definitions."""
+    """Return a duration as definitions write it, in the largest unit of which it is a multiple."""
     if not isinstance(seconds, int | float):  # a thousand times a list would fill the memory
         raise TypeError("seconds: expected a number")
     length = round(seconds * 1000)

@@ -46,6 +46,7 @@ class GatewayError(RuntimeError):
     Attributes
     ----------
     url : str
+        The address of the gateway.
     status : int
         The HTTP status; 0 if there was no answer.
     """
@@ -146,11 +147,11 @@ class GatewayClient:
             self.set_token(token)
         self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
         self._connection: http.client.HTTPConnection | None = None
-        self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
+        self._carrier: socket.socket | None = None  # a connection forgets it before its last answer
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
         self._other_server_text = ""
-        self._is_known = False  # whether it speaks HTTP, or it was looked up what answers there
+        self._is_known = False  # whether the server speaks HTTP, or its kind was looked up
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -198,7 +199,7 @@ class GatewayClient:
         return answer.body
 
     def error(self, detail: str, status: int = 0) -> GatewayError:
-        """Return an error which names this server."""
+        """Return an error that names this server."""
         return GatewayError(self.url, detail, status, self.server)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from producers.sealing import read_public_key
 logger = logging.getLogger("producers")
 
 CLOSE_TIMEOUT = 10.0
-EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
+EXIT_TIMEOUT = 5.0  # seconds for the reports that are left when the interpreter ends
 WHAT_TO_CHECK_HTTP = "check the address, the network and the gateway"
 
 
@@ -54,6 +54,7 @@ class Relay:
     Attributes
     ----------
     public_key : bytes
+        The service's key, which reports are sealed for.
     application : dict of str to Metric
         The definitions that are part of the application, by name.
     """
@@ -109,11 +110,13 @@ class HttpConnection(Closing):
         "drop_new": the report is dropped before it is charged or randomized. "drop_old": the oldest
         batches are dropped. Dropped reports are counted.
     on_failure : callable, optional
-        Called with each :class:`~producers.http.background.Failure`, in the thread that sends.
+        A function that is called with each :class:`~producers.http.background.Failure`, in the
+        thread that sends.
 
     Attributes
     ----------
     url : str
+        The address of the gateway.
 
     Raises
     ------
@@ -154,7 +157,7 @@ class HttpConnection(Closing):
         self.relay = None if relay is None or key is None else Relay(relay, key, tls, timeout)
         self.path = None if queue is None else Path(queue)
         self.queue = ReportQueue(self.path, most_bytes, when_full)
-        self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
+        self._asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
         self.definitions = GatewayDefinitions(self.queue.file, self._asking)
         background_definitions = GatewayDefinitions(self.queue.file, client)
         self._on_failure = on_failure

@@ -143,9 +143,9 @@ class HttpReporter(BaseReporter):
     Parameters
     ----------
     metric : Metric or str
-        A metric, or the name of one. The definition of a name is fetched from the relay, or without
-        a relay from the gateway. It is stored in the queue's file, and never replaced by one with
-        another meaning.
+        A metric or its name. With a name, the definition is fetched from the relay, or without a
+        relay from the gateway. It is stored in the queue's file, and never replaced by a definition
+        with another meaning.
     gateway : str or HttpConnection
         The gateway's address, or a connection that several reporters share.
     batch_reports : int

@@ -25,7 +25,7 @@ QUEUE_VERSION = 1
 IN_MEMORY = "(memory)"
 RETRY_SECONDS = 0.01
 ERASING_MS = 100
-"""The time (ms) that a commit waits for readers of the log; if they stay, it is emptied later."""
+"""How long (ms) a commit waits for readers of the log; if they stay, the log is emptied later."""
 
 _CREATE_QUEUE = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -268,7 +268,7 @@ def _empty_log(database: sqlite3.Connection, wait_ms: int = 0) -> bool:
 
 
 def _is_busy(error: BaseException) -> bool:
-    """Return whether the error says that another process uses the file."""
+    """Return whether an error says that another process uses the file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     return code & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
 

@@ -16,12 +16,12 @@ from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 NO_BATCH_ID = b""
-"""The id of a sealed report, which is posted to a relay and has none."""
+"""In place of an id: a sealed report, which is posted to a relay, has none."""
 _OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
 
 
 class QueuedBatch(NamedTuple):
-    """A batch that waits for the gateway's acknowledgement; or a sealed report, without an id."""
+    """A batch that waits for the gateway's acknowledgement, or a sealed report, which has no id."""
 
     number: int
     metric: str
@@ -37,13 +37,8 @@ def first_batch(
 ) -> QueuedBatch | None:
     """Return the oldest waiting batch; None if there is none.
 
-    Parameters
-    ----------
-    database : sqlite3.Connection
-    but : collection of int
-        Numbers of batches to ignore.
-    sealed : bool, optional
-        Whether to look for a sealed report or for a batch; by default for both.
+    `database`: the open file of the queue; `but`: numbers of batches to ignore; `sealed`: whether
+    to look for a sealed report or for a batch; by default for both.
     """
     row = database.execute(
         "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608

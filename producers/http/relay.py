@@ -38,8 +38,11 @@ class RelayDefinitions(GatewayDefinitions):
     Parameters
     ----------
     file : QueueFile
+        The file of the queue, which also keeps definitions.
     client : RelayClient
+        Asks the relay.
     public_key : bytes
+        The service's key in the application.
     application : dict of str to Metric
         The definitions that are part of the application, by name: the relay's must be the same.
     """
@@ -55,7 +58,7 @@ class RelayDefinitions(GatewayDefinitions):
         self._relay, self._public_key, self._application = client, public_key, application
 
     def stored_name(self, name: str) -> str:
-        """Return the name under which a definition is stored, apart from a gateway's."""
+        """Return the name under which a definition is stored, which differs from a gateway's."""
         return f"relay {name}"
 
     def fetch(self, name: str) -> Metric:
@@ -85,13 +88,8 @@ class RelayDefinitions(GatewayDefinitions):
 def sealed_post(metric: Metric, pane_start_ms: int, report: bytes, public_key: bytes) -> bytes:
     """Return the bytes in which a report is stored and posted: sealed, with its label.
 
-    Parameters
-    ----------
-    metric : Metric
-    pane_start_ms : int
-        The start of the report's pane, in ms since the epoch.
-    report : bytes
-    public_key : bytes
+    `metric`: the metric; `pane_start_ms`: the start of the report's pane, in ms since the epoch;
+    `report`: the randomized report, as bytes; `public_key`: the service's key.
     """
     label = CrowdLabel(key_hash(public_key), metric.fingerprint, pane_start_ms, metric.name)
     return encode_post(label, seal(report, label, public_key))

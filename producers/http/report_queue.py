@@ -34,7 +34,7 @@ WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
 WHEN_FULL = ("refuse", "drop_new", "drop_old")
 MOST_BYTES = 16 * 2**20
 MOST_REFUSALS = 3
-"""A batch is given up after so many refusals; a single one may concern a request that was cut."""
+"""After so many refusals a batch is given up; a single one may be due to a truncated request."""
 MOST_ERRORS = 20
 LONGEST_FAILING_MS = 7 * 86_400_000
 """A batch that has failed for so long, and at least MOST_ERRORS times by itself, is given up."""
@@ -119,7 +119,7 @@ class ReportQueue:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, panes: Iterable[tuple[int, Columns]]) -> bool:
-        """Store reports; return whether to wake the sender: a batch was opened or closed."""
+        """Store reports; return whether the sender must wake, as a batch was opened or closed."""
         metric, has_news = rule.metric, False
         with self.file.transaction() as database:
             for start, part in panes:
@@ -198,24 +198,19 @@ class ReportQueue:
     def acknowledged(self, batch: QueuedBatch) -> None:
         """Remove a batch that the gateway has acknowledged, and count it."""
         with self.file.transaction(erasing=True) as database:
-            if not remove(database, batch):  # dropped while it was under way: it arrived after all
+            if not remove(database, batch):  # it was dropped while under way, but has arrived
                 count(database, batch.metric, "dropped", -batch.reports)
             count(database, batch.metric, "delivered", batch.reports)
             count(database, batch.metric, "batches", 1)
             count(database, batch.metric, "bytes", len(batch.payload))
 
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
-        """Count a failure of a batch to which only the batch was at fault; it may be given up.
+        """Count a failure for which only the batch can be to blame; the batch may be given up.
 
-        Parameters
-        ----------
-        batch : QueuedBatch
-        refusal : bool
-            Whether the gateway says that the batch can never be counted. After three refusals it is
-            given up; a sealed report after the first.
-        own_words : bool
-            Whether the answer is the gateway's own. If so, a batch that has failed at least 20
-            times, for a week, is given up, too.
+        `batch`: the batch; `refusal`: whether the gateway says that the batch can never be counted.
+        After three refusals it is given up; a sealed report after the first; `own_words`: whether
+        the answer comes from the gateway itself. If so, a batch that has failed at least 20 times,
+        over a week, is given up, too.
 
         Returns
         -------

@@ -30,13 +30,13 @@ LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")
 LIBRDKAFKA_LOGGER.addHandler(logging.NullHandler())
 LIBRDKAFKA_LOGGER.addFilter(WithoutSecrets())
 
-POLL_SECONDS = 0.1  # seconds: how far past its age a batch may leave
+POLL_SECONDS = 0.1  # how long after reaching its age a batch may be sent
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
-STOP_SECONDS = 0.5  # that the thread may take longer
-EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
+STOP_SECONDS = 0.5  # how much longer the thread may take
+EXIT_TIMEOUT = 5.0  # seconds for the reports that are left when the interpreter ends
 
 LARGEST_MESSAGE = 250_000
-"""In bytes: with what Kafka adds, it fits into the max.message.bytes of a topic of Dither."""
+"""The most bytes of a message: with Kafka's overhead, it fits the topic's max.message.bytes."""
 
 DEFAULT_PROPERTIES: dict[str, Any] = {
     "enable.idempotence": True,
@@ -136,7 +136,7 @@ class Connection(Closing):
         return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
 
     def diagnose(self) -> str:
-        """Return why no server at its addresses can be a broker for it; "" if one may be."""
+        """Return why no server at the addresses can be a usable broker; "" if one may be."""
         if not any(key in self.config for key in SERVER_PROPERTIES):
             return ""
         why = diagnose_kafka(self.config | {"bootstrap.servers": self.servers}, ())

@@ -1,4 +1,4 @@
-"""Tracks batches that are sent to Kafka: in flight, acknowledged, or failed and stored."""
+"""Tracks batches that are sent to Kafka until they are acknowledged; failed batches are kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outbox:
         self._sealed: collections.deque[PendingBatch] = collections.deque()
         self._under_way: dict[bytes, PendingBatch] = {}
         self.failed: dict[bytes, PendingBatch] = {}
-        self._reported_keys: set[bytes] = set()  # of failed batches that an error was raised for
+        self._reported_keys: set[bytes] = set()  # keys of failed batches that were in an error
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
@@ -73,7 +73,7 @@ class Outbox:
         A batch fails if the queue has no room for it by the deadline (monotonic seconds).
         """
         if not self._sealed or self._sender == threading.get_ident():
-            return  # it sends already, and waits for room: a callback of librdkafka is reporting
+            return  # a callback of librdkafka reports while this thread waits for room to send
         patience = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._sending.acquire(timeout=patience):
             return  # another thread still waits for room, and sends these too

@@ -36,7 +36,7 @@ CERTIFICATE_PROBLEMS = {
 
 
 def certificate(reason: str, ca: str) -> str:
-    """Return what is wrong with a server's certificate, given OpenSSL's reason, and the remedy.
+    """Return what is wrong with a server's certificate, and the remedy, from OpenSSL's reason.
 
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'
@@ -76,7 +76,7 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
 
 
 def _name_servers(addresses: Sequence[str], protocol: str) -> str:
-    """Return the kind of the servers that answer if it may be a broker's; else a description."""
+    """Return the kind of the servers that answer, or a description if they are no brokers."""
     has_tls = protocol.endswith("SSL")
     with ThreadPoolExecutor() as pool:
         servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]

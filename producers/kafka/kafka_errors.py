@@ -27,7 +27,7 @@ OAUTH_REMEDY = (
     "sasl.oauthbearer settings"
 )
 OAUTH_SIGNS = re.compile("OAUTHBEARER|invalid_token")
-"""In librdkafka's error about a token, and in a broker's."""
+"""What librdkafka's errors about a token contain, and those of brokers."""
 REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
 """Codes of errors that last until somebody changes a right or a setting."""
 
@@ -118,5 +118,5 @@ class ExplainingProducer(Producer):
                 raise
             for _ in range(10):
                 if self._cause is None:
-                    self.poll(0.1)  # raises it, as soon as the client has told it
+                    self.poll(0.1)  # raises the cause, once the client has reported it
             raise self._cause or error from None

@@ -21,7 +21,7 @@ from producers.kafka.connection import Served
 from producers.kafka.delivery import Outbox
 from producers.wire.batch import encode_randomized, new_batch_id
 
-KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
+KEPT_BYTES = 64 * 2**20  # the most bytes of failed batches; above it, report() refuses reports
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,8 +42,8 @@ class _Slice:
 class PaneBuffer:
     """Randomized reports that wait for their batch, by pane and slice.
 
-    A slice with `batch_reports` reports in a pane is sent at once, others `batch_age` seconds after
-    their first report. Reports count until `lateness_ms` after the end of their pane.
+    The reports of a slice in a pane are sent once there are `batch_reports` of them, or `batch_age`
+    seconds after the first. Reports count until `lateness_ms` after the end of their pane.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class PaneBuffer:
     def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
         """Add reports at monotonic time `now`; return the batches to send, by event time.
 
-        A batch has one pane and one slice. Returned are full batches, and batches of panes that the
-        new reports will close on the workers: these must arrive before the new reports.
+        A batch has one pane and one slice. The result has the full batches, and the batches of
+        panes that the new reports will close on the workers: these must arrive before the new
+        reports.
         """
         full: list[Columns] = []
         for start, part in panes:
@@ -204,7 +205,7 @@ class KafkaTransport:
         raise self._outbox.error(are_kept=False)
 
     def _seal(self, ready: Iterable[Columns]) -> bool:
-        """Make batches in order, each with its latest event time; return whether there are any."""
+        """Make batches in order, with the latest time of their reports; return if there are any."""
         is_ready = False
         for level, reports, times, attributes in ready:
             key, last, is_ready = new_batch_id(), int(times.max()), True

@@ -23,12 +23,14 @@ class BudgetSpent(RuntimeError):  # noqa: N818
     Attributes
     ----------
     metric : str
+        The metric.
     asked, left, budget : Fraction
-        Epsilon, for the tighter budget: the metric's own, or that of all metrics.
+        The cost, the rest and the whole of the tighter budget, in epsilon: that of the metric, or
+        that of all metrics.
     of_metric : bool
-        Whether that is the metric's own.
+        Whether the tighter budget is that of the metric.
     free_at : datetime or None
-        When enough will be left; None if `asked` exceeds the whole budget.
+        When enough epsilon will be left; None if `asked` exceeds the whole budget.
     """
 
     def __init__(
@@ -64,25 +66,25 @@ class Account:
     Attributes
     ----------
     metric : str
-        Empty for all metrics together.
+        The metric's name; empty for all metrics together.
     budget : Fraction or None
-        Epsilon per period; None: no limit.
+        The epsilon for each period; None for no limit.
     spent : Fraction
-        Epsilon in the last period.
+        The epsilon that was spent in the last period.
     left : Fraction or None
-        The rest of the budget, at least 0. None: no limit.
+        The rest of the budget, at least 0; None for no limit.
     reports : int
-        Randomized reports in the last period.
+        The number of randomized reports in the last period.
     permanent : int
         How many permanent answers are charged among them: the largest possible number, whatever the
         values were.
     ever_spent, ever_reports : Fraction, int
-        Since the ledger was created; a repeated answer costs once.
+        The same since the ledger was created; a repeated answer costs once.
     more_at : datetime or None
-        When some of what was spent is free again; None if nothing was spent.
+        When some of the spent epsilon will be free again; None if nothing was spent.
     trusted : bool
-        Whether its reports are true values for a trusted collector: `spent` then counts what
-        releases may reveal to others.
+        Whether the reports are true values for a trusted collector; `spent` is then what releases
+        may reveal to others.
     """
 
     metric: str
@@ -98,12 +100,12 @@ class Account:
 
 
 def utc_time(time_ms: int) -> datetime.datetime:
-    """Return a time in milliseconds as a datetime in UTC; a later one as the end of 9999."""
+    """Return a time in milliseconds as a datetime in UTC, at most the end of the year 9999."""
     return datetime.datetime.fromtimestamp(min(time_ms, LAST_MS) / 1000, datetime.UTC)
 
 
 def number(epsilon: Fraction) -> str:
-    """Return an epsilon as decimal text; a ledger's have four decimals, and are exact.
+    """Return an epsilon as decimal text, exact for the four decimals that a ledger has.
 
     Examples
     --------

@@ -82,18 +82,19 @@ class Ledger:
     period : str, optional
         A duration such as ``"1d"``, the default. It is fixed when the file is created.
     metrics : mapping of str to number or str, optional
-        Budgets of single metrics, in addition to the common one.
+        Budgets of single metrics, in addition to the budget for all metrics.
     turn : str, optional
         With `tickets`, for a lottery: the length of a turn, such as ``"1d"``, at least the period.
-        Each turn the device draws one metric, which alone it answers then, by a
-        :class:`producers.RollUp` whose window is the turn. The ledger pays for nothing else. It is
-        fixed when it is first given.
+        In each turn the device draws one metric, and answers only that metric, by a
+        :class:`producers.RollUp` whose window is the turn. The ledger pays for nothing else. The
+        length is fixed when it is first given.
     tickets : mapping of str to int, optional
-        A metric is drawn with the probability of its tickets over all tickets; ``dither plan``
-        proposes them. They replace those in the file, for turns that are not drawn yet.
+        The tickets of each metric: it is drawn with the probability of its tickets over all
+        tickets. ``dither plan`` proposes tickets. They replace those in the file, for turns that
+        are not drawn yet.
     clock : callable
-        Seconds since the epoch. Time does not go back: while the clock is behind the latest time in
-        the ledger, the ledger uses that time, and no charge expires.
+        Returns seconds since the epoch. Time does not go back: while the clock is behind the latest
+        time in the ledger, the ledger uses that time, and no charge expires.
 
     Raises
     ------
@@ -164,16 +165,9 @@ class Ledger:
     ) -> None:
         """Charge epsilon for reports of a metric; it is on disk when this returns.
 
-        A ledger with a lottery is charged by roll-ups alone.
-
-        Parameters
-        ----------
-        metric : str
-        epsilon : number or str
-            The cost of all these reports together, with at most 4 decimal digits.
-        reports : int
-        fingerprint : bytes, optional
-            Of the metric's definition.
+        A ledger with a lottery is charged by roll-ups alone. `metric`: the metric's name;
+        `epsilon`: the cost of all these reports together, with at most 4 decimal digits; `reports`:
+        the number of reports; `fingerprint`, optional: that of the metric's definition.
 
         Raises
         ------
@@ -182,7 +176,7 @@ class Ledger:
         DefinitionChanged
             If the ledger has answers of another definition of that name.
         BudgetSpent
-            If it is more than is left. Nothing is charged then.
+            If the cost is more than is left. Nothing is charged then.
         LedgerError
             If the file cannot be used. Nothing may be reported then.
         """
@@ -195,21 +189,14 @@ class Ledger:
     def spend_once(self, metric: Metric, epsilon: Number, times: Sequence[int]) -> None:
         """Charge reports, and record their panes as answered; it is on disk when this returns.
 
-        The ledger accepts no other definition of this name from then on: by another one a device
-        could answer twice.
-
-        Parameters
-        ----------
-        metric : Metric
-        epsilon : number or str
-            The cost of all these reports together.
-        times : sequence of int
-            Event times in ms since the epoch, one report each.
+        From then on the ledger accepts no other definition of this name, by which the device could
+        answer twice. `metric`: the metric; `epsilon`: the cost of all these reports together;
+        `times`: event times in ms since the epoch, one report each.
 
         Raises
         ------
         AlreadyAnswered
-            Unless each is in a later pane than all reports before.
+            Unless each report is in a later pane than all earlier reports.
         DefinitionChanged, BudgetSpent, LedgerError
             As for :meth:`spend`.
         """
@@ -219,9 +206,9 @@ class Ledger:
             self.pay(database, metric.name, parts_of(epsilon, "epsilon"), len(times))
 
     def left(self, metric: str = ALL_METRICS) -> Fraction | None:
-        """Return the epsilon that a report of a metric may cost now; None: no limit.
+        """Return the epsilon that a report of a metric may cost now; None for no limit.
 
-        Without a metric, return what is left for all of them together.
+        Without a metric, return what is left of the budget for all metrics.
         """
         accounts = self.accounts()
         left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
@@ -283,7 +270,7 @@ class Ledger:
             return read_lottery(database)
 
     def present_turn(self) -> Turn | None:
-        """Return the draw of the present turn; None if nothing is drawn yet."""
+        """Return the draw of the present turn; None if its metric is not drawn yet."""
         now = self._now()
         with transaction(self.path, write=False) as database:
             lottery = read_lottery(database)
@@ -292,16 +279,17 @@ class Ledger:
             return read_turn(database, now - now % lottery.turn_ms)
 
     def drawn_turn(self, start_ms: int, bits: Bits | None = None) -> Turn:
-        """Return the draw of a turn; draw it if it was never asked for.
+        """Return the draw of a turn; draw its metric if that was not done before.
 
-        The draw is on disk when this returns, by itself: no later failure undoes it.
+        The draw is on disk when this returns, in a separate transaction: no later failure undoes
+        it.
 
         Parameters
         ----------
         start_ms
             When the turn begins, in ms since the epoch.
         bits
-            The system's by default.
+            The source of randomness; the operating system's by default.
 
         Raises
         ------
@@ -327,18 +315,19 @@ class Ledger:
     def transaction(self, *, erasing: bool = True) -> Iterator[sqlite3.Connection]:
         """Provide the file for one transaction; what it deletes is always gone from the file.
 
-        The clock is asked before: while it waits, others can use their ledgers. Raises LedgerError
-        if the file cannot be used, or this thread is within a transaction.
+        The clock is read before the transaction, so that a slow clock does not delay other users of
+        the file. Raises LedgerError if the file cannot be used, or this thread is within a
+        transaction.
         """
         now, asked = self._now(), clocks.monotonic()
-        with transaction(self.path, write=True) as database:  # one at a time, so it has the time
+        with transaction(self.path, write=True) as database:  # one at a time: time can only advance
             self._moment_ms = now + 1000 * int(clocks.monotonic() - asked)
             yield database
 
     def _draw_present(
         self, database: sqlite3.Connection, tickets: Mapping[str, int] | None
     ) -> None:
-        """Draw the present turn, before other tickets replace those that it began with."""
+        """Draw the present turn, before other tickets replace those with which the turn began."""
         lottery = read_lottery(database)
         if lottery is None or tickets is None or lottery.tickets == tickets:
             return
@@ -350,7 +339,7 @@ class Ledger:
     # -- Within a transaction ---------------------------------------------------------------------
 
     def advance(self, database: sqlite3.Connection) -> int:
-        """Return the time in ms, never before the latest known; delete expired charges."""
+        """Return the time in ms, at least the latest time in the ledger; delete expired charges."""
         now = max(self._moment_ms, _setting(database, "latest_ms"))
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))

@@ -19,7 +19,7 @@ from pathlib import Path
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_65_64
-"""In the file's header, so that no other database is taken for a ledger."""
+"""The number in the file's header that tells a ledger from other databases."""
 SCHEMA_VERSION = 1
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -70,6 +70,7 @@ class LedgerError(RuntimeError):
     Attributes
     ----------
     path : Path
+        The ledger's file.
     """
 
     def __init__(self, path: Path, detail: str) -> None:
@@ -78,7 +79,7 @@ class LedgerError(RuntimeError):
 
 
 def create(path: Path, period_ms: int, now_ms: int) -> None:
-    """Create an empty ledger, unless the file exists; atomically.
+    """Create an empty ledger atomically, unless the file exists.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 
 
 def create_database(path: Path, mode: str, schema: str) -> None:
-    """Create a database, readable by its owner alone, unless the file exists; atomically.
+    """Create a database atomically, readable by its owner alone, unless the file exists.
 
     Parameters
     ----------
@@ -140,10 +141,10 @@ def create_database(path: Path, mode: str, schema: str) -> None:
 
 
 def fault_of_owner(path: Path) -> str:
-    """Return why a device must not trust a file, or one that SQLite keeps beside it; or nothing.
+    """Return why a device must not trust a file, or a file of SQLite beside it; "" if it may.
 
-    Whoever can write it can forge what it remembers. Where files have no owner or mode, as on
-    Windows, nothing is checked.
+    Whoever can write the file can forge what the device remembers. Where files have no owner or
+    mode, as on Windows, nothing is checked.
     """
     if not hasattr(os, "geteuid"):
         return ""
@@ -176,7 +177,7 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
         raise LedgerError(path, fault)
     if getattr(_THREAD_STATE, "is_within", False):
         raise LedgerError(path, REENTERED_MESSAGE)
-    address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
+    address = f"{path.absolute().as_uri()}?mode=rw"  # also to read, which may have to undo a crash
     with _one_at_a_time(path):
         try:
             database = sqlite3.connect(
@@ -186,7 +187,8 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
             raise LedgerError(path, _explained(error)) from None
         with closing(database):
             try:
-                # also the folder is synced when the journal goes: a commit survives a power cut
+                # the folder is synced, too, when the journal is deleted: a commit survives a power
+                # cut
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute("PRAGMA secure_delete = ON")
                 database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -212,7 +214,7 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def has_table(database: sqlite3.Connection, name: str) -> bool:
-    """Return whether a ledger has a table: some are created on first use."""
+    """Return whether a ledger has a table; some tables are created on first use."""
     row = database.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
     ).fetchone()

@@ -10,7 +10,7 @@ from producers.ledger.accounts import utc_time
 
 NEVER_ANSWERED = -1
 NO_THRESHOLD = b""
-"""In place of a device's own threshold, for metrics that need none."""
+"""In place of the device's threshold, for metrics that need none."""
 
 
 class AlreadyAnswered(RuntimeError):  # noqa: N818
@@ -23,6 +23,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
     Attributes
     ----------
     metric : str
+        The metric.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     """

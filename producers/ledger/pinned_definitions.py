@@ -19,11 +19,12 @@ CREATE TABLE IF NOT EXISTS pins (
 
 
 class DefinitionChanged(ValueError):  # noqa: N818
-    """Raised for another definition of a metric than the one that the ledger has answered.
+    """Raised if a metric's definition is not the one that the ledger has answered.
 
     Attributes
     ----------
     metric : str
+        The metric.
     """
 
     def __init__(self, metric: str, detail: str = "") -> None:
@@ -37,9 +38,9 @@ class DefinitionChanged(ValueError):  # noqa: N818
 
 
 def pin(database: sqlite3.Connection, metric: Metric) -> None:
-    """Store a metric's definition, if none of its name is stored yet.
+    """Store a metric's definition, unless there is a stored definition of this name.
 
-    Raises DefinitionChanged if another one is stored.
+    Raises DefinitionChanged if the stored definition is another one.
     """
     database.execute(_CREATE_PINS)
     row = database.execute(
@@ -57,7 +58,7 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
     Parameters
     ----------
     database, name, fingerprint
-        A definition and its metric's name.
+        The metric's name, and the fingerprint of a definition.
 
     Raises
     ------

@@ -21,21 +21,21 @@ CREATE TABLE IF NOT EXISTS rounds (
     answered INTEGER NOT NULL, PRIMARY KEY (metric, revision)
 )"""
 EVERY_ROUND = 0
-"""In place of the own round of a device that answers all of them."""
+"""In place of the drawn round, for a device that answers all rounds."""
 
 
 def claim_round(
     ledger: Ledger, metric: SearchMetric, number: int, level: int, bits: Bits | None = None
 ) -> bool:
-    """Return whether this device answers a round now; if so, this is charged and on disk.
+    """Return whether this device answers a round now; if so, the answer is charged, on disk.
 
-    A crash after that loses the answer: it is never given twice. If the users are split over the
-    rounds, the device draws its own round when it is first asked.
+    A crash after that loses the answer: no round is answered twice. If the users are split over the
+    rounds, the device draws its round when it is first asked.
 
     Parameters
     ----------
     ledger, metric, number
-        A round, from 1 on.
+        The number of the round, from 1 on.
     level, bits
         If the budget is split, an answer costs epsilon / rounds, rounded up to the ledger's unit.
 
@@ -78,7 +78,7 @@ def claim_round(
 
 
 def _turn(database: sqlite3.Connection, metric: SearchMetric, bits: Bits | None) -> tuple[int, int]:
-    """Return the device's own round, drawn once for a metric, and its last answered round."""
+    """Return the round that the device drew for a metric, and the last that it answered."""
     database.execute(_CREATE_ROUNDS)
     key = (metric.name, metric.revision)
     row = database.execute(

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 
 BUSY_SECONDS = 30.0
-"""That a transaction waits for those of other processes."""
+"""How many seconds a transaction waits for the transactions of other processes."""
 
 
 def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:

@@ -53,7 +53,7 @@ def describe_lottery(lottery: Lottery, present: Turn | None) -> str:
     Parameters
     ----------
     lottery, present
-        None if nothing is drawn yet.
+        The lottery, and the draw of the present turn; None if nothing is drawn yet.
     """
     total = sum(lottery.tickets.values())
     shares = ", ".join(f"{name} {count}" for name, count in lottery.tickets.items())
@@ -125,7 +125,7 @@ def times(epsilon: Fraction) -> str:
 
 
 def describe_period(period_ms: int) -> str:
-    """Return a duration in words, in its largest whole unit; a day is 24 hours.
+    """Return a duration in words, in the largest unit of which it is a multiple; a day is 24 hours.
 
     Examples
     --------

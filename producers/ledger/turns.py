@@ -1,4 +1,4 @@
-"""The lottery of a ledger: each turn, a device draws the one metric that it answers and pays for.
+"""The lottery of a ledger: in each turn, a device draws the metric that it answers and pays for.
 
 The application chooses how likely each metric is, by its tickets. The draw is made before the value
 is known, from the system's randomness, and stored: no event, no server and no restart changes it.
@@ -95,17 +95,17 @@ def store_lottery(
     turn: str | None,
     tickets: Mapping[str, int] | None,
 ) -> None:
-    """Store a turn, which is fixed, and tickets, which hold for turns that are not drawn yet.
+    """Store the length of a turn, which is fixed, and the tickets for turns not drawn yet.
 
     Parameters
     ----------
     database, period_ms, turn, tickets
-        None keeps what is stored.
+        What is None stays as it is stored.
 
     Raises
     ------
     ValueError
-        If the ledger cannot have them.
+        If the ledger cannot have this turn or these tickets.
     """
     if not isinstance(turn, str | None):
         raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
@@ -159,7 +159,7 @@ def draw_turn(
 ) -> Turn:
     """Draw a turn's metric and store it.
 
-    The ledger's time stays: only payments move it, so no event does.
+    The ledger's time does not change: only payments advance it, so no event does.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def draw_turn(
 def claim_turn(
     database: sqlite3.Connection, path: Path, now: int, start_ms: int | None, metric: str
 ) -> None:
-    """Record that a turn is paid for, and forget old ones; without a lottery, do nothing.
+    """Record that a turn is paid for, and delete old turns; without a lottery, do nothing.
 
     Parameters
     ----------

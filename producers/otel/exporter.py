@@ -83,7 +83,7 @@ class DitherMetricExporter(MetricExporter):
     Raises
     ------
     TypeError
-        If a value of `mapped` is neither.
+        If a value of `mapped` is neither an EachExport nor a Gathered.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class DitherMetricExporter(MetricExporter):
         self._counting = threading.Lock()
 
     def _exported_before(self, data_by_name: Mapping[str, list[Data]]) -> UnusableError | None:
-        """Return the error if increases of mapped instruments were exported before; else None."""
+        """Return an error if increases of mapped instruments were exported before; else None."""
         mapped = {name: data for name, data in data_by_name.items() if name in self._mapped}
         try:
             self._exported.check(mapped)

@@ -29,12 +29,13 @@ class EachExport:
     Parameters
     ----------
     reporter : Reporter or HttpReporter
+        Sends the reports.
     epsilon : float
         The largest epsilon that the device's owner allows for one report.
     ledger : Ledger or None
         The owner's account, which refuses reports above its budget; None for no account.
     of : {"mean", "sum", "count", "smallest", "largest"}
-        Which number of a histogram's recordings since the last export is reported.
+        Which number is reported of a histogram's recordings since the last export.
     category : str, optional
         The key of the attribute whose values are the metric's categories: the category with the
         largest value is reported. Required for a metric of categories.

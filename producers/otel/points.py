@@ -26,7 +26,7 @@ Point: TypeAlias = NumberDataPoint | Recorded
 
 
 class UnusableError(Exception):
-    """Data points that have no value to report; they are counted under `reason`, a word."""
+    """Raised if data points have no value to report; they are counted under the word `reason`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -48,7 +48,7 @@ def is_additive(data: Sequence[Data], of: Of) -> bool:
 def value_of(data: Sequence[Data], of: Of) -> float:
     """Return the value of an instrument, whatever attributes its points have.
 
-    It is what a view without attributes would show: the sum of counters, all recordings of
+    This is what a view without attributes would show: the sum of counters, all recordings of
     histograms together, the latest value of gauges. Raises UnusableError if the points are not of
     one kind, or have the wrong temporality.
     """

@@ -30,9 +30,10 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
 _SHARED_TEXTS = 50_000
-"""The number of texts that are stored once for equal cells; with more, all cells may differ."""
+"""How many different texts are stored only once for equal cells; with more, all cells may
+differ."""
 LONG_CELL_LINES = 10
-"""If a cell has more lines, and these look like rows, an unclosed quote has swallowed rows."""
+"""If a cell has more lines than this, and they look like rows, a quote was not closed."""
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """Matches cells that distinguish rows from running text."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
@@ -96,7 +97,8 @@ def _separator_remedy(first: str) -> str:
 def positions(header: Sequence[str], name: str) -> list[int]:
     r"""Return the positions of the columns with this name.
 
-    If there are none, names are compared without regard to Unicode form, then also case and spaces.
+    If there is no such column, the comparison ignores the Unicode form, and then also case and
+    spaces.
 
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
@@ -284,7 +286,7 @@ def _choose_rows(
 ) -> _Rows:
     """Return the rows, split by the first delimiter for which all columns are there.
 
-    If there is none, raise the error of the delimiter that gives most columns.
+    If there is no such delimiter, raise the error of the delimiter that gives most columns.
     """
     text.seek(0)
     first = next(itertools.islice(text, skipped, None), "")

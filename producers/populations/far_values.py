@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTLIER_DISTANCE = 10.0
-"""An outlier is this many times as far from the other values as these are from each other."""
+"""An outlier is this many times as far from the other values as these are spread."""
 MIN_NINES = 3
 """Numbers of at least this many nines, such as -9999, are outliers at a tenth of that distance."""
 MAX_OUTLIERS_AT_END = 5
-"""The most distinct outliers at an end; they are at most a third of all distinct values."""
+"""The most distinct outliers at an end; these are also at most a third of all distinct values."""
 MIN_SUMMANDS = 3
 """The least number of values of which the last may be the total of the others."""
 
@@ -23,7 +23,7 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     Parameters
     ----------
     numbers : ndarray of float64, shape (n,)
-        The numbers; NaN where there is none.
+        The numbers; NaN for a missing number.
 
     Examples
     --------

@@ -32,7 +32,7 @@ class LevelDistribution:
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these are not distinct epsilons with shares that sum to 1."""
+        """Raise ValueError unless the epsilons are distinct, and the shares sum to 1."""
         if not self.epsilons or len(self.epsilons) != len(self.shares):
             raise ValueError(
                 f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED_SHARES}"

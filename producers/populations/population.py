@@ -27,7 +27,7 @@ class Population:
         By metric name: float64 values or vectors (NaN: nothing to report), int64 indices of
         categories (-1: nothing to report), or strings of an open vocabulary ("": nothing).
     skipped : int
-        Source rows without an event time (or a value), which were left out.
+        How many rows of the source were left out because they have no event time (or no value).
     notes : tuple of str
         Remarks on how the source was read, for display.
     attributes : mapping of str to ndarray of object, shape (n,)

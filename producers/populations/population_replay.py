@@ -16,7 +16,7 @@ from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.truth import RunningTruth, Truth
 
-TICK_SECONDS = 0.05  # devices that fall due within it report together
+TICK_SECONDS = 0.05  # devices that are due within this time report together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Replay:
     Parameters
     ----------
     population : Population
+        The devices and their values.
     reporters : mapping of str to Reporter
         A reporter for each metric that the population has a column for. Reports are sent with the
         attributes that their metric uses.

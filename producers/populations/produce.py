@@ -58,6 +58,7 @@ def produce(
     metrics : mapping of str to Metric
         The metrics; the population has a column for each.
     population : Population
+        The devices and their values.
     config : mapping
         librdkafka's properties.
     mix, speed, seconds, seed, stop
@@ -65,7 +66,7 @@ def produce(
     topic, schema_id, batch_reports, batch_age, bits
         See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
-        Called with the progress and the truth so far, after every chunk.
+        A function that is called with the progress and the truth so far, after every chunk.
     flush_timeout : float
         Seconds to wait for the last acknowledgements of each metric.
 

@@ -51,6 +51,7 @@ def respond(
     mix, seed
         See :class:`producers.populations.population_replay.Replay`.
     topic, rounds_topic : str
+        The topics of reports and of rounds.
     schema_id : int, optional
         See :class:`producers.device.reporter.Reporter`.
     round_seconds : float
@@ -58,7 +59,7 @@ def respond(
     stop : threading.Event, optional
         Once it is set, no more rounds are answered.
     progress : callable, optional
-        Called with a round and the number of answers to it so far.
+        A function that is called with a round and the number of answers to it so far.
 
     Raises
     ------

@@ -36,6 +36,7 @@ def simulate(
     Parameters
     ----------
     metric : Metric
+        The metric.
     count : int
         The number of devices.
     distribution : str

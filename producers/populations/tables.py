@@ -39,7 +39,7 @@ NUMBER_LIKE = re.compile(
 MAX_NUMBER_CHARACTERS = 64
 """The most characters of a number; the time of a match grows with their square."""
 MAX_UNITS = 30
-"""If there are more different words behind numbers, these words are not units."""
+"""If more different words than this follow numbers, these words are not units."""
 MAX_SHOWN_CELLS = 5
 TRUTH_PAIRS = (("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"))
 """Words for 1 and 0, if a column has no other words."""
@@ -289,25 +289,11 @@ def read_values(
 ) -> Column:
     """Convert cells to a metric's column of a population, or to a coordinate of its vectors.
 
-    Parameters
-    ----------
-    metric : Metric
-    cells : sequence of str
-        The cell of each row, without spaces at its ends.
-    location : str
-        The file and the column, for errors.
-    missing : frozenset of str
-        Further marks of a missing value.
-    decimal : str
-        As for :func:`parse_number`.
+    `metric`: the metric; `cells`: the cell of each row, without spaces at its ends; `location`: the
+    file and the column, for errors; `missing`: further marks of a missing value; `decimal`: as for
+    :func:`parse_number`. Raises ValueError if a cell is no number or no category; it names the
+    location and the cell.
 
-    Raises
-    ------
-    ValueError
-        If a cell is no number or no category; it names the location and the cell.
-
-    Examples
-    --------
     >>> from estimators import define
     >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 9), levels=[1])
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
@@ -346,7 +332,7 @@ def read_numbers(
             truths = {pair[0]: 1.0, pair[1]: 0.0}
             return np.array([truths.get(cell.casefold(), math.nan) for cell in cells])
     pointed = [cell for cell in cells if "." in cell]
-    if decimal == "" and any(cell.isdecimal() for cell in cells):  # three decimals have no integers
+    if decimal == "" and any(cell.isdecimal() for cell in cells):  # then points are decimal
         decimal = "?"
     if decimal == "?" and pointed and all(map(_AMBIGUOUS_THOUSANDS.fullmatch, pointed)):
         text = pointed[0]
@@ -405,14 +391,9 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
 def parse_number(text: str, decimal: str = "") -> float:
     r"""Return the number that a text states; infinity if it states none.
 
-    Parameters
-    ----------
-    text : str
-    decimal : str
-        "." or ","; the other may separate thousands. "" means "." without such separators.
+    `text`: the text; `decimal`: "." or ","; the other may separate thousands. "" means "." without
+    such separators.
 
-    Examples
-    --------
     >>> parse_number("1.5"), parse_number("1.250,5", ","), parse_number("1,250.5", ".")
     (1.5, 1250.5, 1250.5)
     >>> parse_number("1,5"), parse_number("1.234'567", ","), parse_number("\u22121'234'567,8", ",")

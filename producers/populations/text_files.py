@@ -100,7 +100,7 @@ def open_bytes(path: Path) -> Iterator[Any]:
                 f"without a password. {SAVE_HINT}"
             ) from None
         except ValueError as error:
-            if unpacked is not read and " FILE" in str(error):  # in a command that remedies it
+            if unpacked is not read and " FILE" in str(error):  # it has a command to run
                 error.args = (f"{error}. There, FILE is {path.name} unpacked (gzip -d, unzip)",)
             raise
 

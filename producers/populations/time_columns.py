@@ -51,7 +51,8 @@ _MAIL_PATTERN = re.compile(
     r"(\s+([+-]\d{4}|[A-Z]{2,5}))?(\s*\(.*\))?"
 )
 _ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
-"""No fractions of hours and minutes, which Python would read as fractions of seconds."""
+"""ISO 8601 without fractions of hours and minutes, which Python would read as fractions of
+seconds."""
 _ZONE_NAME = re.compile(r"(?<=[0-9M] )(?!AM$|PM$|BC$)([A-Z]{2,5}|\w+/\w+)(?=$| \d{4}$)")
 _UNKNOWN_ZONE = "no zone of {}, UTC or RFC 2822: --time-zone names another"
 _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
@@ -79,13 +80,14 @@ STRPTIME_FORMATS = (
     *((month,) for month in _MONTH_FORMATS),
     tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
 )
-"""Formats tried between ISO 8601 and RFC 2822; a column may mix those with the same date format."""
+"""The formats that are tried after ISO 8601 and before RFC 2822; a column may mix formats that have
+the same date format."""
 _YEAR_DIRECTIVE = re.compile(r"%[YyGcx]")
 EITHER = " or "  # between several formats of one column
 WRITE_ISO = "write times as 2026-01-31 10:00:00"
 DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
-_MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # that databases write behind a date
+_MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # which databases write after a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
 """The hour 24 of a midnight that belongs to the day before, as ISO 8601 allows."""
@@ -113,7 +115,7 @@ _SPELLING_RULES = tuple(
         (r"(?<=\d) ?([ap])\.? ?m\.?$", r" \1m"),
     )
 )
-"""Patterns of what people write, and what the detected formats have in place of it."""
+"""Patterns of spellings that people use, and the spelling that the detected formats have."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
 _DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGIT_FORMATS |= {
@@ -139,7 +141,8 @@ _NEEDED_DIRECTIVES = {
     "I": ("p",),
 }
 _NEEDED_DIRECTIVES |= {"H": ("djcxaAwu",), "M": ("HI",)}
-"""Directives that `strptime` ignores or misreads without another of each of these groups."""
+"""Directives that `strptime` ignores or misreads unless the format has one of each of these
+groups."""
 SKIPPED_NOTE = "were skipped when clocks were set: read as if clocks were set after them"
 REPEATED_NOTE = "came twice when clocks were set: read as the first"
 _SAMPLE_CELLS = 50
@@ -412,7 +415,7 @@ def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | N
 
 
 def _kind(cell: str) -> str:
-    """Return the unit in which a number is a time of 1980 to 2099, or `NO_NUMBER`, or `NO_UNIT`."""
+    """Return the unit in which a number is a time from 1980 to 2099, `NO_NUMBER` or `NO_UNIT`."""
     if not _SIGNED_NUMBER.fullmatch(cell):
         return NO_NUMBER
     if re.match(r"0\d", cell):

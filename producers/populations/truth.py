@@ -27,6 +27,7 @@ class Truth:
     Attributes
     ----------
     reports : int
+        The number of reports.
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
         The mean of the clipped values, their frequencies, their quantiles, or the smallest or
         largest of them; NaN without reports.
@@ -121,7 +122,7 @@ class _Extreme:
 
 
 class _Quantiles:
-    """The quantiles of all numbers, which are stored for it."""
+    """The quantiles of all numbers, all of which are stored."""
 
     def __init__(self, metric: Metric) -> None:
         self.domain = metric.domain

@@ -1,4 +1,4 @@
-"""The files of a relay: reports that wait for their crowd, and closed crowds on their way.
+"""The files of a relay: reports of open crowds, and closed crowds that are not posted yet.
 
 A crowd's files have the name of its label's hash. It passes through these folders::
 
@@ -44,27 +44,30 @@ logger = logging.getLogger("producers")
 CROWD_FOLDERS = ("open", "closing", "closed", "out")
 HEAD_FORMAT, CHECKSUM_FORMAT = struct.Struct(">IH"), struct.Struct(">I")
 GROUP_REPORTS = 1 << 21
-"""That are shuffled at once: each takes memory."""
+"""How many reports are shuffled at a time, to limit the memory."""
 ROWS_AT_ONCE = 1 << 14
 NEW_SUFFIX = ".new"
-"""Of a file that is being written."""
+"""The end of the name of a file that is being written."""
 PREFIX_BYTES = 16
-"""Of a sealed report, drawn at random by its device: two posts with the same ones are a retry."""
+"""The first bytes of a sealed report, which its device draws at random: two posts with the same
+bytes are a retry."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CrowdTerms:
-    """What is fixed when a crowd's first report arrives.
+    """The terms of a crowd, which are fixed when its first report arrives.
 
     Attributes
     ----------
     label : CrowdLabel
+        The label of the crowd's reports.
     report_bytes : int
-        Of each sealed report.
+        The number of bytes of each sealed report.
     minimum : int
         A crowd with fewer reports is dropped.
     closes_ms, late_ms : int
-        When it closes, and when the service no longer counts its reports; since the epoch.
+        When the crowd closes, and from when on the service no longer counts its reports; in ms
+        since the epoch.
     """
 
     label: CrowdLabel
@@ -83,7 +86,7 @@ class CrowdTerms:
         return 2 * now_ms > self.closes_ms + self.late_ms
 
     def encode(self) -> bytes:
-        """Return the head of the crowd's files."""
+        """Return the terms as bytes, with which each file of the crowd begins."""
         terms = msgspec.json.encode(self)
         return HEAD_FORMAT.pack(zlib.crc32(terms), len(terms)) + terms
 
@@ -107,10 +110,11 @@ class OpenCrowd:
     Attributes
     ----------
     terms : CrowdTerms
+        The terms of the crowd.
     reports : int
-        In its file, retries included.
+        The number of reports in the crowd's file, retries included.
     is_ending : bool
-        Whether it takes no more: its file will leave open/.
+        Whether the crowd takes no more reports, because its file will leave open/.
     """
 
     def __init__(self, folder: CrowdFolder, terms: CrowdTerms) -> None:
@@ -125,9 +129,9 @@ class OpenCrowd:
         self.reports = (self._end - len(head)) // self._record_bytes
 
     def append(self, reports: Sequence[bytes]) -> None:
-        """Add reports; they are durable when it returns.
+        """Add reports; they are durable when this returns.
 
-        Raises OSError if the disk does not take them: then none of them is in the file.
+        Raises OSError if the disk does not take the reports; then none of them is in the file.
         """
         if not self._path.exists():
             self._folder.write("open", self.terms.name, self.terms.encode())
@@ -138,7 +142,7 @@ class OpenCrowd:
                 for part in (report, CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)))
             )
         )
-        file = os.open(self._path, os.O_WRONLY)  # not kept: there may be more crowds than files
+        file = os.open(self._path, os.O_WRONLY)  # not kept open: files are limited
         try:
             written = 0
             while written < len(data):
@@ -160,24 +164,24 @@ class CrowdFolder:
     Parameters
     ----------
     path : Path
-        Created if it is missing, for this user alone.
+        The path of the folder. It is created if it is missing, for this user alone.
 
     Attributes
     ----------
     crowds : Counter
-        Closed ones, by the metric and ``shuffled`` or ``too_few``.
+        The number of closed crowds, by metric and ``shuffled`` or ``too_few``.
     reports : Counter
-        By the metric and ``taken``, ``repeated``, ``damaged``, ``too_few``, ``delivered`` or
-        ``refused``.
+        The number of reports, by metric and ``taken``, ``repeated``, ``damaged``, ``too_few``,
+        ``delivered`` or ``refused``.
     damaged : str
-        Why files of out/ are not posted; empty if all can be.
+        Why files in out/ are not posted; empty if all can be posted.
 
     Raises
     ------
     OSError
         If the folder cannot be used; BlockingIOError if another relay uses it.
     ValueError
-        If one of its files has been damaged.
+        If a file in the folder has been damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -196,7 +200,7 @@ class CrowdFolder:
         for name in CROWD_FOLDERS:
             for unfinished in (path / name).glob(f"*{NEW_SUFFIX}"):
                 unfinished.unlink()
-        self.sync(*CROWD_FOLDERS)  # what a last run has not
+        self.sync(*CROWD_FOLDERS)  # for changes that the last run did not sync
         self._last_closed = {file.name: _read_mark(file) for file in self._files("closed")}
         self.damaged = ""
         self.parts()
@@ -204,7 +208,7 @@ class CrowdFolder:
             raise ValueError(self.damaged)
 
     def close(self) -> None:
-        """Leave the folder to another process."""
+        """Release the folder, so that another process can use it."""
         os.close(self._lock)
 
     def path(self, folder: str, name: str) -> Path:
@@ -212,12 +216,9 @@ class CrowdFolder:
         return self._root / folder / name
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Write a whole file: after a crash all of it is there, or nothing.
+        """Write a whole file atomically: after a crash there is all of it, or none.
 
-        Parameters
-        ----------
-        folder, name : str
-        data : bytes
+        `folder`, `name`: the folder and the name of the file; `data`: the content of the file.
         """
         path = self.path(folder, name)
         new = path.with_name(f"{name}{NEW_SUFFIX}")
@@ -234,24 +235,24 @@ class CrowdFolder:
         self.sync(folder)
 
     def open_crowds(self) -> list[OpenCrowd]:
-        """Return the crowds that a last run left open."""
+        """Return the crowds that the last run left open."""
         return [OpenCrowd(self, CrowdTerms.read(path)) for path in self._files("open")]
 
     def is_closed(self, label: CrowdLabel) -> bool:
         """Return whether the crowd of a label has closed, or that of a later pane.
 
-        Crowds of a definition close in the order of their panes, so a clock that is set back opens
-        none again.
+        Crowds of a definition close in the order of their panes, so that no crowd opens again if
+        the clock is set back.
         """
         return label.pane_start_ms <= self._last_closed.get(_mark_of(label), -1)
 
     def end_intake(self, terms: CrowdTerms) -> None:
-        """Close a crowd: its file waits in closing/."""
+        """Close a crowd, and move its file to closing/."""
         if not self.is_closed(terms.label):
             pane_start_ms, mark = terms.label.pane_start_ms, _mark_of(terms.label)
             self.write("closed", mark, str(pane_start_ms).encode())
             self._last_closed[mark] = pane_start_ms
-        with contextlib.suppress(FileNotFoundError):  # it is there, or has no report
+        with contextlib.suppress(FileNotFoundError):  # it was moved already, or has no report
             self.path("open", terms.name).rename(self.path("closing", terms.name))
         self.sync("closing", "open")
 
@@ -273,7 +274,7 @@ class CrowdFolder:
         if path.exists():
             terms = CrowdTerms.read(path)
             for part in self._root.glob(f"out/{name}.*"):
-                part.unlink()  # of a run that did not finish: nothing of it was posted
+                part.unlink()  # of an unfinished run, which posted no part of this crowd
             self._write_parts(path, terms)
             self._unsynced.add(name)
             path.unlink()
@@ -317,8 +318,8 @@ class CrowdFolder:
                 if path.stem not in closing:
                     parts[path] = CrowdTerms.read(path)
             except FileNotFoundError:
-                pass  # it has been acknowledged since
-            except (OSError, ValueError) as error:  # the others are posted
+                pass  # it was acknowledged meanwhile
+            except (OSError, ValueError) as error:  # other parts are posted nevertheless
                 faults.append(str(error))
         if faults and not self.damaged:
             logger.error("%s", faults[0])
@@ -326,7 +327,7 @@ class CrowdFolder:
         return parts
 
     def read_part(self, path: Path, terms: CrowdTerms) -> tuple[bytes, int]:
-        """Return what is posted of a part, and its number of reports.
+        """Return the body of a part's post, and its number of reports.
 
         Raises ValueError if the file has been damaged.
         """
@@ -338,10 +339,10 @@ class CrowdFolder:
         raise _damaged(path)
 
     def free_bytes(self) -> int:
-        """Return the bytes that are free on the disk, beside those to shuffle the largest crowd."""
+        """Return the free bytes of the disk, less those needed to shuffle the largest crowd."""
         status, largest = os.statvfs(self._root), 0
         for path in (*self._files("open"), *self._files("closing")):
-            with contextlib.suppress(FileNotFoundError):  # it has been shuffled since
+            with contextlib.suppress(FileNotFoundError):  # it was shuffled meanwhile
                 largest = max(largest, path.stat().st_size)
         return status.f_bavail * status.f_frsize - largest
 
@@ -396,15 +397,15 @@ def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[
 def _groups(
     records: NDArray[np.uint8], seed: int, counts: Counter[str]
 ) -> Iterator[NDArray[np.intp]]:
-    """Yield the rows of different reports, by groups of about equal size; count the other rows.
+    """Yield the rows of different reports in groups of about equal size; count the other rows.
 
-    A report is in the group of its hash, under keys that are drawn here: whoever posts cannot
-    choose it, it says nothing of a time, and retries are together. A crash may leave damaged
-    records at the end, which nobody was told of.
+    The group of a report follows from its hash under keys that are drawn here: no sender can choose
+    the group, it does not depend on the time, and retries are in the same group. A crash may leave
+    damaged records at the end, which were not acknowledged.
     """
 
     def different(rows: list[NDArray[np.intp]]) -> NDArray[np.intp]:
-        """Return the rows of different reports: of each one and its retries the first."""
+        """Return the rows of different reports: for a report and its retries, the first row."""
         joined = np.concatenate(rows)
         prefixes = records[joined, :PREFIX_BYTES].view(f"V{PREFIX_BYTES}")[:, 0]
         return joined[np.sort(np.unique(prefixes, return_index=True)[1])]
@@ -419,7 +420,7 @@ def _groups(
             rows.append(selected[_are_intact(records[selected], seed)])
             counts["damaged"] += selected.size - rows[-1].size
             intact += rows[-1].size
-            if sum(map(len, rows)) > 2 * GROUP_REPORTS:  # most of them are retries
+            if sum(map(len, rows)) > 2 * GROUP_REPORTS:  # then most of these rows are retries
                 rows = [different(rows)]
         rows = [different(rows)]
         counts["repeated"] += intact - rows[0].size

@@ -17,15 +17,15 @@ logger = logging.getLogger("producers")
 SEALED_TYPE = "application/octet-stream"
 ACCEPTED_STATUS, REFUSED_STATUS = 202, 400
 TURN_SECONDS = 1.0
-"""Between two looks for closed crowds, and for their parts."""
+"""The time between two looks for closed crowds, and for their parts."""
 RETRY_SECONDS = 60.0
-"""After which a crowd is shuffled again that could not be."""
+"""The time until a crowd that could not be shuffled is tried again."""
 ANSWER_SECONDS = 300.0
-"""For each step of a post: the service opens a part's reports before it answers."""
+"""The time for each step of a post: the service opens a part's reports before it answers."""
 
 
 class ServiceClient(GatewayClient):
-    """Requests to the service's server; its token's file is read for each post."""
+    """Sends requests to the service; the file of the token is read for each post."""
 
     server = "service"
     posts_path = "/v1/crowds"
@@ -37,7 +37,7 @@ class ServiceClient(GatewayClient):
         self._read_token()
 
     def post(self, payload: bytes) -> GatewayAnswer:
-        """Post a part, with the token that its file has now; OSError without one."""
+        """Post a part, with the token that the file has now; raise OSError if there is no file."""
         self._read_token()
         return super().post(payload)
 
@@ -46,15 +46,16 @@ class ServiceClient(GatewayClient):
 
 
 class Forwarder:
-    """Shuffles closed crowds and posts their parts, in two threads of its own.
+    """Shuffles closed crowds in one thread, and posts their parts in another.
 
     Attributes
     ----------
     folder : CrowdFolder
+        The folder with the crowds.
     failure : str
         Why the last post was not acknowledged; empty if it was.
     unshuffled : str
-        Why closed crowds wait for another try; empty if none does.
+        Why closed crowds wait for another try; empty if no crowd waits.
     """
 
     def __init__(self, client: ServiceClient, folder: CrowdFolder) -> None:
@@ -72,7 +73,7 @@ class Forwarder:
             thread.start()
 
     def stop(self) -> None:
-        """Stop, also a post under way; what is left stays in its files."""
+        """Stop both threads, and abort a post under way; crowds and parts stay in their files."""
         self._is_stopping.set()
         self._client.abort()
         for thread in self._threads:
@@ -91,7 +92,7 @@ class Forwarder:
             for name in self.folder.closing():
                 try:
                     self.folder.shuffle(name)
-                except Exception as error:  # whatever it is: the others are shuffled
+                except Exception as error:  # other crowds are shuffled nevertheless
                     faults.append(f"a closed crowd is not yet posted: {error}")
         except OSError as error:
             faults.append(f"closed crowds cannot be read: {error}")
@@ -123,7 +124,7 @@ class Forwarder:
                 self.folder.reports[metric, "refused" if is_refused else "delivered"] += reports
                 self._failures, self.failure = 0, ""
                 return 0.0
-        except Exception as error:  # whatever it is: the part stays, and is posted again
+        except Exception as error:  # the part stays, and is posted again
             self.failure = str(error) or repr(error)
         if not self._is_stopping.is_set():
             logger.warning("a part of %s is posted again: %s", metric, self.failure)

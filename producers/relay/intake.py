@@ -32,16 +32,16 @@ logger = logging.getLogger("producers")
 
 SEALED_PATH = "/v1/sealed"
 MAX_BODY = 2**17
-"""Bytes; each post has one report, whose length takes two bytes."""
+"""The most bytes of a post, which has one report, whose length is written in two bytes."""
 MAX_IN_FLIGHT = 2**26
 GROUP_SECONDS = 0.002
 """Posts that arrive within this time share a write to the disk."""
 TICK_SECONDS = 1.0
-"""Between two looks for crowds that are due."""
+"""The time between two looks for crowds that are due."""
 STUCK_SECONDS = 60.0
-"""Without a look at the crowds: the process is restarted."""
+"""After this time without a look at the crowds, the process must be restarted."""
 FREE_BYTES = 2**26
-"""That must be free on the disk, beside those to shuffle the largest crowd."""
+"""How many bytes must be free on the disk, besides those needed to shuffle the largest crowd."""
 DISK_FAILS = "the relay's disk takes no reports now"
 ACCEPTED_BODY = b'{"status":"accepted"}'
 DROP_REMEDY = "drop the report, and count it as dropped: it must not be randomized or sealed again"
@@ -60,18 +60,19 @@ class _Post(NamedTuple):
 class CrowdRelay:
     """Takes sealed reports, and keeps them until their crowd closes.
 
-    A post is answered 202 once its report is durable. All methods run in the event loop, unless
-    they say otherwise; one thread writes.
+    A post is answered 202 once its report is durable. Methods run in the event loop, unless their
+    docstrings say otherwise; one thread writes.
 
     Parameters
     ----------
     metrics : mapping of str to Metric
+        The metrics by name.
     public_key : bytes
-        The service's; reports for another one are refused.
+        The service's key; reports that are sealed for another key are refused.
     forwarder : Forwarder
         Shuffles and posts the crowds of its folder; started and stopped with the relay.
     rate_limit, rate_limit_bytes : str
-        Limits for one client, on posts and bytes of all labels together; empty: no limit.
+        Limits for one client, on posts and on bytes of all labels together; empty for no limit.
     future_ms : int
         How far ahead of this clock a pane may begin.
     clock : callable
@@ -80,7 +81,7 @@ class CrowdRelay:
     Attributes
     ----------
     obstacle : str
-        Why no post is taken now; empty if they are.
+        Why no post is accepted now; empty if posts are accepted.
     """
 
     post_path, max_body = SEALED_PATH, MAX_BODY
@@ -133,7 +134,7 @@ class CrowdRelay:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Write what has arrived, and leave the rest to the next run."""
+        """Write the reports that have arrived, and stop; the next run continues with the files."""
         self._tick.cancel()
         await self._loop.run_in_executor(self._disk, self._write)
         await asyncio.to_thread(self._disk.shutdown)
@@ -171,12 +172,12 @@ class CrowdRelay:
         Parameters
         ----------
         head, body, client, answer, is_secret
-            As of :meth:`producers.gateway.Gateway.post_whole`.
+            As for :meth:`producers.gateway.Gateway.post_whole`.
 
         Raises
         ------
         Problem
-            If it is refused; then `answer` is not called.
+            If the post is refused; then `answer` is not called.
         """
         hold = Hold(self._memory)
         try:
@@ -210,7 +211,7 @@ class CrowdRelay:
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
 
     def _admit(self, client: Client, length: int) -> None:
-        """Count a post, only if the relay could take it: a device tries often while it cannot."""
+        """Count a post of a client, unless the relay can take none: devices then try often."""
         try:
             self._clients.admit_client(client, length)
         except Problem as problem:
@@ -218,7 +219,7 @@ class CrowdRelay:
             raise
 
     def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
-        """Return the crowd that takes a report; ValueError if it has another size."""
+        """Return the crowd that takes a report; raise ValueError if the report has another size."""
         crowd = self._open.get(label)
         terms = self._terms(label) if crowd is None else crowd.terms
         is_ending = self._folder.is_closed(label) if crowd is None else crowd.is_ending
@@ -259,7 +260,7 @@ class CrowdRelay:
 
     def _write(self) -> None:
         """Make all waiting reports durable; runs in the thread that writes."""
-        self._is_write_due = False  # a post that comes from here on asks for another write
+        self._is_write_due = False  # posts that arrive from now on request another write
         posts_by_crowd: dict[int, list[_Post]] = {}
         while self._waiting:
             post = self._waiting.popleft()
@@ -279,7 +280,7 @@ class CrowdRelay:
             post.hold.release()
             try:
                 post.answer(ACCEPTED_BODY, problem)
-            except Exception:  # it must not keep the others from their answers
+            except Exception:  # the other posts must get their answers
                 logger.exception("a post could not be answered")
         if problem is None:
             self._folder.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
@@ -296,7 +297,7 @@ class CrowdRelay:
     def _end_intake(self) -> None:
         """End the intake of due crowds; runs in the thread that writes."""
         ending = [crowd.terms for crowd in list(self._open.values()) if crowd.is_ending]
-        self._write()  # what came before their end
+        self._write()  # the reports that came before
         try:
             for terms in ending:
                 self._folder.end_intake(terms)
@@ -309,16 +310,16 @@ class CrowdRelay:
             self.obstacle = "the relay's disk is full" if is_full else ""
 
     def now_ms(self) -> int:
-        """Return the time since the epoch."""
+        """Return the time in ms since the epoch."""
         return int(self._clock() * 1000)
 
 
 def default_rate_limit(metrics: Iterable[Metric]) -> str:
     """Return how much one address may post: a twentieth of `minimum` while a crowd is open.
 
-    Two periods may overlap with an open crowd. So whoever has one address cannot make up more than
-    a tenth of the smallest crowd, where one metric has a crowd. But a device may always post in
-    each pane. `metrics`: at least one has a crowd.
+    Two periods may overlap with an open crowd. So if one metric has a crowd, a single address
+    cannot fabricate more than a tenth of the smallest crowd. But a device may always post in each
+    pane. `metrics`: at least one of them has a crowd.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 BATCH_ID_BYTES = 16
 LARGEST_BYTES = 33_554_432
-"""The most bytes of a message that is parsed: a compressed one may exceed any broker's limit."""
+"""The most bytes of a parsed message: decompressed, it may exceed any broker's limit."""
 
 
 def new_batch_id() -> bytes:
@@ -93,7 +93,7 @@ def encode_randomized(
     number: int = 0,
     attributes: Attributes = (),
 ) -> bytes:
-    """Return reports as bytes without the checks of encode_batch; this metric has just made them.
+    """Return reports that this metric has just made as bytes, without the checks of encode_batch.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def heartbeat(metric: Metric, time_ms: int) -> bytes:
 def check_batch(
     batch: ReportBatch, metrics: Mapping[str, Metric], *, heartbeats: bool = False
 ) -> Metric:
-    """Return the metric of a batch, after checking that its reports can be counted.
+    """Return the metric of a batch, after a check that its reports can be counted.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def check_batch(
 
 def attributes_of(batch: ReportBatch) -> dict[str, str]:
     """Return a batch's attributes by name; raise ReportError("bad_attributes") if invalid."""
-    if not batch.attributes:  # far faster than a look at each
+    if not batch.attributes:  # the usual case, much faster
         return {}
     check_number(len(batch.attributes))  # before a list of millions is made
     return check_sent([(attribute.name, attribute.value) for attribute in batch.attributes])
@@ -212,7 +212,7 @@ def check_round(metric: Metric, number: int) -> None:
 
 
 def check_size(metric: Metric, reports: int) -> None:
-    """Raise ReportError("too_many_reports") if a batch may not have so many reports."""
+    """Raise ReportError("too_many_reports") if a batch of the metric must not be so large."""
     if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
         raise ReportError(
             "too_many_reports",

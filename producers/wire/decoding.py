@@ -15,7 +15,7 @@ import msgspec
 T = TypeVar("T")
 MAX_DECODERS = 1024
 _making = threading.Lock()
-"""Two threads that make the first decoder of a class at the same time crash the interpreter."""
+"""A lock, as two threads that make the first decoder of a class together crash the interpreter."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:

@@ -24,8 +24,8 @@ INDEXES_OFFSET = 1 + ID_BYTES
 """The position of the message indexes in a frame."""
 FIRST_MESSAGE = b"\0"
 MESSAGE_INDEXES = (FIRST_MESSAGE, b"\2\0")
-"""The indexes of the first message: a single index, 0; in full (zigzag varints) in the second form,
-which some serializers do not shorten.
+"""The indexes of the first message, a single index 0: the short form, and the full form (zigzag
+varints), which some serializers write.
 """
 LONGEST_FRAME = INDEXES_OFFSET + max(map(len, MESSAGE_INDEXES))
 
@@ -55,7 +55,7 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Return the size of a message's frame, given its first seven bytes or more; 0 without one.
+    """Return the size of a message's frame from its first seven bytes or more; 0 if there is none.
 
     Raises ReportError with the reason ``bad_frame``, if a frame begins but is not that of a
     ``ReportBatch``.

@@ -17,7 +17,7 @@ def command_of_clone(module: str, name: str, program: str, remedy: str) -> click
     module, name : str
         Where the command is, and its name.
     program, remedy : str
-        What is missing in an installed package, and what to do in a clone; for the message.
+        For the message: what is missing in an installed package, and what to do in a clone.
     """
     try:
         command = getattr(importlib.import_module(module), name)

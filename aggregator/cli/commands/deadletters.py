@@ -104,7 +104,7 @@ class _Read:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
-        """Mark copies of marked letters, and delete marks of letters that retention has deleted."""
+        """Mark copies of marked letters, and delete the marks of letters that Kafka has deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
         self.handled.delete_expired(self.topic.ranges)

@@ -173,17 +173,8 @@ def _arguments(suggestion: Suggestion, table: str, options: dict[str, Any]) -> l
 def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
     """Return the definition of a metric that discovers strings like those of a file.
 
-    Parameters
-    ----------
-    examples : Path
-        One string per line.
-    name : str
-    levels : list of float
-
-    Raises
-    ------
-    DitherError
-        If the strings yield no code, or the definition is invalid.
+    `examples`: one string per line; `name`: the metric's name; `levels`: the epsilons on offer.
+    Raises DitherError if the strings yield no code, or the definition is invalid.
     """
     keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN_VOCABULARY, "discover": True}
     try:

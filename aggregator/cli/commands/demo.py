@@ -17,7 +17,7 @@ from aggregator.terminal.options import settings_options, workers_option
 SIGNAL_EXIT_CODE = 128
 """The exit code after a signal is this plus the signal's number, as in a shell."""
 WATCHED_PORT = 8080
-"""The port of the dashboard of a demo in a terminal; if it is taken, the next free one."""
+"""The port of the dashboard of a demo in a terminal; if it is taken, the next free port."""
 
 
 @click.command()
@@ -49,7 +49,7 @@ def demo(
     name others. Ctrl-C ends it early, with the same summary. In a terminal the dashboard stays
     until Enter, unless the environment has CI.
     """
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # an exit stops all that the demo started
         signal.signal(ending, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))
     from aggregator.cli.demo_screen import Screen, summary
     from aggregator.local.demo import Demonstration

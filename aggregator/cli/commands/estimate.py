@@ -62,7 +62,7 @@ from estimators.weights import WEIGHTINGS
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
-    type=click.Choice(sorted(WEIGHTINGS)),  # a release has the weights that it was drawn with
+    type=click.Choice(sorted(WEIGHTINGS)),  # a release keeps the weights that it was drawn with
     help="How much each privacy level counts [default: the policy set with `dither weights`].",
 )
 @click.option(
@@ -196,7 +196,7 @@ def estimate(
         read_backlog(settings, overview).lines()
         + find_uncounted_reports(reader, overview, definition).lines()
     )
-    if not answer.reports:  # they may be its own, under a name or a definition nobody counts
+    if not answer.reports:  # reports may exist under a name or a definition that nobody counts
         notes += UncountedReports("", refused_reports(overview, "")).lines()
     if output.is_table:
         frame = estimate_frame(window, answer, query.top)
@@ -224,7 +224,7 @@ def estimate(
 def _margins(reader: MetricReader, window: Window, query: Query) -> Estimate | str | None:
     """Return the margins of a two-way table, or why it has none; None if there is no such table.
 
-    They are asked for in a separate query, so that no cell gets wider bounds.
+    A separate query asks for the margins, so that no cell gets wider bounds.
     """
     if (pair := axes_of_table(window.metric.axes, query.categories)) is None:
         return None

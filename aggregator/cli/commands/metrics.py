@@ -28,7 +28,7 @@ from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN_VOCABULARY, CodedVocabulary
 
 UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
-"""The counts of a metric if Redis does not answer or has none."""
+"""The counts of a metric if Redis does not answer or does not have them."""
 NOTHING_COUNTED = (
     "Redis knows nothing of topic {!r}: no worker has counted it into this Redis (`dither "
     "aggregate`), or redis.url or topics.reports is that of another one"
@@ -119,7 +119,7 @@ def _read_counts(
         reports = overview.outcomes()[metric.name, "accepted"]
     else:
         reports = reader.read(described).reports
-    is_search = isinstance(metric, SearchMetric)  # its answers are of no time
+    is_search = isinstance(metric, SearchMetric)  # whose answers have no event time
     event_ms = None if is_search else event_time(described.watermarks)
     return {
         "reports": reports,

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from estimators.planning import Plan, Wish
 
 EQUAL_RATIO = 1.05
-"""A ratio of numbers of devices that is no difference."""
+"""Numbers of devices that differ by at most this factor count as equal."""
 LARGEST_LOTTERY = 4
-"""Above this budget, several lotteries may need fewer devices than one."""
+"""Above this budget, several lotteries may need fewer devices than a single one."""
 MAX_NAMED_METRICS = 3
-"""Metrics that are named as the most expensive."""
+"""How many metrics are named as the most expensive."""
 MOST_DEVICES = 10**12
 FINEST = 1e-9
-"""The smallest share of devices, and wish in parts of the range."""
+"""The smallest share of devices, and the smallest wish as a share of the range."""
 TURN = "1d"
 
 
 class Count(click.IntRange):
-    """A whole number, also with commas, as tables print it."""
+    """A whole number, which may have commas, as tables print it."""
 
     name = "whole number"
 
@@ -48,7 +48,7 @@ class Count(click.IntRange):
 
 
 class MetricNumber(click.ParamType[tuple[str, float | None]]):
-    """A metric, and perhaps a number: ``late=0.02``."""
+    """A metric, which may be followed by a number: ``late=0.02``."""
 
     name = "metric=number"
 
@@ -181,7 +181,7 @@ def _wishes(
 
 
 def _faults(metric: Metric) -> Iterator[str]:
-    """Yield why a roll-up of a turn refuses a metric or loses reports, and what to change."""
+    """Yield why a roll-up over a turn would refuse a metric or lose reports, and what to change."""
     refused = f"no RollUp of a turn of {TURN} takes it"
     if not metric.lateness_ms:
         yield f'{refused}: its definition needs a lateness, as in lateness = "{TURN}"'
@@ -307,7 +307,7 @@ def _as_text(
 
 
 def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) -> list[str]:
-    """Return what the plan is worth, and what to change next."""
+    """Return lines on how many devices the plan saves, and on what to change next."""
     lines = []
     if all(wish.within is not None for wish in wishes):
         lines += _met_or_missed(wishes, best, devices)

@@ -34,7 +34,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
     """
     store, numbers = opened_store(settings), sorted(set(partitions))
     owners = {number: recounting.read_owner(store, number) for number in numbers}
-    ends = KafkaLog(settings).ask()  # after the owners: workers count on meanwhile
+    ends = KafkaLog(settings).ask()  # read after the owners, because workers count meanwhile
     if ends.unknown and not accept_loss:
         raise DitherError(
             f"{ends.unknown}: it is unknown whether the log still has everything that was counted. "

@@ -84,24 +84,10 @@ def changes(
     """Yield the current estimate of a metric, and the new estimate after each change.
 
     It prints once that Redis is unreachable, that no worker counts, or that a partition is halted,
-    and goes on.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    metric : str
-    window : str, optional
-        A duration such as ``"1h"``, for the latest window of that width; the running total by
-        default.
-    seconds : float
-        The time between two reads.
-    silent_ms : int
-        After this time without a commit it prints that no worker counts.
-
-    Raises
-    ------
-    UsageError
-        If the metric has no such window.
+    and goes on. `reader`: reads the sums in Redis; `metric`: the metric's name; `window`: a
+    duration such as ``"1h"``, for the latest window of that width; the running total by default;
+    `seconds`: the time between two reads; `silent_ms`: after how long without a commit it prints
+    that no worker counts. Raises UsageError if the metric has no such window.
     """
     version, is_away, was_silent = "", False, False
     shown_halts: list[str] = []

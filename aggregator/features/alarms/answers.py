@@ -142,5 +142,5 @@ def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str
 
 
 def series_answer_order(series: SeriesAnswer) -> tuple[bool, float]:
-    """Return a sort key: most evidence first, unwatchable series last."""
+    """Return a sort key: series with most evidence first, those that cannot be watched last."""
     return series.state == "unwatchable", -(series.evidence or 0.0)

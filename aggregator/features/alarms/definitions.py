@@ -91,17 +91,9 @@ class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinition:
     """Return the alarm of a table.
 
-    Parameters
-    ----------
-    name : str
-    table : AlarmTable
-    checks : Checks
-        Checks of this table's values.
-
-    Raises
-    ------
-    DefinitionError
-        If a value is not allowed; it names the key, the value and what was expected.
+    `name`: the name of the alarm; `table`: the values of its table; `checks`: checks of this
+    table's values. Raises DefinitionError if a value is not allowed; it names the key, the value
+    and what was expected.
     """
     metric = checks.metric("metric")
     try:

@@ -51,13 +51,9 @@ class AlarmWatch(RunWatch[AlarmRun]):
 def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
-    Parameters
-    ----------
-    raised : AlarmRaised
-    identity : str
-        The alarm's identity, from :func:`aggregator.features.alarms.series.identity`.
-    source : str
-        The CloudEvents attribute `source`.
+    `raised`: the data of the event; `identity`: the alarm's identity, from
+    :func:`aggregator.features.alarms.series.identity`; `source`: the CloudEvents attribute
+    `source`.
     """
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"
     encoded = msgspec.json.encode(raised)

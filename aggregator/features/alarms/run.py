@@ -36,14 +36,14 @@ from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
 SINCE_BETA = 0.05
-"""The failure probability of the bounds of "now", which guarantee nothing."""
+"""The failure probability of the bounds in `now`, which guarantee nothing."""
 
 log = LazyLog("dither.alarms")
 
 
 @dataclasses.dataclass(frozen=True)
 class WatchedPane:
-    """A pane with the step of each series and the raised events; no steps if it had expired."""
+    """A pane, the step of each series (without steps if it had expired), and the raised events."""
 
     start_ms: int
     end_ms: int
@@ -210,7 +210,7 @@ class AlarmRun:
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
         """Read a final window; its status is "provisional" if Redis lost data during the read.
 
-        Its status is "expired", too, if the tables of slices do not have all of its reports.
+        The status is "expired", too, if the tables of slices do not have all reports of the window.
         """
         definition = self.definition
 
@@ -230,7 +230,7 @@ class AlarmRun:
     def _process(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int
     ) -> WatchedPane | None:
-        """Update all series with a pane; change nothing and return None if it must be reread."""
+        """Update all series with a pane; return None, unchanged, if it must be read again."""
         if window.status == "expired":
             self.skipped += 1
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))

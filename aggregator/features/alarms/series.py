@@ -38,7 +38,7 @@ class SeriesState(msgspec.Struct, kw_only=True):
     Attributes
     ----------
     baseline : bytes or None
-        int64, little-endian; None if the definition states the baseline, or before it is final.
+        int64, little-endian; None if the definition states the baseline, or until it is final.
     detector : bytes or None
         None if the series is not watched, or not yet.
     compared_with : Baseline or None

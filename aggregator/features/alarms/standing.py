@@ -130,10 +130,8 @@ def alarms_frame(answer: AlarmsAnswer) -> Frame:
 def steps_frame(alarm: str, metric: str, panes: Iterable[WatchedPane]) -> Frame:
     """Return a table with the evidence of each pane and series.
 
-    Parameters
-    ----------
-    alarm, metric : str
-    panes : iterable of WatchedPane
+    `alarm`, `metric`: the names of the alarm and of its metric; `panes`: the panes with their
+    evidence.
     """
     rows = (
         (

@@ -51,14 +51,9 @@ def compare_all(
 ) -> list[Compared]:
     """Compare two arms, or each slice of a grouping with the rest.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    name : str
-        The first arm's metric.
-    query : CompareQuery
-    progress : callable
-        Takes the share of the work that is done; an exception from it ends the work.
+    `reader`: reads the sums in Redis; `name`: the first arm's metric; `query`: the arms, and what
+    is asked about them; `progress`: takes the share of the work that is done; an exception from it
+    ends the work.
 
     Raises
     ------
@@ -143,12 +138,8 @@ def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
     """Compare two arms, if they can be compared (else ValueError).
 
-    Parameters
-    ----------
-    arms : Arms
-    query : CompareQuery
-    simultaneous : int
-        The number of comparisons that share beta.
+    `arms`: the arms; `query`: what is asked about them; `simultaneous`: the number of comparisons
+    that share beta.
     """
     (window_a, window_b), sums, where = arms.windows, arms.sums, arms.where
     query_a = query.a

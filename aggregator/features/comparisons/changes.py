@@ -1,4 +1,4 @@
-"""The change of a metric against the period before, with one error budget for all shown changes."""
+"""The change of a metric against the period before, with one beta for all shown changes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,9 @@ class Changes:
     def read(self, name: str, period: str | None) -> list[Compared]:
         """Return the change of a metric, and that of its definition's shares among.
 
-        Empty if no pane is closed, or if the metric has no period twice.
-
-        Parameters
-        ----------
-        name : str
-        period : str or None
-            One of :data:`OFFERED_PERIODS`, widened to whole panes; None: the longest that the
-            metric has twice.
+        The list is empty if no pane is closed, or if the panes do not cover any period twice.
+        `name`: the metric's name; `period`: one of :data:`OFFERED_PERIODS`, widened to whole panes;
+        None for the longest that the metric's panes cover twice.
 
         Raises
         ------

@@ -217,11 +217,8 @@ def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not d
 def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
     """Return numbers with bounds as text, with the same number of decimals.
 
-    Parameters
-    ----------
-    value, lower, upper : float or sequence of float
-    suffix : str
-        A space and the unit, or nothing.
+    `value`, `lower`, `upper`: the numbers and their bounds; `suffix`: a space and the unit, or
+    nothing.
     """
     rows = [*zip(*map(number_list, (value, lower, upper)), strict=True)]
     finite = [row for row in rows if np.isfinite(row[1:]).all()]

@@ -22,7 +22,7 @@ from estimators.estimate import Floats
 from estimators.rounding import certainty
 
 COMPARISON_FIELDS = ("of", "split", "other", "independent", "below", "each")
-"""Fields of :class:`CompareQuery` besides its arms."""
+"""The fields of :class:`CompareQuery` other than the arms."""
 COMPARISON_COLUMNS = (
     *("comparison", "of", "unit", "label", "value", "lower", "upper", "p_value", "decided"),
     *(

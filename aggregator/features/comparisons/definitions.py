@@ -91,17 +91,9 @@ def step_ms(*metrics: LocalMetric) -> int:
 def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> ComparisonDefinition:
     """Return the comparison of a table.
 
-    Parameters
-    ----------
-    name : str
-    table : ComparisonTable
-    checks : Checks
-        Checks of this table's values.
-
-    Raises
-    ------
-    DefinitionError
-        If a value is not allowed; it names the key, the value and what was expected.
+    `name`: the name of the comparison; `table`: the values of its table; `checks`: checks of this
+    table's values. Raises DefinitionError if a value is not allowed; it names the key, the value
+    and what was expected.
     """
     metric = checks.metric("metric")
     metric_b = metric if table.other is None else checks.metric("other")

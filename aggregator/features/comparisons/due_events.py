@@ -1,4 +1,4 @@
-"""Runs living comparisons over final panes, and makes the events of their decisions."""
+"""Runs defined comparisons over final panes, and makes the events of their decisions."""
 
 from __future__ import annotations
 
@@ -50,13 +50,9 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
 def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
     """Return the event of a decision about a comparison, or about one of its categories.
 
-    Parameters
-    ----------
-    decision : ComparisonDecided
-    identity : str
-        The comparison's identity, from :func:`aggregator.features.comparisons.run.identity`.
-    source : str
-        The CloudEvents attribute `source`.
+    `decision`: the data of the event; `identity`: the comparison's identity, from
+    :func:`aggregator.features.comparisons.run.identity`; `source`: the CloudEvents attribute
+    `source`.
     """
     category = decision.category
     key = identity if category is msgspec.UNSET else f"{identity}/{category}"

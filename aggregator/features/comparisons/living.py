@@ -1,4 +1,4 @@
-"""Answers of living comparisons: the sums of final panes, and the reports counted since then."""
+"""Answers of defined comparisons: the sums of final panes, and all reports counted since."""
 
 from __future__ import annotations
 
@@ -109,13 +109,9 @@ def all_comparisons(
 ) -> list[Living]:
     """Return the state of all comparisons in the definitions.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    with_arm_bounds : bool
-        Whether both arms have bounds, too, which share beta.
-    progress : callable
-        Takes the share of the work that is done; an exception from it ends the work.
+    `reader`: reads the sums in Redis; `with_arm_bounds`: whether both arms have bounds, too, which
+    share beta; `progress`: takes the share of the work that is done; an exception from it ends the
+    work.
     """
     definitions, answers = comparisons_of(reader.metrics).values(), list[Living]()
     for definition in definitions:
@@ -129,17 +125,9 @@ def living(
 ) -> Living:
     """Return the state of a comparison.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    definition : ComparisonDefinition
-    with_arm_bounds : bool
-        Whether both arms have bounds, too, which share beta.
-
-    Raises
-    ------
-    StateUnreadable
-        If Redis has lost or changed what the answer needs.
+    `reader`: reads the sums in Redis; `definition`: the definition of the comparison;
+    `with_arm_bounds`: whether both arms have bounds, too, which share beta. Raises StateUnreadable
+    if Redis has lost or changed what the answer needs.
     """
     run = ComparisonRun.resumed(reader, definition)
     begun, overview = run.has_begun, reader.store.progress(*run.metrics)

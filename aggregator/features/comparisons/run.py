@@ -139,15 +139,9 @@ def query_of(
     """Return the query that a definition asks about a window.
 
     The weight policy in force is not used, as it may change: bounds at all times need a fixed rule.
-
-    Parameters
-    ----------
-    definition : ComparisonDefinition
-    start_ms : int
-    end_ms : int, optional
-        By default the window has no end.
-    with_arm_bounds : bool
-        Whether both arms have bounds, too.
+    `definition`: the definition; `start_ms`: the start of the window, in ms since the epoch;
+    `end_ms`: the end of the window; by default there is none; `with_arm_bounds`: whether both arms
+    have bounds, too.
     """
     return CompareQuery.of_options(
         definition.where,
@@ -252,7 +246,7 @@ class ComparisonRun:
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
-        """Return whether final panes are unprocessed; `closed` is as for :meth:`advance`."""
+        """Return whether final panes are still to be processed; `closed`: see :meth:`advance`."""
         return self.next_ms + self._step_ms <= self._closed(closed)
 
     def _closed(self, closed: Mapping[str, int]) -> int:
@@ -390,17 +384,9 @@ def decided(
 ) -> ComparisonDecided:
     """Return the event data of a decision at the end of a pane.
 
-    Parameters
-    ----------
-    definition : ComparisonDefinition
-    compared : Compared
-        The comparison, whose arms have enough reports.
-    index : int
-        The index of the decided category or coordinate.
-    at : str
-        The pane's end.
-    incomplete : int
-        The number of panes with reports that were in no table of slices.
+    `definition`: the definition of the comparison; `compared`: the comparison, whose arms have
+    enough reports; `index`: the index of the decided category or coordinate; `at`: the pane's end;
+    `incomplete`: the number of panes with reports that were in no table of slices.
     """
     answer, labels = comparison_answer(compared), compared.labels
     facts: dict[str, Any] = {name: getattr(answer, name) for name in SHARED_FIELDS}

@@ -20,24 +20,16 @@ def describe_discovery(
 ) -> tuple[Window, int | None]:
     """Return the window of a search for strings, whose sums are not read yet, and its reading.
 
-    Parameters
-    ----------
-    reader : MetricReader
-    name : str
-    start, end : datetime, str, float (seconds since the epoch) or None
-        Passed to :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors.
-    window : str or timedelta, optional
+    `reader`: reads the sums in Redis; `name`: the metric's name; `start`, `end`: passed to
+    :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors; `window`,
+    optional: a duration, in place of start and end. Raises ValueError if there are both a duration
+    `window` and a start or an end.
 
     Returns
     -------
     window : Window
     reading : int or None
         The number of closed panes if the window is all panes so far; None if its end is fixed.
-
-    Raises
-    ------
-    ValueError
-        If there are both a duration `window` and a start or an end.
     """
     metric = LocalMetric.require(reader.metric(name))
     metric.require_discovery()

@@ -160,20 +160,11 @@ class Searches:
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer, or the progress of the search, which is started if necessary.
 
-        Parameters
-        ----------
-        question : StringsQuestion
-        client : hashable, optional
-            Who asks; None if unknown.
-        search : bool
-            Whether to search. If not, the last answer is returned. If the question is about all
-            closed panes, that may be an earlier answer; a search starts if a pane was closed since,
-            and the answer is older than ANSWER_LIFETIME_SECONDS.
-
-        Raises
-        ------
-        TooManySearchesError
-            If too many searches are under way or waiting.
+        `question`: the question; `client`: who asks; None if unknown; `search`: whether to search.
+        If not, the last answer is returned. If the question is about all closed panes, that may be
+        an earlier answer; a search starts if a pane was closed since, and the answer is older than
+        ANSWER_LIFETIME_SECONDS. Raises TooManySearchesError if too many searches are under way or
+        waiting.
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)

@@ -40,13 +40,13 @@ from producers.device.rounds import ROUND_EVENT_TYPE, Round, encode
 
 ROUND_CHECK_SECONDS = 0.25
 NOTHING_COUNTED = -1
-"""Stands for the next offset of a partition in which nothing is counted."""
+"""The next offset of a partition in which nothing is counted yet."""
 
 log = structlog.get_logger("dither.coordinator")
 
 
 class RoundChanged(DitherError):  # noqa: N818
-    """The round in Redis is not the one that this coordinator wrote; it must be reloaded."""
+    """Raised if the round in Redis is not what this coordinator wrote; it must be reloaded."""
 
 
 class Coordinator(Leader):
@@ -126,8 +126,8 @@ class Coordinator(Leader):
     def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
         """Resume a search from the newest round on the topic, which devices have answered.
 
-        The stored round is used instead if it adds an unpublished decision to the topic's round.
-        Without either round, the search begins.
+        The stored round is used instead if it has one more decision, which was not published. If
+        there is neither round, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
         text: Any = self._client.hget(self._stored, key) or b""
@@ -267,12 +267,8 @@ def _searches(metrics: Mapping[str, Metric]) -> list[SearchMetric]:
 def round_event(metric: SearchMetric, opened: Round, reports: str) -> Event:
     """Return the event of a round; compaction keeps the newest of each metric.
 
-    Parameters
-    ----------
-    metric : SearchMetric
-    opened : Round
-    reports : str
-        The name of the reports topic, for the event's source.
+    `metric`: the metric; `opened`: the round; `reports`: the name of the reports topic, for the
+    event's source.
     """
     key, time = metric_key(metric.name, metric.revision), iso(opened.opened_ms)
     identity = f"{key}/round/{len(opened.decisions)}"

@@ -1,4 +1,4 @@
-"""Occasional messages about the round for which devices wait."""
+"""Occasional messages about what simulated devices wait for: a round, or its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_MESSAGE_SECONDS, REPEAT_MESSAGE_SECONDS = 5.0, 60.0
 
 
 class Waiting:
-    """Says what devices wait for, after 5 seconds without answers, and then once a minute.
+    """Says what devices wait for, 5 seconds after their last answers and then once a minute.
 
     Parameters
     ----------

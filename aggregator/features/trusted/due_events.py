@@ -52,7 +52,7 @@ class ReleaseDrawer:
                     yield event
 
     def _event(self, window: Window, metric: TrustedMetric) -> Event:
-        """Return a pane's event; its release is drawn only once."""
+        """Return the event of a pane; its release is drawn unless it was drawn before."""
         assert window.start_ms is not None  # noqa: S101
 
         def draw() -> bytes:

@@ -30,19 +30,9 @@ from producers.wire.decoding import decode_json
 def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Release:
     """Return the release that an event's data describes.
 
-    Parameters
-    ----------
-    key : str
-        The Redis key of the data.
-    start_ms : int
-        The start of the release's pane, in ms since the epoch.
-    data : bytes
-    metric : Metric
-
-    Raises
-    ------
-    StateUnreadable
-        If the data is not a release of this metric.
+    `key`: the Redis key of the data; `start_ms`: the start of the release's pane, in ms since the
+    epoch; `data`: the event's data; `metric`: the metric. Raises StateUnreadable if the data is not
+    a release of this metric.
     """
     try:
         estimate = estimate_of(decode_json(data, Answer), metric)
@@ -63,15 +53,9 @@ def newest_releases(
 ) -> list[Release]:
     """Return the newest unexpired releases of panes that begin in [start, end), in order.
 
-    Parameters
-    ----------
-    store : Store
-    metric : Metric
-    key : str
-        The metric's key.
-    start_ms, end_ms : int, optional
-        In ms since the epoch; None for no bound.
-    max_releases : int
+    `store`: the store of the topic; `metric`: the metric; `key`: the metric's key; `start_ms`,
+    `end_ms`: the bounds, in ms since the epoch; None for no bound; `max_releases`: the most
+    releases to return.
     """
     publisher = publisher_key(store.topic)
     finals = final_key(publisher, key)
@@ -141,7 +125,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return a range's newest releases, a pane each: releases cannot be added."""
+        """Return the newest releases of a range, one a pane, because releases cannot be added."""
         metric = self.metric
         labels, _ = metric.domain.select(query.categories)
         if query.all_points:
@@ -173,7 +157,7 @@ READING_PLAN = TrustedPlan
 
 
 def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
-    """Return an estimate without reports, for the time before the first release."""
+    """Return the estimate before the first release, without reports."""
     release = metric.release(metric.zero(), weights=policy)
     return dataclasses.replace(release, status="not_ready")
 
@@ -181,16 +165,8 @@ def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
 def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
     """Return a release, or the categories of it that a query selects.
 
-    Parameters
-    ----------
-    metric : TrustedMetric
-    release : Estimate
-    query : Query
-
-    Raises
-    ------
-    ValueError
-        If the query has other parameters, such as beta, than the release was drawn with.
+    `metric`: the metric; `release`: the release; `query`: the parameters of the query. Raises
+    ValueError if the query has other parameters, such as beta, than the release was drawn with.
     """
     parameters: list[tuple[str, object, object]] = [
         ("beta", query.beta, release.beta),

@@ -20,7 +20,7 @@ from aggregator.tracing import Attributes, Span, Tracer
 SERVER_ERROR_STATUS = 500
 TRACE_CONTEXT_HEADERS = ("traceparent", "tracestate")
 STOP_SECONDS = 3.0
-"""The time for the last spans: an unreachable collector must not delay the process's exit."""
+"""The time for sending the last spans; an unreachable collector delays the exit no longer."""
 
 
 class RecordedSpan(Span):
@@ -39,7 +39,7 @@ class RecordedSpan(Span):
         self._span.add_event(event)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with the class of an error: its text may be confidential."""
+        """End the span; of an error only the class is recorded, as its text may be confidential."""
         if error is not None:
             self._span.set_attribute("error.type", type(error).__qualname__)
             self._span.set_status(StatusCode.ERROR)
@@ -96,14 +96,8 @@ class Tracing(Tracer):
     ) -> None:
         """End the span of a request.
 
-        Parameters
-        ----------
-        span : Span
-        method : str
-        route : str
-            The template of the route; empty for an unknown path.
-        status : int or None
-            The HTTP status; None if there was no answer.
+        `span`: the span; `method`: the request's method; `route`: the template of the route; empty
+        for an unknown path; `status`: the HTTP status; None if there was no answer.
         """
         if route:
             span.update_name(f"{method} {route}")

@@ -66,11 +66,7 @@ class Translation:
     def translate(self, families: Iterable[Family], now: int) -> MetricsData:
         """Return metric families as OTLP metrics, without NaN values and empty labels.
 
-        Parameters
-        ----------
-        families : iterable of Family
-        now : int
-            The time of the export, in nanoseconds since the epoch.
+        `families`: the families; `now`: the time of the export, in nanoseconds since the epoch.
         """
         metrics = [metric for family in families for metric in self._metric(family, now)]
         scope = ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")
@@ -130,7 +126,7 @@ class Translation:
             )
 
     def _start(self, series: Series, value: float, now: int) -> int:
-        """Return the start of a series: when it had its first point here, or last decreased."""
+        """Return the time of a series' first point in this process, or of its last decrease."""
         start, previous_value = self._last_points.get(series, (now, value))
         if value < previous_value:
             start = now

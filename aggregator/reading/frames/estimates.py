@@ -31,7 +31,7 @@ EDGE_COLUMNS = (*WINDOW_COLUMNS, "edge", *NUMBER_COLUMNS[1:], *STATEMENT_COLUMNS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowEstimate(Pictured, Estimate):
-    """An estimate and its window, whose sums are dropped."""
+    """An estimate with its window, which no longer has its sums."""
 
     window: Window = dataclasses.field(repr=False)
     shares: WindowEstimate | None = None
@@ -42,7 +42,7 @@ class WindowEstimate(Pictured, Estimate):
 
     @property
     def crowd_privacy(self) -> Privacy | None:
-        """What privacy a report keeps in a pane, if the metric has a crowd; else None."""
+        """How private a report is in a pane, if the metric has a crowd; else None."""
         return privacy_of(self.window.metric)
 
     @property
@@ -87,12 +87,8 @@ def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
 def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -> Frame:
     """Return an estimate as a table.
 
-    Parameters
-    ----------
-    window : Window
-    estimate : Estimate
-    top : int, optional
-        The most categories or coordinates, of which the largest are shown; by default all.
+    `window`: the window; `estimate`: its estimate; `top`: the most categories or coordinates, of
+    which the largest are shown; by default all.
     """
     by, shown, axes = conditions(window), estimate.numbers, window.metric.axes
     rows = (

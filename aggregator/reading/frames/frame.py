@@ -227,7 +227,7 @@ class Frame:
 
 
 class _Lines(list[str]):
-    """Collects lines of CSV; they end with both characters, so that text with either is quoted."""
+    """Collects lines of CSV; the writer ends them with CR LF, and so quotes text with either."""
 
     END = "\r\n"
 
@@ -237,7 +237,7 @@ class _Lines(list[str]):
 
 
 def _known(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
-    """Return a column's values; numbers that are not finite become None."""
+    """Return a column's values, with None for numbers that are not finite."""
     if kind is not ColumnKind.FLOAT:
         return values
     return [None if x is None or not math.isfinite(x) else x for x in values]

@@ -44,7 +44,7 @@ class LabelledInterval:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryLine:
-    """A number over time: starts and ends of steps in ms since the epoch, and their intervals."""
+    """A number over time: the start and end of each step in ms since the epoch, and an interval."""
 
     label: str
     starts: Sequence[int]

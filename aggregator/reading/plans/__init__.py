@@ -15,6 +15,6 @@ __all__ = ["LocalPlan", "ReadingPlan", "plan_for"]
 
 @functools.cache
 def plan_for(metric_class: type[Metric]) -> type[ReadingPlan[Any]]:
-    """Return the plan for a class of metrics: a feature's, or by default that of local privacy."""
+    """Return the plan for a class of metrics: that of a feature, or else that of local metrics."""
     plans = (feature.plan(metric_class) for feature in features())
     return next((plan for plan in plans if plan is not None), LocalPlan)

@@ -39,9 +39,8 @@ class ReadingPlan(ABC, Generic[M]):
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window without its content; raise ValueError if the metric has no such window.
 
-        Parameters
-        ----------
-        overview, query, grouping
+        `overview`, `query`, `grouping`: the progress of counting, the query, and how it groups
+        reports into slices.
         """
 
     @abstractmethod

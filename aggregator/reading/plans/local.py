@@ -137,11 +137,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     def answers(windows: Sequence[Window], query: Query = RUNNING_TOTAL) -> Iterator[Estimate]:
         """Yield :meth:`answer` for many final windows of a metric, with the same bits.
 
-        They are computed together, if the mechanism computes the same numbers then.
-
-        Parameters
-        ----------
-        windows, query
+        Answers are computed together if the mechanism then computes the same numbers. `windows`:
+        the windows, with their sums; `query`: the query about each of them.
         """
         metric, size = windows[0].metric, 1
         if metric.randomizer.is_exact_together:
@@ -154,9 +151,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     def cached_answer(self, window: Window, query: Query, cache: EstimateCache) -> Estimate:
         """Return :meth:`answer`, from the cache if the window's sums were estimated before.
 
-        Parameters
-        ----------
-        window, query, cache
+        `window`: the window, with its sums; `query`: the parameters of the query; `cache`: keeps
+        estimates by question and sums.
         """
         answer_each = functools.partial(self.cached_answers, [window], cache=cache)
         return with_shares([window], query, answer_each)[0]
@@ -166,9 +162,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     ) -> list[Estimate]:
         """Return :meth:`answer_each`, from the cache for windows whose sums were estimated before.
 
-        Parameters
-        ----------
-        windows, query, cache
+        `windows`: the windows, with their sums; `query`: the query about each of them; `cache`:
+        keeps estimates by question and sums.
         """
         question = self.definition_hash, statement_of(query)
         keys = [(*question, *window.sums_key) for window in windows]
@@ -187,17 +182,9 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     ) -> list[Estimate]:
         """Return the estimates from the sums of a metric's windows, which are computed together.
 
-        Parameters
-        ----------
-        windows : sequence of Window
-        query : Query
-        simultaneous : int
-            The number of answers among which beta is shared.
-
-        Raises
-        ------
-        ValueError
-            If the query does not fit the metric.
+        `windows`: the windows, with their sums; `query`: the parameters of the query;
+        `simultaneous`: the number of answers among which beta is shared. Raises ValueError if the
+        query does not fit the metric.
         """
         metric, beta = LocalMetric.require(windows[0].metric), query.beta
         questions: defaultdict[tuple[str, str, int | None, int], list[int]] = defaultdict(list)
@@ -234,13 +221,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
         In a final window these are the slices with enough reports, which do not depend on values.
         While a window grows, they change, so beta is shared among all slices of the grouping.
-
-        Parameters
-        ----------
-        window : Window
-        query : Query
-        reports : sequence of int
-            The number of reports of each slice.
+        `window`: the window; `query`: the parameters of the query; `reports`: the number of reports
+        of each slice.
         """
         if window.grouping is None or not query.simultaneous:
             return 1
@@ -258,14 +240,9 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     ) -> Slices:
         """Return the slices of a window with their estimates, which need enough reports.
 
-        Parameters
-        ----------
-        window : Window
-        query : Query
-        progress : callable
-            Takes the share of the work that is done; an exception from it ends the work.
-        groups : sequence of int, optional
-            The slices to show; by default the `query.top` slices with most reports.
+        `window`: the window, with the sums of its slices; `query`: the parameters of the query;
+        `progress`: takes the share of the work that is done; an exception from it ends the work;
+        `groups`: the slices to show; by default the `query.top` slices with most reports.
         """
         grouping, content = window.grouping, window.content
         assert grouping is not None  # noqa: S101
@@ -332,15 +309,10 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 def with_shares(
     windows: Sequence[Window], query: Query, answer_each: Callable[[Query], list[Estimate]]
 ) -> list[Estimate]:
-    """Return the answers to a query; if it asks for all categories, with the shares among, too.
+    """Return the answers to a query; one for all categories also has the shares that are defined.
 
-    Parameters
-    ----------
-    windows : sequence of Window
-        Windows of one metric.
-    query : Query
-    answer_each : callable
-        Returns the estimates from the windows, given a query.
+    `windows`: windows of one metric; `query`: the parameters of the query; `answer_each`: returns
+    the estimates from the windows, given a query.
     """
     estimates, shares = answer_each(query), windows[0].metric.share_names
     if query.categories is None and shares:

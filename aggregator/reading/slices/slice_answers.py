@@ -87,12 +87,8 @@ def final_answer(
 ) -> FinalAnswer:
     """Return the answer about a pane with its slices and its frequent strings.
 
-    Parameters
-    ----------
-    pane : Answer
-    groupings : sequence of Slices
-        The slices of the slice pane that ends with this pane.
-    discovery : PaneDiscovery or None
+    `pane`: the answer about the pane; `groupings`: the slices of the slice pane that ends with this
+    pane; `discovery`: the frequent strings of the pane; None if it was not searched.
     """
     return FinalAnswer(
         **msgspec.structs.asdict(pane),

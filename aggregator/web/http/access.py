@@ -25,8 +25,8 @@ ACCESS_REMEDY = (
 DEFAULT_SCOPES = ("admin",)
 """The scopes of a route under /v1/ that declares none."""
 QUESTION_SCOPES = ("read",)
-"""The scopes of a route whose answers readers ask for. Pages of other sites may not ask; those of
-other routes may, because devices use them.
+"""The scopes of the routes for readers. Pages of other sites may not use these routes; they may use
+other routes, because devices do.
 """
 
 
@@ -70,7 +70,7 @@ class Guard:
         if scheme.lower() != "bearer":
             return Caller("", self._anonymous)
         presented, known_caller = hash_token(token.strip()), None
-        for name, digest, scopes in self._tokens:  # all of them, in constant time
+        for name, digest, scopes in self._tokens:  # all tokens, so that the time is constant
             if hmac.compare_digest(presented, digest):
                 known_caller = Caller(name, scopes)
         return known_caller
@@ -101,7 +101,9 @@ class AccessControl:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     guard : Guard
+        Decides which requests are allowed.
     routes : sequence of BaseRoute
         All routes in order.
     scopes : mapping of (method, path) to tuple of str

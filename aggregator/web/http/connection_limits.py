@@ -64,7 +64,7 @@ class QuietTransport:
 
 
 class _InTurn(FlowControl):
-    """Pauses reading while requests, or the bytes in `unread`, wait for their turn."""
+    """Pauses reading while requests, or the bytes in `unread`, wait for earlier requests."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
         super().__init__(transport)
@@ -91,7 +91,7 @@ class PunctualProtocol(HttpToolsProtocol):
     _has_head = False
     _has_hung_up = False
     _taken_at = 0.0
-    """When the client last read bytes, or none waited."""
+    """When the client last read bytes, or when no bytes waited."""
     _unsent = 0
     """Bytes that waited for the client at the last check."""
     _is_over = False
@@ -199,9 +199,9 @@ class PunctualProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that are not HTTP, after the answers to earlier requests."""
         self._is_over = True
-        has_begun = self._is_in_message and self._has_head  # its body is at fault
+        has_begun = self._is_in_message and self._has_head  # then the body is at fault
         if self._is_idle():
-            if has_begun:  # and it has its answer
+            if has_begun:  # and the request is answered
                 self.transport.close()
             else:
                 super().send_400_response(msg)
@@ -211,7 +211,7 @@ class PunctualProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer the request, then close: httptools does not parse on after an upgrade."""
+        """Answer the request, then close: httptools parses no more after an upgrade."""
         self._is_over = True
         self.cycle.keep_alive = False
 

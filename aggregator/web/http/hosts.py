@@ -30,8 +30,10 @@ class ExpectedHosts:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     serve : Serve
-        The settings: `hosts`; by default `host` and the certificate determine the names.
+        The settings: `hosts` has the accepted names; by default they follow from `host` and the
+        certificate.
     """
 
     def __init__(self, app: ASGIApp, serve: Serve) -> None:
@@ -59,9 +61,9 @@ class ExpectedHosts:
 def expected(serve: Serve) -> re.Pattern[str]:
     """Return a pattern of the accepted host names; IP addresses are accepted anyway.
 
-    With a certificate all names are accepted: browsers refuse names that the certificate lacks.
-    On the loopback interface only its own names are accepted. Elsewhere names without a dot are
-    accepted, too, such as those of containers: nobody outside can register such a name.
+    With a certificate all names are accepted: browsers refuse names that the certificate lacks. On
+    the loopback interface only the names of this interface are accepted. Elsewhere names without a
+    dot, such as those of containers, are accepted, too: nobody outside can register such a name.
 
     Examples
     --------

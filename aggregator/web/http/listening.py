@@ -73,15 +73,9 @@ def run_server(
 ) -> bool:
     """Serve an application until a signal; return whether the server could start.
 
-    Parameters
-    ----------
-    app : Starlette
-    settings : Settings
-    certificate : (str, str), optional
-        The files from :func:`aggregator.web.http.tls.certificate_files`.
-    log_level : str
-    sockets : list of socket, optional
-        Where to listen; by default at the settings' host and port.
+    `app`: the application; `settings`: the settings of the deployment; `certificate`, optional: the
+    files from :func:`aggregator.web.http.tls.certificate_files`; `log_level`: the level of the
+    server's log; `sockets`: where to listen; by default at the settings' host and port.
     """
     config = uvicorn.Config(
         app,

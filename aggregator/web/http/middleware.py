@@ -28,7 +28,7 @@ UNREAD_BYTES = 67_108_864
 MAX_PATH_BYTES, MAX_QUERY_BYTES, MAX_PARAMETERS = 1_024, 32_768, 1_024
 """Limits on the address of a request."""
 PIECE_BYTES = 65_536
-"""The bytes of an answer that are written together; smaller answers are not counted."""
+"""How many bytes of an answer are written together; smaller answers are not counted."""
 
 
 def on_start(send: Send, act: Callable[[Message], object]) -> Send:
@@ -60,7 +60,7 @@ class ProtectiveHeaders:
 
 
 class AddressLimit:
-    """Middleware: refuses too long an address before it is parsed.
+    """Middleware: refuses an address that is too long, before it is parsed.
 
     The cost of an address grows with its length, and all requests share the loop that reads it.
     """
@@ -94,6 +94,7 @@ class BodyLimit:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     max_bytes : int
         The most bytes of a body.
     by_path : mapping of str to int, optional
@@ -160,8 +161,8 @@ class UnreadLimit:
     """Middleware: limits the unread answers of all clients together.
 
     Answers are written piece by piece, as clients read them. If another answer would exceed the
-    limit, the client with most unread bytes loses its largest answer and the connection. If that
-    client is the one that asks, its request is refused instead.
+    limit, the client with most unread bytes loses its largest answer and the connection. If the
+    request is that client's, it is refused instead.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -48,6 +48,7 @@ class Pool:
     Parameters
     ----------
     threads : int
+        The number of threads.
     share : int
         The most threads that one client may use.
     waiting : int, optional
@@ -65,12 +66,8 @@ class Pool:
     ) -> T:
         """Run a call in a thread, for the client of a request.
 
-        Parameters
-        ----------
-        request : Request
-        call : callable
-        *args, **kwargs
-            The arguments of the call.
+        `request`: the request; `call`: the function to call; `args`, `kwargs`: the arguments of the
+        call.
 
         Raises
         ------
@@ -95,7 +92,7 @@ class Pool:
         raise ClientDisconnect
 
     def _admit(self, client: Client) -> anyio.CapacityLimiter:
-        """Return a client's share of the threads, unless too many requests wait."""
+        """Return a client's share of the threads; raise Problem if too many requests wait."""
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = anyio.CapacityLimiter(self._share)
@@ -117,7 +114,7 @@ class Pool:
 
 async def _when_left(request: Request, act: Callable[[], None]) -> None:
     """Call a function once a request's client has left."""
-    with contextlib.suppress(Problem):  # of an unread body
+    with contextlib.suppress(Problem):  # which an unread body may raise
         while (await request.receive())["type"] != "http.disconnect":
             pass
         act()

@@ -22,7 +22,9 @@ class TraceRequests:
     Parameters
     ----------
     app : ASGI application
+        The ASGI application behind this middleware.
     tracing : Tracing
+        Begins and ends the spans.
     untraced : frozenset of str
         Paths without spans, such as those of devices, whose times are private.
     """

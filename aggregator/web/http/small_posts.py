@@ -5,8 +5,9 @@ and ten layers of middleware cost more than the gateway itself. So the protocol 
 middleware would have to act. If not, it hands the post to the gateway, and answers when Kafka has
 acknowledged the batch. A relay takes sealed reports on the same path.
 
-Any other post takes the slow path, which alone refuses posts: those with an unexpected host,
-without the right scope, of another origin, in chunks, compressed, in pieces, or pipelined.
+Any other post takes the slow path, and only that path refuses posts. Such are posts with an
+unexpected host, without the right scope, of another origin, in chunks, compressed, in pieces, or
+pipelined.
 """
 
 from __future__ import annotations
@@ -97,9 +98,13 @@ class SmallPosts:
     Parameters
     ----------
     receiver : PostReceiver
+        Takes the posts.
     guard : Guard
+        Decides which requests are allowed.
     traffic : Traffic
+        Counts the answers.
     serve : Serve
+        The settings of the server.
     scopes : sequence of str
         The scopes of the route.
     proxies : sequence of Middleware
@@ -126,7 +131,7 @@ class SmallPosts:
             self._proxied = proxy.cls(self._proxied, *proxy.args, **proxy.kwargs)
 
     def written(self, server_headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the server's headers as bytes; the server makes a new list each second."""
+        """Return the server's headers as bytes, cached while the server uses the same list."""
         if server_headers is not self._server_headers:
             self._server_headers = server_headers
             lines = (b"%b: %b\r\n" % header for header in server_headers)
@@ -136,15 +141,10 @@ class SmallPosts:
     def admission(
         self, headers: list[tuple[bytes, bytes]], client: object, scheme: str
     ) -> PostAdmission | None:
-        """Return the admission of a post, given its head; None if it must take the slow path.
+        """Return the admission of a post from its head; None if it must take the slow path.
 
-        Parameters
-        ----------
-        headers : list of (bytes, bytes)
-            Names, in lower case, and values.
-        client : (str, int), optional
-            The peer's address.
-        scheme : {"http", "https"}
+        `headers`: names, in lower case, and values; `client`, optional: the peer's address;
+        `scheme`: "http" or "https".
         """
         names = [name for name, _ in headers]
         connection = dict(headers).get(b"connection", b"keep-alive").lower()
@@ -269,7 +269,7 @@ class _NoEvent:
 
 
 class _Post:
-    """A small post until it is answered; to uvicorn, the request that the connection serves."""
+    """A small post until it is answered; uvicorn takes it for the connection's request."""
 
     __slots__ = (
         "admission",

@@ -35,16 +35,8 @@ def certificate_files(settings: Settings) -> tuple[str, str] | None:
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Load a certificate (with its chain) and its key, for the handshakes from now on.
 
-    Parameters
-    ----------
-    context : SSLContext
-    certificate, key : str
-        Files in PEM.
-
-    Raises
-    ------
-    DitherError
-        If a file cannot be used.
+    `context`: the context of the server; `certificate`, `key`: files in PEM. Raises DitherError if
+    a file cannot be used.
     """
     try:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
@@ -58,7 +50,7 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
 
 
 def forbid_resumption(context: ssl.SSLContext) -> None:
-    """Give clients no session tickets: a resumed session would link a device's posts."""
+    """Give clients no session tickets, because a resumed session would link a device's posts."""
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
 

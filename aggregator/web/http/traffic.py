@@ -43,14 +43,8 @@ class Traffic(Collector):
     def count_answer(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count an answer.
 
-        Parameters
-        ----------
-        route : str
-            The template of the path.
-        method : str
-        status : int
-        seconds : float
-            The time from the request to the start of the answer.
+        `route`: the template of the path; `method`: the request's method; `status`: the HTTP status
+        of the answer; `seconds`: the time from the request to the start of the answer.
         """
         method_label = method if method in KNOWN_METHODS else "other"
         self._answers[route, method_label, f"{status // 100}xx"] += 1

@@ -48,8 +48,8 @@ def slice_parts(
     Parameters
     ----------
     metric, values, attributes
-        The values, and the attributes of each, by name; "" is not sent. The bounds of slices with
-        enough reports hold together.
+        The metric, the values, and the attributes of each value, by name; "" is not sent. The
+        bounds of slices with enough reports hold together.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():
@@ -70,11 +70,7 @@ def slice_parts(
 def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
     """Return a table of the expected bounds, and what to ask instead where they are too wide.
 
-    Parameters
-    ----------
-    metric : LocalMetric
-    parts : sequence of Part
-        What to show; the first part must have all values.
+    `metric`: the metric; `parts`: what to show; the first part must have all values.
     """
     values, heads, most_frequent = parts[0].values, ["mean"], None
     largest_width = math.inf
@@ -85,7 +81,7 @@ def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
     elif metric.kind == "frequency":
         ((most_frequent, _),) = Counter(values.tolist()).most_common(1)
         heads = [f"share of {shortened(most_frequent)}"]
-    shown = parts[: 3 + MAX_SHOWN_SLICES]  # all, a pane, and the largest slice in one
+    shown = parts[: 3 + MAX_SHOWN_SLICES]  # all rows, a pane, the largest slice in a pane; slices
     name_width = max(len(part.name) for part in shown)
     lines, wide_parts = [], []
     for part in shown:

@@ -14,7 +14,8 @@ from estimators.metrics.local import LocalMetric
 
 REPORTS_AT_A_TIME = 65_536
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Multiples of it are spread evenly modulo 1, so that levels do not follow the order of values."""
+"""Multiples of this number are spread evenly modulo 1, so that levels do not follow the order of
+values."""
 
 
 def simulated_estimate(
@@ -26,28 +27,15 @@ def simulated_estimate(
     seed: int = 0,
     **asked: Any,
 ) -> Estimate:
-    """Return the estimate from simulated reports of values like these.
+    """Return the estimate from simulated reports, whose values are drawn from `values`.
 
     Its bounds are about as wide as real ones will be. Values are drawn in random order, and equally
     often (counts differ by one at most), so that their order has no effect. A million reports take
-    about a second.
+    about a second. `metric`: the metric; `values`, shape (n,): values as for
+    :meth:`LocalMetric.randomize`; `reports`: the number of simulated reports; `level_shares`: the
+    share of the reports at each level; by default equal shares; `seed`: the seed of all randomness;
+    `asked`: arguments of :meth:`LocalMetric.estimate`.
 
-    Parameters
-    ----------
-    metric : LocalMetric
-    values : array_like, shape (n,); (n, dimension) for a vector mean
-        Values as for :meth:`LocalMetric.randomize`.
-    reports : int
-        The number of simulated reports.
-    level_shares : sequence of float, optional
-        The share of the reports at each level; by default equal shares.
-    seed : int
-        The seed of all randomness.
-    **asked
-        Arguments of :meth:`LocalMetric.estimate`.
-
-    Examples
-    --------
     >>> from estimators import define
     >>> late = define(name="late", kind="mean", range=(0, 1), levels=[1, 4])
     >>> few, many = (simulated_estimate(late, [0, 0, 0, 1], n) for n in (1_000, 100_000))

@@ -42,6 +42,7 @@ class Range:
     Attributes
     ----------
     low, high : float
+        The ends of the range.
     share_inside : float
         The share of values that are not clipped.
     shift : float
@@ -58,7 +59,7 @@ class Range:
 
     @property
     def edges(self) -> tuple[float, float]:
-        """The range as a definition has it."""
+        """The ends of the range, as a definition has them."""
         return self.low, self.high
 
     @property
