@@ -241,10 +241,12 @@ class PaneSums:
             for pane, (redis_key, value) in zip(panes, values, strict=True)
         ]
 
-    def _no_statistic(self, metric: Metric, number: int, key: PaneKey, redis_key: str) -> None:
+    def _no_statistic(
+        self, metric: Metric, number: int, key: PaneKey, redis_key: str
+    ) -> Counts | None:
         """Return None if a missing pane has expired; else raise StateUnreadable."""
         if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
-            return
+            return None
         error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
         self._missing[metric.name] = number, key, error
         raise error

@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Self
 
+import msgspec
+
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Query, Time
 from aggregator.state.watermark import NO_TIME, Watermark
@@ -121,7 +123,7 @@ class Window:
         **fields
             The other fields of the window.
         """
-        digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        digest = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()
         changed = overview.policy_changed_ms(metric.name)
         return cls(
             metric=metric,
