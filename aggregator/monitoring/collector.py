@@ -6,24 +6,21 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from importlib.metadata import version
 
 import redis
 import structlog
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample as ScrapedSample
 
-from aggregator.counting.measurements import Histogram, Measurements
+from aggregator.counting.measurements import Measurements
 from aggregator.errors import StateUnreadable
 from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.answer_samples import SliceExport, samples_of
-from aggregator.monitoring.metric_definitions import Exported
-from aggregator.monitoring.reference import all_exported
-from aggregator.monitoring.relay_metrics import RELAY_METRICS
+from aggregator.monitoring.families import Families
 from aggregator.monitoring.samples import Sample
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
@@ -36,66 +33,6 @@ DITHER_VERSION = version("dither")
 MAX_CLOCK_JITTER_MS = 250
 
 log = structlog.get_logger("dither.exporter")
-
-
-class Families:
-    """The metric families of one scrape."""
-
-    def __init__(self, samples: Iterable[Sample] = ()) -> None:
-        self._families: dict[str, Family] = {}
-        for sample in samples:
-            self.put(sample.exported, sample.value, *sample.labels)
-
-    def put(self, exported: Exported, value: float, *labels: object) -> None:
-        """Add a sample.
-
-        `exported`: the declared metric; `value`: the value in base units, such as seconds;
-        `labels`: the labels' values, in the declaration's order.
-        """
-        self._put(exported, exported.scraped, value, labels)
-
-    def merge(self, families: Families) -> None:
-        """Add the samples of other families."""
-        for name, family in families._families.items():
-            if name not in self._families:
-                self._families[name] = Family(name, family.documentation, family.type)
-            self._families[name].samples.extend(family.samples)
-
-    def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
-        """Add the samples of a histogram of seconds.
-
-        `exported`: the declared metric; `histogram`: the counts and the sum of the observations;
-        `labels`: the labels' values, in the declaration's order.
-        """
-        counts = histogram.cumulative()
-        bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
-        for bound, count in zip(bounds, counts, strict=True):
-            self._put(exported, f"{exported.name}_bucket", count, labels, le=bound)
-        self._put(exported, f"{exported.name}_count", counts[-1], labels)
-        self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
-
-    def _put(
-        self,
-        exported: Exported,
-        name: str,
-        value: float,
-        labels: Sequence[object],
-        **extra_labels: str,
-    ) -> None:
-        if exported.name not in self._families:
-            family = Family(exported.name, exported.help, exported.type)
-            self._families[exported.name] = family
-        pairs = dict(zip(exported.labels, map(str, labels), strict=True))
-        sample = ScrapedSample(name, pairs | extra_labels, value)
-        self._families[exported.name].samples.append(sample)
-
-    def filled(self) -> list[Family]:
-        """Return the families with samples, in the order of declaration."""
-        return [
-            self._families[exported.name]
-            for exported in (*all_exported(), *RELAY_METRICS)
-            if exported.name in self._families
-        ]
 
 
 class Exporter(Collector):
@@ -139,6 +76,7 @@ class Exporter(Collector):
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
         self._families_by_metric: dict[str, tuple[Hashable, Families]] = {}
+        self._last_families = Families()
         self._logged: dict[str, str] = {}
         self._lock, self._event_times = threading.Lock(), EventTimes()
 
@@ -162,6 +100,8 @@ class Exporter(Collector):
         families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
         families.put(metric_definitions.BUILD_INFO, 1, DITHER_VERSION)
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
+        families.keep_texts(self._last_families)
+        self._last_families = families
         return families.filled()
 
     def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
@@ -260,7 +200,10 @@ class Exporter(Collector):
                     samples_of(window, estimate, self.top_categories),
                     self._slices.samples(self.reader, overview, total.metric),
                 )
-                self._families_by_metric[name] = facts[name], Families(samples)
+                families = Families(samples)
+                if name in self._families_by_metric:
+                    families.keep_texts(self._families_by_metric[name][1])
+                self._families_by_metric[name] = facts[name], families
             except StateUnreadable as error:
                 windows[name] = error
         return windows

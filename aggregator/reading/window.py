@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Self
 
+import msgspec
+
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Query, Time
 from aggregator.state.watermark import NO_TIME, Watermark
@@ -117,7 +119,7 @@ class Window:
         each partition; `facts`: all values on which the content depends; the window's version is
         their hash; `fields`: the other fields of the window.
         """
-        digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        digest = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()
         changed = overview.policy_changed_ms(metric.name)
         return cls(
             metric=metric,

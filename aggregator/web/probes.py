@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import msgspec
 import redis
 from msgspec import UNSET, UnsetType
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.config.settings import Serve
 from aggregator.errors import StateUnreadable
+from aggregator.monitoring.families import Encode, text_of
 from aggregator.reading.status import (
     START_WORKERS,
     silence_text,
@@ -70,11 +69,11 @@ async def metrics(service: Service, request: Request) -> Response:
             f"scrape each process at its own port, {_own_ports(serve)}",
         )
     encode, content_type = _encoder(request.headers.get("accept", ""))
-    body = await service.probes.run(request, encode, service.exported)
+    body = await service.probes.run(request, text_of, service.exported, encode, content_type)
     return Response(body, media_type=content_type)
 
 
-def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+def _encoder(accept: str) -> tuple[Encode, str]:
     """Return the encoder for the format that a scraper accepts, and its content type."""
     try:
         return choose_encoder(accept)

@@ -23,7 +23,8 @@ from aggregator.config.settings import Settings
 from aggregator.errors import UnknownMetric
 from aggregator.health_port import Page
 from aggregator.monitoring import metric_definitions, relay_metrics
-from aggregator.monitoring.collector import DITHER_VERSION, Families
+from aggregator.monitoring.collector import DITHER_VERSION
+from aggregator.monitoring.families import Families
 from aggregator.reading import serialization
 from aggregator.web import conditional
 from aggregator.web.http.access import Guard

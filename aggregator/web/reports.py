@@ -15,7 +15,7 @@ from aggregator.errors import DitherError, SettingsError
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.clients import ThrottledErrorLog
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.collector import Families
+from aggregator.monitoring.families import Families
 from aggregator.secrets import masked_path
 from aggregator.web.operations import Content, Operation
 from estimators import Metric

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.collector import Families
+from aggregator.monitoring.families import Families
 from aggregator.monitoring.instances import server_instance
 from aggregator.monitoring.otlp.translation import Translation
 from aggregator.storage.failures import explain_redis_error

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.counting.measurements import Histogram
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.collector import Families
+from aggregator.monitoring.families import Families
 from aggregator.web.http.middleware import on_start
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

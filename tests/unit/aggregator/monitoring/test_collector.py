@@ -1,6 +1,7 @@
 """What Prometheus scrapes: well-formed, declared, bounded, and honest when Redis is away."""
 
 import dataclasses
+import functools
 import math
 import subprocess
 import time
@@ -12,9 +13,13 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as ScrapedSample
 
 from aggregator.cli.roles import roles
 from aggregator.config.definitions import MetricDefinitions
@@ -30,6 +35,8 @@ from aggregator.features.comparisons.samples import ComparisonSamples
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import answer_samples, metric_definitions, reference
+from aggregator.monitoring.collector import Exporter
+from aggregator.monitoring.families import Encode, text_of
 from aggregator.publishing import events
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
@@ -389,6 +396,31 @@ def test_both_formats_say_the_same_and_promtool_agrees(store: Store, client: Cli
     )
     assert len(new) > 100
     assert new == old
+
+
+def test_samples_of_the_last_scrape_are_not_written_again(store: Store) -> None:
+    count_something(store)
+    exporter, written = Exporter(Reader(store, METRICS), TOP), list[ScrapedSample]()
+
+    def noted(encode: Encode, collector: Collector) -> bytes:
+        written.extend(sample for family in collector.collect() for sample in family.samples)
+        return encode(collector)
+
+    for accept in ("", OPENMETRICS, "text/plain; version=1.0.0; escaping=allow-utf-8"):
+        encode, content_type = choose_encoder(accept)
+        for state, rewritten in (("new", {*METRICS}), ("unchanged", set()), ("changed", {"delay"})):
+            if state == "changed":
+                count(store, 0, batch(DELAY, [4.0], 1, EPOCH + 60 * MINUTE, time.time_ns()))
+            collected = CollectorRegistry()
+            collected.collect = [*exporter.collect()].__iter__  # type: ignore[method-assign]
+            written.clear()
+            with row(accept, state):
+                text = text_of(collected, functools.partial(noted, encode), content_type)
+                assert text == encode(collected)
+                steady = [sample for sample in written if not sample.name.startswith(UNSTEADY)]
+                assert bool(steady) == bool(rewritten)
+                levels = {s.labels["metric"] for s in steady if s.name == "dither_level_reports"}
+                assert levels == rewritten
 
 
 def test_estimates_are_the_readers_with_the_policy_in_force(store: Store, client: Client) -> None:

@@ -18,7 +18,7 @@ from aggregator.errors import SettingsError
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import collector, metric_definitions
-from aggregator.monitoring.collector import Families
+from aggregator.monitoring.families import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
 from aggregator.monitoring.tracing_setup import configured_tracing
 from aggregator.storage.store import Store

@@ -1,0 +1,148 @@
+"""The metric families of a scrape, and their text, which is kept with samples that last."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as ScrapedSample
+
+from aggregator.counting.measurements import Histogram
+from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.reference import all_exported
+from aggregator.monitoring.relay_metrics import RELAY_METRICS
+from aggregator.monitoring.samples import Sample
+
+Encode = Callable[[Collector], bytes]
+"""An encoder of prometheus_client, for one format and version."""
+
+
+class FamilyPart(Family):
+    """Samples of a family that stay together, with their text in the last format."""
+
+    text: tuple[str, bytes] = "", b""
+
+
+class JoinedFamily(Family):
+    """A family whose samples stand in parts."""
+
+    def __init__(self, exported: Exported, parts: Sequence[FamilyPart]) -> None:
+        super().__init__(exported.name, exported.help, exported.type)
+        self.parts = parts
+        for part in parts:
+            self.samples += part.samples
+
+
+class Families:
+    """The metric families of one scrape."""
+
+    def __init__(self, samples: Iterable[Sample] = ()) -> None:
+        self._parts: dict[str, list[FamilyPart]] = {}
+        self._own_parts: dict[str, FamilyPart] = {}
+        for sample in samples:
+            self.put(sample.exported, sample.value, *sample.labels)
+
+    def put(self, exported: Exported, value: float, *labels: object) -> None:
+        """Add a sample.
+
+        Parameters
+        ----------
+        exported : Exported
+        value : float
+            The value in base units, such as seconds.
+        *labels
+            The labels' values, in the declaration's order.
+        """
+        self._put(exported, exported.scraped, value, labels)
+
+    def merge(self, families: Families) -> None:
+        """Add the samples of other families, which do not change from now on."""
+        for name, parts in families._parts.items():
+            self._parts.setdefault(name, []).extend(parts)
+
+    def keep_texts(self, earlier: Families) -> None:
+        """Keep the text of samples that were added to earlier families, too."""
+        for name, part in self._own_parts.items():
+            earlier_part = earlier._own_parts.get(name)
+            if earlier_part is not None and earlier_part.samples == part.samples:
+                part.text = earlier_part.text
+
+    def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
+        """Add the samples of a histogram of seconds.
+
+        Parameters
+        ----------
+        exported : Exported
+        histogram : Histogram
+        *labels
+            The labels' values, in the declaration's order.
+        """
+        counts = histogram.cumulative()
+        bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
+        for bound, count in zip(bounds, counts, strict=True):
+            self._put(exported, f"{exported.name}_bucket", count, labels, le=bound)
+        self._put(exported, f"{exported.name}_count", counts[-1], labels)
+        self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
+
+    def _put(
+        self,
+        exported: Exported,
+        name: str,
+        value: float,
+        labels: Sequence[object],
+        **extra_labels: str,
+    ) -> None:
+        if exported.name not in self._own_parts:
+            part = FamilyPart(exported.name, exported.help, exported.type)
+            self._own_parts[exported.name] = part
+            self._parts.setdefault(exported.name, []).append(part)
+        pairs = dict(zip(exported.labels, map(str, labels), strict=True))
+        sample = ScrapedSample(name, pairs | extra_labels, value)
+        self._own_parts[exported.name].samples.append(sample)
+
+    def filled(self) -> list[Family]:
+        """Return the families with samples, in the order of declaration."""
+        return [
+            JoinedFamily(exported, self._parts[exported.name])
+            for exported in (*all_exported(), *RELAY_METRICS)
+            if exported.name in self._parts
+        ]
+
+
+def text_of(collector: Collector, encode: Encode, content_type: str) -> bytes:
+    """Return the text of all families, as `encode` writes it; the text of a part is kept.
+
+    Parameters
+    ----------
+    collector : Collector
+    encode : callable
+    content_type : str
+        Names the format and the version of `encode`.
+    """
+    end = encode(_Collected([]))
+    pieces = []
+    for family in collector.collect():
+        if not isinstance(family, JoinedFamily):
+            pieces.append(encode(_Collected([family])).removesuffix(end))
+            continue
+        empty = Family(family.name, family.documentation, family.type)
+        head = encode(_Collected([empty])).removesuffix(end)
+        pieces.append(head)
+        for part in family.parts:
+            if part.text[0] != content_type:
+                text = encode(_Collected([part])).removeprefix(head).removesuffix(end)
+                part.text = content_type, text
+            pieces.append(part.text[1])
+    return b"".join((*pieces, end))
+
+
+@dataclasses.dataclass
+class _Collected(Collector):
+    """Families that were collected before."""
+
+    families: Sequence[Family]
+
+    def collect(self) -> Sequence[Family]:
+        return self.families
