@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from estimators.estimate import Counts, Floats, Integers
+from estimators.estimate import Counts, Floats
 
 MAX_DINKELBACH_STEPS = 100
 """The most steps of a search, which usually takes fewer than ten."""
@@ -72,18 +71,42 @@ def largest_shifts(
     >>> largest_shifts(values, counts, signs, 1, among=True).round(6)  # 2 / 98
     array([0.020408])
     """
-    total = float(counts @ reach.weights)
     if not counts.any():
         return np.full(values.shape, np.nan)
-    shifts = np.zeros(values.shape)
-    for gain in (reach.highest - values[:, None], values[:, None] - reach.lowest):
-        if among:
-            change = _largest_removal(gain, counts, reach.weights, total, reports)
-        else:
-            weight = reports * reach.weights
-            change = (gain * (weight / (total + weight))).max(axis=1)
-        shifts = np.maximum(shifts, change)
+    gain = np.concatenate([reach.highest - values[:, None], values[:, None] - reach.lowest])
+    total = float(counts @ reach.weights)
+    if among:
+        change = _largest_removal(gain, counts, reach.weights, total, reports)
+    else:
+        weight = reports * reach.weights
+        change = (gain * (weight / (total + weight))).max(axis=1)
+    shifts: Floats = np.maximum(change.reshape(2, -1).max(axis=0), 0.0)
     return shifts
+
+
+def shift_of_values(
+    distance: float, counted: int, reports: int, *, among: bool, share: float = 1.0
+) -> float:
+    """Return how far true values move a mean of `counted` values, or of a `share` of them.
+
+    It is NaN without values, and infinite if no others are left.
+
+    Parameters
+    ----------
+    distance : float
+        The largest distance of a value from the mean.
+    counted : int
+    reports, among
+        As for :func:`largest_shifts`.
+    share : float
+        The share of the counted values that the mean is about.
+    """
+    if not counted:
+        return np.nan
+    total = counted * share + (-reports if among else reports)
+    if not min(share, total) > 0 or (among and reports >= counted):
+        return np.inf
+    return reports * distance / total
 
 
 # Theorem 6 of docs/proofs/shares.md
@@ -92,7 +115,7 @@ def largest_ratio_shift(
     denominator: float,
     counts: Counts,
     weights: Floats,
-    scores: Sequence[Floats],
+    scores: Floats,
     reports: int,
     *,
     among: bool,
@@ -102,75 +125,63 @@ def largest_ratio_shift(
     It is infinite if with the fabricated reports the estimated share of B may be 0. `ratio`,
     `denominator`: the share, and the estimated share of users in B; `counts`, shape (levels,):
     reports of each level; `weights`, shape (levels,): the weight of one report of each level;
-    `scores`, shape (kinds, 2): the scores of A and of B of each possible report of a level;
+    `scores`, shape (2, levels, kinds): the weighted scores of A, and of B, of each kind of report;
     `reports`, `among`: as for :func:`largest_shifts`.
     """
     if not counts.any():
         return np.nan
+    first, base = scores
     total = float(counts @ weights) * denominator
-    bases = [weight * level[:, 1] for weight, level in zip(weights, scores, strict=True)]
-    room = np.array([max(x.max() if among else -x.min(), 0.0) for x in bases])
-    remaining = total - reports * room.max()
-    if among:
-        remaining = total - _largest_sum(room, counts, reports)[0]
-    if not remaining > 0 or (among and reports >= counts.sum()):
+    room = np.maximum((base if among else -base).max(axis=1), 0.0)
+    taken = reports * room.max()
+    if among and not total > taken:
+        taken = _worthiest(room[None], counts, reports)[0] @ room
+    if not total > taken or (among and reports >= counts.sum()):
         return np.inf
-    largest = 0.0
-    for sign in (1, -1):
-        gains = [
-            sign * weight * (level[:, 0] - ratio * level[:, 1])
-            for weight, level in zip(weights, scores, strict=True)
-        ]
-        change = 0.0
-        for _ in range(MAX_DINKELBACH_STEPS):
-            moved = change if among else -change
-            kinds = [int((x + moved * y).argmax()) for x, y in zip(gains, bases, strict=True)]
-            worth = np.array(
-                [(x + moved * y)[kind] for x, y, kind in zip(gains, bases, kinds, strict=True)]
-            )
-            removed = (
-                _largest_sum(worth, counts, reports)[1]
-                if among
-                else np.where(np.arange(worth.size) == worth.argmax(), reports, 0)
-            )
-            gain = float(removed @ [x[kind] for x, kind in zip(gains, kinds, strict=True)])
-            base = float(removed @ [y[kind] for y, kind in zip(bases, kinds, strict=True)])
-            next_change = gain / (total - base if among else total + base)
-            if next_change <= change * (1 + 1e-12):
-                break
-            change = next_change
-        largest = max(largest, change)
-    return largest
-
-
-def _largest_sum(worth: Floats, counts: Counts, reports: int) -> tuple[float, Counts]:
-    """Return the largest total worth of at most `reports` counted reports, and their levels."""
-    removed, left = np.zeros_like(counts), reports
-    for level in np.argsort(-worth).tolist():
-        if worth[level] > 0:
-            removed[level] = min(left, counts[level])
-            left -= removed[level]
-    return float(removed @ worth), removed
+    gains = np.array([[[1.0]], [[-1.0]]]) * (first - ratio * base)
+    sides, levels = np.arange(2)[:, None], np.arange(counts.size)
+    change = np.zeros(2)
+    for _ in range(MAX_DINKELBACH_STEPS):
+        kinds = gains + (change if among else -change)[:, None, None] * base
+        best = kinds.argmax(axis=2)
+        worth = kinds[sides, levels, best]
+        if among:
+            moved = _worthiest(worth, counts, reports)
+        else:
+            moved = reports * (levels == worth.argmax(axis=1)[:, None])
+        taken = np.vecdot(moved, base[levels, best])
+        next_change = np.vecdot(moved, gains[sides, levels, best])
+        next_change /= total - taken if among else total + taken
+        if (next_change <= change * (1 + 1e-12)).all():
+            break
+        change = np.maximum(change, next_change)
+    return float(change.max())
 
 
 def _largest_removal(
     gain: Floats, counts: Counts, weights: Floats, total: float, reports: int
 ) -> Floats:
     """Return the largest change if `reports` of the counted reports are fabricated; shape (k,)."""
-    if reports >= counts.sum():
-        return np.full(len(gain), np.inf)
     change = np.zeros(len(gain))
+    if reports >= counts.sum():
+        return np.full_like(change, np.inf)
     for _ in range(MAX_DINKELBACH_STEPS):
         worth = weights * (gain + change[:, None])
-        order = np.argsort(-worth, axis=1)
-        ordered_counts: Integers = counts[order]
-        preceding = np.cumsum(ordered_counts, axis=1) - ordered_counts
-        removed = np.clip(reports - preceding, 0, ordered_counts)
-        removed[np.take_along_axis(worth, order, axis=1) <= 0] = 0
-        weight = removed * weights[order]
-        ordered_gain = np.take_along_axis(gain, order, axis=1)
-        next_change = (weight * ordered_gain).sum(axis=1) / (total - weight.sum(axis=1))
+        weight = _worthiest(worth, counts, reports) * weights
+        next_change = np.vecdot(weight, gain) / (total - weight.sum(axis=1))
         if (next_change <= change * (1 + 1e-12)).all():
             break
         change = np.maximum(change, next_change)
     return change
+
+
+def _worthiest(worth: Floats, counts: Counts, reports: int) -> Counts:
+    """Return the numbers, at most `reports` in all, of counted reports of the largest total worth.
+
+    `worth`, shape (k, levels): that of one report of each level; the result has the same shape.
+    """
+    rows, order = np.arange(len(worth))[:, None], np.argsort(-worth, axis=1)
+    ordered = np.where(worth > 0, counts, 0)[rows, order]
+    chosen = np.empty_like(ordered)
+    chosen[rows, order] = np.clip(reports - np.cumsum(ordered, axis=1) + ordered, 0, ordered)
+    return chosen

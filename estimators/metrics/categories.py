@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.axes import Axes
 from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import LEAVE_OUT, Domain, Keys, Values, listing, numbered
-from estimators.metrics.shares import MAX_SHARES, ShareAmong, parse_share
+from estimators.metrics.shares import MAX_SHARES, MOST_KEPT, ShareAmong, parse_share
 
 CODE_KEYS = ("preset", "examples", "code")
 """The keys of a definition that choose the code of strings as bits, for discovery."""
@@ -211,8 +211,7 @@ class Categories(Domain):
                     f"{len(texts)} shares among of {self.metric!r}: expected at most {MAX_SHARES} "
                     "in a question"
                 )
-            parse = functools.partial(parse_share, indices=self._indices, axes=self.axes)
-            shares = {text: parse(text, self.metric) for text in texts}
+            shares = {text: self._parse(text) for text in texts}
             return self._with_shares([shares.get(str(label), label) for label in labels])
         indices = self.to_unit(self.as_array(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
@@ -230,6 +229,14 @@ class Categories(Domain):
         if len(set(names)) < len(names):
             raise ValueError(f"categories = {names} of {self.metric!r}: expected each once")
         return tuple(names), keys
+
+    @functools.cached_property
+    def _parse(self) -> Callable[[str], ShareAmong]:
+        """Parses a share among; the last ones are kept."""
+        parse = functools.partial(
+            parse_share, metric=self.metric, indices=self._indices, axes=self.axes
+        )
+        return functools.lru_cache(MAX_SHARES if len(self.labels) <= MOST_KEPT else 0)(parse)
 
     @functools.cached_property
     def _indices(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from estimators.bounds.manipulation import Influence, Reach, largest_shifts
+from estimators.bounds.manipulation import Influence, Reach, largest_shifts, shift_of_values
 from estimators.discovery.discoveries import Discovery
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
@@ -434,28 +434,28 @@ class LocalMetric(ReportedMetric):
         """
         values = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
         keys = None if estimate.denominators is None else self.domain.select(estimate.labels)[1]
-        shares = {
-            i: key
-            for i, key in enumerate([] if keys is None else keys)
-            if isinstance(key, ShareAmong)
-        }
-        plain_values = np.delete(values, [*shares])
-        extremes = plain_values
-        if not each and plain_values.size:
-            extremes = np.array([plain_values.min(), plain_values.max()])
+        names = enumerate([] if keys is None else keys)
+        shares = {i: key for i, key in names if isinstance(key, ShareAmong)}
+        extremes = values
+        if shares:
+            order = [*(i for i in range(values.size) if i not in shares), *shares]
+            extremes = values[order[: -len(shares)]]
+        if not each and extremes.size:
+            extremes = np.array([extremes.min(), extremes.max()])
         offset, scale = self.domain.unit
         low, high = self.randomizer.report_range()
         weights = self.randomizer.report_weights(estimate.policy)
         counts = estimate.counts if estimate.basis is None else estimate.basis
         reach = Reach(weights, offset + scale * low, offset + scale * high)
         shift = largest_shifts(extremes, counts, reach, reports, among=among)
-        ends = np.array(self.domain.ends)
-        true = Reach(np.ones(1), ends[:1], ends[1:])
-        plain = largest_shifts(extremes, counts.sum(keepdims=True), true, reports, among=among)
+        first, last = self.domain.ends
+        farthest = float(np.maximum(extremes - first, last - extremes).max(initial=0.0))
+        plain = 0.0
+        if extremes.size:
+            plain = shift_of_values(farthest, int(counts.sum()), reports, among=among)
         if shares:
             moved, truly = share_shifts(self.randomizer, estimate, shares, reports, among=among)
-            shift, plain = np.append(shift, moved), np.append(plain, truly)
-            order = [*(i for i in range(values.size) if i not in shares), *shares]
+            shift, plain = np.append(shift, moved), max(plain, *truly)
             shift = shift[np.argsort(order)] if each else shift
         if estimate.basis is not None and not estimate.basis.any():
             shift = np.full_like(shift, np.inf if estimate.reports else np.nan)
@@ -466,4 +466,4 @@ class LocalMetric(ReportedMetric):
             around = Reach(weights, np.zeros(weights.size), scale * norm)
             l2 = float(largest_shifts(-length, counts, around, reports, among=among)[0])
         shown_shift = shift if each and np.ndim(estimate.value) else largest
-        return Influence(reports, shown_shift, largest, l2, float(plain.max(initial=0.0)))
+        return Influence(reports, shown_shift, largest, l2, plain)

@@ -6,18 +6,19 @@ A text such as ``"a / b.."`` names a share among.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.manipulation import largest_ratio_shift
+from estimators.bounds.manipulation import largest_ratio_shift, shift_of_values
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.limits import share_limits
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import meant, shortened
-from estimators.estimate import Counts, Estimate
+from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
 from estimators.metrics.axes import AND_LATER, Axes
@@ -26,6 +27,8 @@ from estimators.question import Question
 
 MAX_SHARES, MAX_PARTS = 32, 32
 """The most shares in a question, and the most marks in a share's name: each costs time."""
+MOST_KEPT = 4096
+"""Shares of more categories are not kept: their sets take up to 36 MB."""
 MAX_READINGS = 2
 """How many readings a message lists of a text that can be read in several ways."""
 
@@ -258,18 +261,28 @@ def share_shifts(
     """
     assert estimate.denominators is not None  # noqa: S101
     assert isinstance(mechanism, SupportCounts)  # noqa: S101
-    weights, values = mechanism.report_weights(estimate.policy), np.asarray(estimate.value)
-    total = estimate.counts.sum(keepdims=True)
+    counts, weights = estimate.counts, mechanism.report_weights(estimate.policy)
     shifts: tuple[list[float], list[float]] = ([], [])
     for position, share in shares.items():
-        scores = [mechanism.set_scores(level, share.sets) for level in range(weights.size)]
-        true = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, float(share.sets.sizes.covers_all)]])
-        ratio = float(values[position])
-        arguments = ratio, float(estimate.denominators[position])
-        shifts[0].append(
-            largest_ratio_shift(*arguments, estimate.counts, weights, scores, reports, among=among)
-        )
-        shifts[1].append(
-            largest_ratio_shift(*arguments, total, np.ones(1), [true], reports, among=among)
-        )
+        ratio = float(np.asarray(estimate.value)[position])
+        base = float(estimate.denominators[position])
+        is_kept = share.sets.categories <= MOST_KEPT
+        scores_of = _extreme_scores if is_kept else _extreme_scores.__wrapped__
+        scores = scores_of(mechanism, estimate.policy, share.sets)
+        moved = largest_ratio_shift(ratio, base, counts, weights, scores, reports, among=among)
+        shifts[0].append(moved)
+        asked = max(ratio, 1 - ratio), int(counts.sum()), reports
+        shifts[1].append(shift_of_values(*asked, among=among, share=base))
     return shifts
+
+
+@functools.lru_cache(maxsize=64)
+def _extreme_scores(mechanism: SupportCounts, policy: str, sets: CategorySets) -> Floats:
+    """Return the weighted :meth:`SupportCounts.extreme_scores`, shape (2, levels, kinds).
+
+    The last kind of a level is repeated if other levels have more.
+    """
+    scores = [mechanism.extreme_scores(level, sets) for level in range(len(mechanism.epsilons))]
+    most = np.arange(max(map(len, scores)))
+    padded = np.array([level[np.minimum(most, len(level) - 1)].T for level in scores])
+    return padded.swapaxes(0, 1) * mechanism.report_weights(policy)[:, None]

@@ -71,13 +71,22 @@ class SupportCounts(SupportReports):
         """
         raise ValueError(refusal_of(self.level_mechanisms[level]))
 
-    def set_scores(self, level: int, sets: CategorySets) -> Floats:
-        """Return for each kind of report its unbiased scores of A and of B, shape (kinds, 2)."""
-        return self._scores(level, self.report_kinds(level, sets))
+    def extreme_scores(self, level: int, sets: CategorySets) -> Floats:
+        """Return the unbiased scores of A and of B of some kinds of report, shape (kinds, 2).
 
-    def _scores(self, level: int, kinds: SymbolKinds | SubsetKinds) -> Floats:
-        q, contrast = float(self.signs.q[level]), float(self.signs.contrast[level])
-        return kinds.sizes.scores(kinds.supports, q, contrast)
+        A linear function of the scores is largest at one of them: for each number of supports of A,
+        the kinds with the fewest and the most supports of the rest of B.
+        """
+        kinds = self.report_kinds(level, sets)
+        supports = kinds.supports
+        fewest = np.unique(supports[:, 0], return_index=True)[1]
+        most = np.append(fewest[1:], len(supports)) - 1
+        supports = supports[np.union1d(fewest, most)]
+        return kinds.sizes.scores(supports, *self._chances(level))
+
+    def _chances(self, level: int) -> tuple[float, float]:
+        """Return q and p - q."""
+        return float(self.signs.q[level]), float(self.signs.contrast[level])
 
     def share_bets(
         self, table: Counts, question: Question, sets: CategorySets
@@ -113,7 +122,7 @@ class SupportCounts(SupportReports):
                 number: Array = subset.counts
             else:
                 number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
-            first, base = self._scores(level, kinds).T
+            first, base = kinds.sizes.scores(kinds.supports, *self._chances(level)).T
             parts.append(
                 np.stack([number, weight * first, weight * base, np.full(len(first), weight)])
             )

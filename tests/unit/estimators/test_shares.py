@@ -352,14 +352,15 @@ def test_no_mixture_of_lies_moves_a_ratio_by_more_than_the_best(among: bool) -> 
     random, counts = np.random.default_rng(1), np.array([3, 2])
     for _ in range(60):
         weights, ratio = random.uniform(0.5, 2, 2), random.uniform()
-        scores = [random.normal([0, 0.2], [1, 0.6], (3, 2)) for _ in range(2)]
+        scores = weights[:, None, None] * random.normal([0, 0.2], [1, 0.6], (2, 3, 2))
         base = 0.9 * float(counts @ weights)
-        kinds = [w * kind for w, level in zip(weights, scores, strict=True) for kind in level]
+        kinds = [*scores.reshape(-1, 2)]
         choices = [*((x,) for x in kinds), *itertools.combinations_with_replacement(kinds, 2)]
         sums = np.array([sum(choice) for choice in choices])
         bases = base + (-1 if among else 1) * sums[:, 1]
         largest = np.abs(sums @ [1, -ratio] / bases).max() if (bases > 0).all() else math.inf
-        said = largest_ratio_shift(ratio, 0.9, counts, weights, scores, 2, among=among)
+        weighted = np.moveaxis(scores, -1, 0)
+        said = largest_ratio_shift(ratio, 0.9, counts, weights, weighted, 2, among=among)
         assert said == pytest.approx(largest)
 
 
