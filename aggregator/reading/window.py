@@ -77,7 +77,7 @@ class Window:
     watermarks : mapping of int to Watermark
         The watermark in each partition that has counted the metric.
     version : str
-        A text that changes whenever the content of this window may change.
+        A text that changes whenever the answer may change: the definition, or the content.
     overview : TopicProgress
         The progress when the window was described.
     slides : bool
@@ -117,7 +117,7 @@ class Window:
         ----------
         metric, overview, watermarks
         facts : tuple
-            All values on which the content depends; the window's version is their hash.
+            All values on which the answer depends; the window's version is their hash.
         **fields
             The other fields of the window.
         """
