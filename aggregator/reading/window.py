@@ -79,7 +79,7 @@ class Window:
     watermarks : mapping of int to Watermark
         The watermark in each partition that has counted the metric.
     version : str
-        A text that changes whenever the content of this window may change.
+        A text that changes whenever the answer may change: the definition, or the content.
     overview : TopicProgress
         The progress when the window was described.
     slides : bool
@@ -116,7 +116,7 @@ class Window:
         """Return a window without its content.
 
         `metric`, `overview`, `watermarks`: the metric, the progress, and the metric's watermark in
-        each partition; `facts`: all values on which the content depends; the window's version is
+        each partition; `facts`: all values on which the answer depends; the window's version is
         their hash; `fields`: the other fields of the window.
         """
         digest = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()

@@ -145,9 +145,7 @@ async def estimate(service: Service, request: Request) -> Response:
     def compute() -> Response:
         with invalid_as_problem():
             described = reader.describe(reader.progress(name), name, query)
-        tag = conditional.etag(
-            reader.definition_hash(described.metric), described.version, query, parameters.format
-        )
+        tag = conditional.etag(described.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
         window, is_table = reader.read(described), parameters.format == "csv"
@@ -186,8 +184,7 @@ async def series(service: Service, request: Request) -> Response:
     def compute() -> Response:
         with invalid_as_problem():
             plan = service.reader.plan_series(query)
-        meaning = service.reader.definition_hash(plan.window.metric)
-        tag = conditional.etag(meaning, plan.version, query, parameters.format)
+        tag = conditional.etag(plan.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
         with invalid_as_problem():

@@ -49,6 +49,33 @@ class RoundChanged(DitherError):  # noqa: N818
     """Raised if the round in Redis is not what this coordinator wrote; it must be reloaded."""
 
 
+class PublishedRounds(Rounds):
+    """Reads the rounds of a deployment, and notes those of others on the same topic.
+
+    Parameters
+    ----------
+    config, topic
+        As for :class:`Rounds`.
+    source : str
+        The source of the deployment's events.
+
+    Attributes
+    ----------
+    others : dict of str to str
+        The sources of other deployments' rounds, by metric key.
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str, source: str) -> None:
+        super().__init__(config, topic)
+        self._source, self.others = source, dict[str, str]()
+
+    def _take(self, message: Any) -> int:
+        event = Event.parse(message) if message.error() is None else None
+        if event is not None and event.source != self._source:
+            self.others[event.key] = event.source
+        return super()._take(message)
+
+
 class Coordinator(Leader):
     """Opens, closes and decides rounds while it holds the lease.
 
@@ -112,14 +139,23 @@ class Coordinator(Leader):
     def _read_published(self) -> Mapping[str, Round]:
         """Return the newest round on the topic, by metric key."""
         group = f"{self.settings.aggregate.group}-coordinator"
-        with Rounds({**self.settings.kafka, "group.id": group}, self._topic) as rounds:
+        properties = {**self.settings.kafka, "group.id": group}
+        source = events.source(self.settings.topics.reports)
+        with PublishedRounds(properties, self._topic, source) as rounds:
             try:
                 rounds.read_to_end(self._metrics)
             except TimeoutError as error:
                 raise DitherError(str(error)) from None
+            keys = {metric_key(metric.name, metric.revision): metric for metric in self._metrics}
+            for key in keys.keys() & rounds.others.keys():
+                raise DitherError(
+                    f"topic {self._topic!r} has rounds of {key} from {rounds.others[key]!r}, not "
+                    f"from {source!r}: a deployment that asks the same needs its own topic "
+                    "(`topics.rounds`)"
+                )
             return {
-                metric_key(metric.name, metric.revision): latest
-                for metric in self._metrics
+                key: latest
+                for key, metric in keys.items()
                 if (latest := rounds.latest(metric)) is not None
             }
 

@@ -34,7 +34,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
             )
         opened, watermarks = self.open_round(overview.rounds), self.watermarks(overview)
         counted = overview.count_version(name)
-        facts = (self.metric.revision, opened, counted, sorted(watermarks.items()))
+        facts = (self.definition_hash, opened, counted, sorted(watermarks.items()))
         status = "not_ready" if opened is None else "final" if opened.is_over else "provisional"
         policy = self.metric.policies[0]
         return Window.described(

@@ -83,7 +83,8 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         first, last = edges(metric, query, lambda: self.sums.extent(overview, self.key, watermarks))
         policy = overview.policy(metric)
         release = next(iter(newest_releases(self.store, metric, self.key, first, last)), None)
-        facts = (self.key, first, last, release and release.start_ms, "" if release else policy)
+        shown = (release and release.start_ms, "" if release else policy)
+        facts = (self.definition_hash, first, last, *shown)
         return Window.described(
             metric,
             overview,

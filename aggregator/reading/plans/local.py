@@ -96,7 +96,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             first, last = widened(first, last, grouping.slicing.pane_ms)
         status = window_status(watermarks, closed, last)
         expiry = 0 if first is None and last is None else expiry_period(metric)
-        question = (key, first, last, status, policy, repr(grouping))
+        question = (self.definition_hash, first, last, status, policy, repr(grouping))
         marks = sorted(watermarks.items())
         return Window.described(
             metric,

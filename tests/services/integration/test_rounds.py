@@ -1,5 +1,6 @@
 """Minimum and maximum through the whole service: rounds, answers, decisions, and who sees them."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.features.rounds.plan import SearchPlan
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import coordinator_key
+from aggregator.storage.store import Store
 from estimators import SearchMetric
 from producers.wire.batch import encode_batch
 from tests.support.events import coordinating
@@ -74,6 +76,14 @@ def test_a_maximum_is_found_each_device_answers_once_and_what_is_decided_stays(
     assert searching.counts()["bad_round:longest"] == 1
     assert client.hget(key, metric_key(metric.name, metric.revision)) == stored
     assert_found(searching)
+    elsewhere = copy.deepcopy(searching.settings)
+    elsewhere.topics.reports = f"{searching.topic}-elsewhere"
+    store = Store(searching.store.client, elsewhere.topics.reports)
+    other = Coordinator(elsewhere, Reader(store, searching.metrics))
+    other.start()
+    wait_until(lambda: f"from '/dither/{searching.topic}'" in other.failing, "it refuses")
+    other.stop()
+    assert not store.registry.rounds(), "another deployment's search is not its own"
     before = told(searching)[ROUNDS]
     searching.rounds = searching.settings.topics.rounds = f"{searching.rounds}-anew"
     with coordinating(searching):

@@ -281,7 +281,9 @@ def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 1}
 
 
-def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client: Client) -> None:
+def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store) -> None:
+    metrics = dict(METRICS)
+    client = client_of(store, metrics=metrics)
     values = ["sun"] * 300 + ["rain"] * 700
     count(store, 0, *(batch(metric, values, 8) for metric in (WORDS, UNWATCHED)))
     text = scrape(client)
@@ -290,6 +292,8 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert shown["words", "sun"] == pytest.approx(0.3, abs=0.1)
     assert samples(text, "dither_categories_left_out") == {("words",): 0}
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
+    metrics["words"] = define(name="words", kind="frequency", watch=["rain"], **OPEN)
+    assert samples(scrape(client), "dither_estimate").keys() == {("words", "rain")}
 
 
 def note_comparison(store: Store, metrics: MetricDefinitions) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import signal
 import threading
@@ -123,6 +124,8 @@ def test_a_client_gets_all_there_is_as_the_api_answers_it_and_then_what_changes(
             assert numbers == sorted(set(numbers))
             new = {data["metric"] for kind, _, data in one.seen[WHOLE:] if kind == "estimate"}
             assert new - {"carrier"} == {"delay"}
+            metrics["delay"] = dataclasses.replace(metrics["delay"], minimum_reports=1000)
+            await one.until(lambda seen: "too_few_reports" in [d.get("status") for *_, d in seen])
 
     asked = {name: client.json(f"/v1/metrics/{name}/estimate", top=2) for name in metrics}
     run(hub_of(store, metrics), scenario)
