@@ -11,7 +11,10 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 NEXT   := next: `make demo`, or your own data with $(BIN)/dither define and $(BIN)/dither up
 SLOW   := uv does not reach the packages: pip installs them, with its own settings
 
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 6 --dist loadfile --no-loadscope-reorder
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no
+
+# In how many processes tests run: most of them wait for servers now and then.
+export DITHER_TEST_PROCESSES ?= 6
 
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,10 +48,10 @@ $(TOOLS): $(STAMP)
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-# Modules of tests, as pytest rewrites them, and what they import: once, not by each process.
+# Modules of tests, as pytest rewrites them, and what they import: once, not in each run.
 $(WARM): $(TOOLS)
 	@$(BIN)/python -m compileall -q estimators producers aggregator dither reproduction
-	@$(BIN)/python -m pytest --collect-only -q -m "" -n 0 >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
+	@$(BIN)/python -m pytest --collect-only -q -m "" >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
 	@touch $@
 
 test: tools kafka $(WARM) ## run the tests that find most faults, in four minutes; ARGS="-k verify"

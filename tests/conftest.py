@@ -1,43 +1,32 @@
 """Fixtures that all tests share: Kafka and Redis, started when the first test asks for them."""
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
-from xdist.scheduler import LoadFileScheduling
 
+from tests.support.forked_run import RAN_AGAINST, SHARED_KAFKA, ForkedRun
 from tests.support.run_output import LONG, MORE, USUAL, RunOutput
 from tests.support.running import servers
-from tests.support.running.shared_kafka import (
-    KAFKA_SOCKET,
-    SharedKafka,
-    ask_for_kafka,
-    can_be_shared,
-)
 
 #: Folders whose files share servers that no others use, and of `make test` the one with a browser:
 #: in other tiers its files take longer than all others of a process.
 TOGETHER, IN_A_BROWSER = ("tests/services/security/",), ("tests/services/browser/",)
 
-#: What the tests ran against, one line for each component.
-RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
-
-@pytest.hookimpl(trylast=True)  # after pytest-xdist, which registers its session
+@pytest.hookimpl(trylast=True)  # after pytest's own reporter
 def pytest_configure(config: pytest.Config) -> None:
     ran_against = config.stash[RAN_AGAINST] = {}
     tier = config.option.markexpr
     config.pluginmanager.register(Files(tier))  # a hook of this file would see only its folder
-    if hasattr(config, "workerinput"):
-        return
-    if config.pluginmanager.has_plugin("dsession"):
-        config.pluginmanager.register(Controller(ran_against))
+    if (processes := int(os.environ.get("DITHER_TEST_PROCESSES", "1"))) > 1:
+        together = TOGETHER + IN_A_BROWSER * (tier == USUAL)
+        config.pluginmanager.register(ForkedRun(processes, together))
     if config.option.verbose <= 0 and not config.option.collectonly:
-        config.pluginmanager.unregister(name="terminaldistreporter")
         config.pluginmanager.register(RunOutput(config, ran_against))
 
 
@@ -66,46 +55,6 @@ class Files:
         if b">>> " not in text:
             return [collector for collector in collectors if type(collector) is pytest.Module]
         return collectors
-
-
-class ByFile(LoadFileScheduling):
-    """Gives each process whole files; those of a folder in TOGETHER to one process."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        folders = TOGETHER + IN_A_BROWSER * (self.config.option.markexpr == USUAL)
-        return next((folder for folder in folders if file.startswith(folder)), file)
-
-
-class Controller:
-    """In the process that starts the others: their Kafka, and what each of them ran against."""
-
-    def __init__(self, ran_against: dict[str, str]) -> None:
-        self.ran_against = ran_against
-        self.kafka = ExitStack()
-
-    def pytest_sessionstart(self) -> None:
-        shared = self.kafka.enter_context(SharedKafka()) if can_be_shared() else None
-        self.kafka_socket = shared and shared.address
-
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> ByFile:
-        return ByFile(config, log)
-
-    def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[KAFKA_SOCKET] = self.kafka_socket
-
-    @pytest.hookimpl(trylast=True)  # when the other processes have ended
-    def pytest_sessionfinish(self) -> None:
-        self.kafka.close()
-
-    def pytest_testnodedown(self, node: Any) -> None:
-        self.ran_against.update(getattr(node, "workeroutput", {}).get("ran_against", {}))
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["ran_against"] = session.config.stash[RAN_AGAINST]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -148,8 +97,10 @@ def kafka(
     The processes of one run share it.
     """
     with ExitStack() as stack:
-        if shared := getattr(pytestconfig, "workerinput", {}).get(KAFKA_SOCKET):
-            cluster = ask_for_kafka(shared)
+        if shared := pytestconfig.stash.get(SHARED_KAFKA, None):
+            cluster = shared.get()
+            if isinstance(cluster, str):
+                pytest.fail(f"the Kafka of this run did not start: {cluster}", pytrace=False)
         else:
             cluster = servers.start_kafka(tmp_path_factory.mktemp("kafka"), stack)
         pytestconfig.stash[RAN_AGAINST]["kafka"] = cluster.description

@@ -72,7 +72,7 @@ class Copy:
             Of which tests, as a marker expression.
         """
         try:
-            run = self._pytest(["-x", f"--timeout={TEST_SECONDS}", "-n", "0", "-m", tier, *tests])
+            run = self._pytest(["-x", f"--timeout={TEST_SECONDS}", "-m", tier, *tests])
         except subprocess.TimeoutExpired:
             return f"no test: they did not end within {MINUTES} minutes"
         if run.returncode in {0, 5}:  # 5: nothing was collected

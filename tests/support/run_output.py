@@ -82,17 +82,9 @@ class RunOutput:
     # -- While tests run ----------------------------------------------------------------------
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Learn how many tests there are, in a run of one process."""
-        if not self._total:
-            self._expect([item.nodeid for item in session.items])
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Learn how many tests there are, in a run of several processes."""
-        self._expect(ids)
-
-    def _expect(self, ids: list[str]) -> None:
-        self._total, self._work = len(ids), sum(map(work, ids))
+        """Learn how many tests there are."""
+        self._total = len(session.items)
+        self._work = sum(work(item.nodeid) for item in session.items)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Count a report as pytest does, without its letter."""
@@ -218,7 +210,7 @@ def failure_lines(report: pytest.TestReport | pytest.CollectReport) -> list[str]
     shown = errors or text[-MAX_FAILURE_LINES:]
     if len(shown) > MAX_FAILURE_LINES:
         shown = [*shown[: MAX_FAILURE_LINES - 1], f"E  ... ({len(shown)} lines)"]
-    again = f"again: .venv/bin/python -m pytest -m '' -n 0 '{report.nodeid}'"
+    again = f"again: .venv/bin/python -m pytest -m '' '{report.nodeid}'"
     return [f"FAILED {report.nodeid}", *shown, *location, again]
 
 
