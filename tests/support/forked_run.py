@@ -76,8 +76,10 @@ class ForkedRun:
             folder = next((each for each in self._together if name.startswith(each)), name)
             files.setdefault(folder, []).append(item)
         left: multiprocessing.SimpleQueue[str | None] = CONTEXT.SimpleQueue()
-        for name in [*files, *[None] * self._processes]:
+        for name in files:
             left.put(name)
+        for _ in range(self._processes):
+            left.put(None)
         config: Any = session.config
         folder = config._tmp_path_factory.getbasetemp()
         for number in range(self._processes):
