@@ -76,10 +76,6 @@ class ForkedRun:
             folder = next((each for each in self._together if name.startswith(each)), name)
             files.setdefault(folder, []).append(item)
         left: multiprocessing.SimpleQueue[str | None] = CONTEXT.SimpleQueue()
-        for name in files:
-            left.put(name)
-        for _ in range(self._processes):
-            left.put(None)
         config: Any = session.config
         folder = config._tmp_path_factory.getbasetemp()
         for number in range(self._processes):
@@ -90,6 +86,10 @@ class ForkedRun:
             process.start()
             writer.close()
             self._readers[reader] = process
+        for name in files:
+            left.put(name)
+        for _ in range(self._processes):
+            left.put(None)
 
     def _share_kafka(self, config: Any, stack: ExitStack) -> None:
         folder = config._tmp_path_factory.mktemp("kafka")
