@@ -49,5 +49,5 @@ def respond_with_table(table: Frame, tag: str, name: str) -> Response:
 
 def respond_unless_known(request: Request, value: Any) -> Response:
     """Return a response with a value and its tag; with status 304 if the client has the value."""
-    tag = etag(msgspec.json.encode(value))
+    tag = etag(hashlib.blake2b(msgspec.json.encode(value)).hexdigest())
     return not_modified(request, tag) or respond(value, tag)

@@ -76,11 +76,14 @@ async def list_metrics(service: Service, request: Request) -> Response:
         policies = service.reader.store.registry.policies()
         # Read first: the next status shows a later change.
         definitions_hash = service.definitions_hash()
+        tag = conditional.etag(definitions_hash, sorted(policies.items()))
+        if (not_modified := conditional.not_modified(request, tag)) is not None:
+            return not_modified
         definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return conditional.respond_unless_known(request, Definitions(definitions, definitions_hash))
+        return conditional.respond(Definitions(definitions, definitions_hash), tag)
 
     return await service.lookups.run(request, read)
 
