@@ -6,7 +6,7 @@ import contextlib
 import importlib.resources
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
@@ -14,11 +14,10 @@ from redis.connection import HiredisRespSerializer, PythonRespSerializer
 from redis.exceptions import ClusterError, RedisClusterException
 
 from aggregator.errors import StateUnreadable
+from aggregator.storage.parsing import Command, Read
 
 T = TypeVar("T")
 Parsed = TypeVar("Parsed")
-Command = tuple[str | bytes | int, ...]
-"""A command of Redis, word by word."""
 LARGE_BYTES = 1_000_000
 COPIED_BYTES = 6_000
 """Shorter words are copied into the text of their command."""
@@ -73,13 +72,6 @@ class Packer:
         )
         packed: list[Any] = (self._uncopied if is_large else self._fast).pack(*words)
         return packed
-
-
-class Read(NamedTuple):
-    """A command, and the function that parses its reply or raises StateUnreadable."""
-
-    command: Command
-    parse: Callable[[Any], Any]
 
 
 class Commands:

@@ -24,7 +24,8 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.size_pieces import pieces
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, ask_each, readable
+from aggregator.storage.commands import ask_each, readable
+from aggregator.storage.parsing import Command
 
 STAMP_FIELDS = ("epoch", "token", *parsing.COMMIT_FIELDS)
 """Fields of an owner's hash; each commit and each takeover changes at least one of them."""

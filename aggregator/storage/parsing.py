@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
 
 T = TypeVar("T")
+Command = tuple[str | bytes | int, ...]
+"""A command of Redis, word by word."""
 UNSET = -1
 """The next offset of a partition without a commit."""
 TORN = -2
@@ -44,6 +46,13 @@ LAST_COMMIT_MS = 7 * 86_400_000
 commit by the clock of the Redis server alone."""
 MAX_CACHED_WATERMARKS = 10_000
 INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
+
+
+class Read(NamedTuple):
+    """A command, and the function that parses its reply or raises StateUnreadable."""
+
+    command: Command
+    parse: Callable[[Any], Any]
 
 
 def hash_fields(

@@ -13,8 +13,9 @@ from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit,
 from aggregator.state.pane_keys import counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
-from aggregator.storage.commands import Command, Commands, script
+from aggregator.storage.commands import Commands, script
 from aggregator.storage.commit import commit_commands, keys_of
+from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.snapshot import Snapshot, open_pane, pairs, read_ids, read_panes

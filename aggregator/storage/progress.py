@@ -12,8 +12,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Read
-from aggregator.storage.parsing import TORN, UNSET
+from aggregator.storage.parsing import TORN, UNSET, Read
 from aggregator.storage.redis_keys import (
     changed_field,
     partitions_key,

@@ -16,8 +16,9 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, ask_each
+from aggregator.storage.commands import ask_each
 from aggregator.storage.commit import chunks
+from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 from producers.wire.batch import BATCH_ID_BYTES

@@ -11,8 +11,8 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
 from aggregator.storage import commit, partition_store, snapshot
-from aggregator.storage.commands import Command
 from aggregator.storage.commit import CHUNK_IDS
+from aggregator.storage.parsing import Command
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
