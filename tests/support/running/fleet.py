@@ -38,7 +38,7 @@ PYTHONPATH = os.environ.get("PYTHONPATH")
 def serve_all_forks() -> None:
     """Have the processes that are forked from this one share the process that imports."""
     forkserver.ensure_running()
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     os.register_at_fork(after_in_child=lambda: setattr(server, "ensure_running", lambda: None))
 
 
