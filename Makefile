@@ -11,10 +11,9 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 NEXT   := next: `make demo`, or your own data with $(BIN)/dither define and $(BIN)/dither up
 SLOW   := uv does not reach the packages: pip installs them, with its own settings
 
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no
-
-# In how many processes tests run: most of them wait for servers now and then.
-export DITHER_TEST_PROCESSES ?= 6
+# In how many processes `make test` runs: tests wait for servers now and then.
+PROCESSES ?= 6
+PYTEST    := OPENBLAS_NUM_THREADS=1 DITHER_TEST_PROCESSES=$(PROCESSES) $(BIN)/python -m pytest -q --tb=no
 
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -5,6 +5,7 @@ How beta is shared by several windows, and by weights that are chosen after look
 """
 
 import numpy as np
+import pytest
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
@@ -13,6 +14,8 @@ from aggregator.reading.query import Query
 from aggregator.reading.window import Window, WindowStatistic
 from tests.support.metrics import mean_metric
 from tests.support.rows import row
+
+pytestmark = pytest.mark.more
 
 BETA = 0.05
 FAIR = mean_metric("fair", "randomized_response", (-1, 1), [4], pane="1d")

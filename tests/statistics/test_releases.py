@@ -19,7 +19,7 @@ UNIFORM = [(MEAN, "uniform-minimum"), (FREQUENCY, "uniform-minimum")]
 @pytest.mark.parametrize(
     ("policies", "n", "runs"),
     [
-        (POLICIES, 40, 25),
+        pytest.param(POLICIES, 40, 25, marks=pytest.mark.more),
         *(pytest.param([*POLICIES, *UNIFORM], n, 200, marks=pytest.mark.slow) for n in (40, 4000)),
     ],
 )

@@ -19,7 +19,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from deploy.kafka.distribution import missing
-from tests.support.running import servers
+from tests.support.running import fleet, servers
 
 CONTEXT = multiprocessing.get_context("fork")
 
@@ -53,6 +53,8 @@ class ForkedRun:
         is_shared = shares_kafka(session.items)
         if is_shared:
             session.config.stash[SHARED_KAFKA] = CONTEXT.SimpleQueue()
+        if any(item.nodeid.startswith("tests/services/") for item in session.items):
+            fleet.serve_all_forks()
         self._fork(session)
         with ExitStack() as stack:
             kafka = threading.Thread(target=self._share_kafka, args=(session.config, stack))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     return table
 
 
+@pytest.mark.more
 @settings(max_examples=150)
 @given(table=tables())
 def test_a_definition_works_or_is_refused_by_key(table: dict[str, Any]) -> None:

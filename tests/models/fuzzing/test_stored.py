@@ -200,6 +200,7 @@ def fuzz(spoilt: Spoilt, examples: range, seed: int) -> Counter[str]:
     return outcomes
 
 
+@pytest.mark.more
 def test_a_spoilt_store_is_read_or_refused_and_never_counted_on_wrongly(spoilt: Spoilt) -> None:
     outcomes = fuzz(spoilt, range(40), seed=1)
     assert {"read", "refused", "halted", "counted"} <= outcomes.keys()

@@ -15,8 +15,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
 COMMANDS = ("aggregate", "deadletters", "estimate", "produce", "serve", "verify")
@@ -31,6 +33,13 @@ STARTING = threading.Lock()
 LEAVE_SECONDS = 60.0
 PYTHONPATH = os.environ.get("PYTHONPATH")
 """With another one, a command has other modules, and begins with none."""
+
+
+def serve_all_forks() -> None:
+    """Have the processes that are forked from this one share the process that imports."""
+    forkserver.ensure_running()
+    server: Any = forkserver._forkserver
+    os.register_at_fork(after_in_child=lambda: setattr(server, "ensure_running", lambda: None))
 
 
 def run(

@@ -57,6 +57,7 @@ def test_what_does_not_come_out_is_the_exit_code(monkeypatch: pytest.MonkeyPatch
     assert "not as expected: wrong" in told
 
 
+@pytest.mark.more
 def test_it_runs_on_records_that_are_given(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
     rng = np.random.default_rng(1)

@@ -34,14 +34,14 @@ TAIL: dict[str, Any] = {
     "discover": True,
     "preset": "upper",
     "levels": [4],
-    "options": {"last": 24, "rows": 64},
+    "options": {"last": 16, "rows": 64},
 }
 DELAY: dict[str, Any] = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [1]}
 METRICS: dict[str, Metric] = {
     name: define(name=name, pane="1m", lateness="1m", **known)
     for name, known in {"tail": TAIL, "page": TAIL, "delay": DELAY}.items()
 }
-CODES = ("JFK", "LGA", "EWR")
+CODES = ("JF", "LG", "EW")
 
 
 @pytest.fixture

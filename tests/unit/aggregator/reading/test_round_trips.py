@@ -114,7 +114,7 @@ def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, co
         "series of final steps": (lambda reader: reader.series("asked", **day), 1, 18),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in questions}
-    for count in (10, 40):
+    for count in (4, 20):
         reader = counted(store, count)
         for name, (ask, *_) in questions.items():
             ask(reader)  # what is kept: which partitions and chunks there are, final steps
@@ -130,7 +130,7 @@ def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, co
 
 def test_a_look_at_all_metrics_takes_the_same_round_trips(store: Store, cost: Cost) -> None:
     costs = []
-    for count in (10, 40):
+    for count in (4, 20):
         exporter = Exporter(counted(store, count), 5)
         store.overview()
         first = spent(cost, exporter.collect).round_trips

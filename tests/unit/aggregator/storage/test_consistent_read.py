@@ -105,8 +105,12 @@ def count_more(counting: Counting) -> None:
 
 @pytest.mark.parametrize("happens", [close_and_open, count_more])
 def test_a_partition_that_never_stands_still_is_refused_after_a_while(
-    happens: Callable[[Counting], None], store: Store, metrics: dict[str, Metric]
+    happens: Callable[[Counting], None],
+    store: Store,
+    metrics: dict[str, Metric],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(consistent_read, "MAX_READ_ATTEMPTS", 4)
     counting = Counting(store, metrics)
     counting.count(0, counting.batch("delay", [1.0], 0))
     reading = Interleaved(store, None, functools.partial(happens, counting))

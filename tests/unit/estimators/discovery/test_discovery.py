@@ -77,6 +77,7 @@ def test_the_intervals_of_found_strings_hold_the_truth() -> None:
     assert len(often - set(found.strings)) <= binom.isf(0.003, len(often), 0.05)
 
 
+@pytest.mark.more
 def test_levels_are_combined() -> None:
     """Found with two levels together: what either half by itself shows, and more."""
     metric = small(3)
@@ -87,6 +88,7 @@ def test_levels_are_combined() -> None:
     assert len(mixed) > len(weak) > 3
 
 
+@pytest.mark.more
 def test_nobodys_strings_are_not_found() -> None:
     """Each of 4 runs is wrong with probability 5% at most: 2 wrong ones happen once in 70."""
     wrong = 0
