@@ -26,7 +26,10 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate from `since` on. Its bounds are not guaranteed: the data chose the window."""
+    """The estimate from `since` on, or of the last pane if earlier ones have expired.
+
+    Its bounds are not guaranteed: the data chose the window.
+    """
 
     value: Numbers
     lower: Numbers

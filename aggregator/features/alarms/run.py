@@ -243,7 +243,7 @@ class AlarmRun:
             step = detector.update(rows[series.group])
             steps.append((series, step))
             if step.raised:
-                event_data = self._event_data(overview, series, step, end_ms)
+                event_data = self._event_data(overview, window, series, step, end_ms)
                 if event_data is None:
                     for (_, updated), detector_state in zip(watched, detector_states, strict=True):
                         updated.restore(detector_state)
@@ -259,14 +259,19 @@ class AlarmRun:
         return WatchedPane(start_ms, end_ms, tuple(steps), tuple(raised))
 
     def _event_data(
-        self, overview: TopicProgress, series: AlarmSeries, step: Step, end_ms: int
+        self, overview: TopicProgress, pane: Window, series: AlarmSeries, step: Step, end_ms: int
     ) -> AlarmRaised | None:
-        """Return the data of a series' event; None if its window must be read again."""
+        """Return the data of a series' event; None if its window must be read again.
+
+        If earlier panes of the window have expired, the estimate is that of the last, `pane`.
+        """
         definition, metric, baseline = self.definition, self.metric, series.state.compared_with
         since_ms = end_ms - (step.since or 1) * definition.every_ms
         window = self._read(overview, since_ms, end_ms)
         if window.status == "provisional":
             return None
+        if window.status == "expired":
+            window = pane
         chosen = None if series.category is None or series.below else [series.category]
         estimate = metric.estimate(
             _rows(window)[series.group],

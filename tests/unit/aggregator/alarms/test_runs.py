@@ -278,6 +278,19 @@ def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -
     assert "some of it is in no slice" in run.reason
 
 
+def test_an_alarm_is_raised_though_the_first_panes_of_its_move_have_expired(reader: Reader) -> None:
+    patient = dataclasses.replace(MOVES, false_alarms=1e-60)
+    short = Reader(reader.store, {"late": dataclasses.replace(LATE, by_retention="1d")})
+    (first,) = [one for pane in take(short, AlarmRun(short, patient)) for one in pane.raised][:1]
+    run, overview = AlarmRun(short, patient), reader.store.overview()
+    assert not [pane for pane in run.advance(overview, EPOCH + (MOVED + 1) * HOUR) if pane.raised]
+    client: Any = reader.store.client
+    client.delete(*client.keys(f"*:slices:late@*:{EPOCH + MOVED * HOUR}"))
+    (later,) = [one for pane in take(short, run) for one in pane.raised][:1]
+    assert (later.since, later.at, later.evidence) == (first.since, first.at, first.evidence)
+    assert (first.now.reports, later.now.reports) == (900, 300), "those of the last pane are left"
+
+
 def test_an_expired_baseline_is_said(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     expire(reader, MOVES.start_ms - BASELINE * HOUR, monkeypatch)
     run = AlarmRun(reader, MOVES)
