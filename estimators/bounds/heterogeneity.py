@@ -6,6 +6,7 @@ means is tested. With many reports its law is that of chi-square with one degree
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,13 @@ import numpy as np
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.normal import chi_square_tail
 from estimators.bounds.piecewise.law import PiecewiseLaw
-from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
-from estimators.bounds.signs.law import Law
+from estimators.bounds.scores import (
+    PROBABILITY_ROUNDING,
+    binomial_scores,
+    difference_scores,
+    mean_scores,
+)
+from estimators.bounds.signs.law import Law, blocks
 from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.bounds.sketches import HashTable, max_collision_share
 from estimators.estimate import Bools, Floats, Indices
@@ -34,6 +40,7 @@ GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
 wide as before; and the most categories for which two grids are evaluated together."""
 NEAR_STEPS = np.linspace(-1, 1, 21)[:, None]
 """Where the least Q mostly is, relative to the pooled mean, in its standard deviations."""
+MAX_NEWTON_STEPS = 20
 Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
@@ -86,24 +93,92 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
 
 
-def are_surely_homogeneous(law: Law, means: Floats) -> Bools:
-    """Return whether :func:`heterogeneity` of windows is 1 for certain, shape (windows,).
+def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
+    """Return :func:`heterogeneity` of each of many windows.
 
-    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
-    shape (windows, levels, k): the unbiased mean of each level.
+    `law`: those of the windows, in rows, in all of which the same levels have 25 reports, or the
+    law of a single window; `means`, shape (windows, levels, k).
     """
     windows, _, k = means.shape
-    levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
+    counts = np.atleast_2d(law.counts)
+    levels = np.flatnonzero(counts[0] >= MIN_REPORTS)
     if levels.size < 2 or not k:
-        return np.zeros(windows, dtype=np.bool_)
-    laws = law.rows(np.repeat(np.arange(windows), k))
-    columns, n = np.moveaxis(means, 1, 0).reshape(means.shape[1], -1)[levels], laws.counts.T[levels]
-    scores = _scores(laws, levels, n, columns)
-    pooled = _pooled(columns, _precision(laws).T[levels], -1.0)
-    statistic = _statistic(scores, pooled[None], np.arange(pooled.size)).reshape(windows, k)
-    return np.array(
-        [k * chi_square_tail(levels.size, x) >= 1 for x in statistic.max(axis=1).tolist()]
-    )
+        return [None] * windows
+    if isinstance(law, RepeatedLaw):
+        return [heterogeneity(law.of_rows(row), means[row]) for row in range(windows)]
+    statistics = [
+        statistic
+        for part in blocks(windows, k * levels.size)
+        for statistic in _largest_statistics(law.of_rows(part), levels, means[part, levels])
+    ]
+    return [min(1.0, k * chi_square_tail(levels.size, float(x))) for x in statistics]
+
+
+# Theorem 11 of docs/proofs/laws.md
+def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
+    """Return the largest least Q over the k categories of each window, for single signs.
+
+    It is 0 if the p-value is 1. `law`: in rows, or of a single window; `levels`: those that are
+    compared; `means`, shape (windows, levels, k).
+    """
+    windows, _, k = means.shape
+    means = np.moveaxis(means, 1, 2).reshape(windows * k, levels.size)
+    laws = law.of_rows(np.repeat(np.arange(windows), k))
+    precision, contrast, offset = _precision(laws), law.contrast, law.offsets
+    precision, contrast, offset = (x[..., levels] for x in (precision, contrast, offset))
+    n = np.broadcast_to(laws.counts[..., levels], means.shape)
+    ones = np.rint(n * (1 + offset + contrast * means) / 2)
+    pooled = (precision * means).sum(axis=1) / np.maximum(precision.sum(axis=-1), 1e-300)
+    theta = np.clip(pooled, -1.0, 1.0)
+    scores = binomial_scores(ones, n, (1 + offset + contrast * theta[:, None]) / 2)
+    statistic = np.vecdot(scores, scores)
+    first = k * np.arange(windows) + statistic.reshape(windows, k).argmax(axis=1)
+    ascending = np.sort(statistic[first]).tolist()
+    certain = bisect_left(ascending, 1, key=lambda x: k * chi_square_tail(levels.size, x) < 1)
+    no_evidence = [0.0, *ascending][certain]  # a Q of this size has the p-value 1
+    largest = np.zeros(windows)
+    for chosen in (first, None):  # then the categories whose least Q may be larger
+        if chosen is None:
+            chosen = np.flatnonzero(statistic > np.repeat(largest, k))
+        chosen = chosen[statistic[chosen] > no_evidence]
+        if chosen.size:
+            parts = ones[chosen], n[chosen], means[chosen], theta[chosen]
+            np.maximum.at(largest, chosen // k, _least_statistics(*parts, contrast, offset))
+    return largest
+
+
+# Theorem 11 of docs/proofs/laws.md
+def _least_statistics(
+    ones: Floats, n: Floats, means: Floats, theta: Floats, contrast: Floats, offset: Floats
+) -> Floats:
+    """Return lower bounds on the least Q of categories, which are close to it, by Newton's method.
+
+    `ones`, `n`, `means`, shape (k, levels): how many of n signs are +1, and their unbiased mean;
+    `theta`, shape (k,): a guess of the common mean; `contrast`, `offset`, shape (levels,).
+    """
+    low, high = (np.clip(x, -1.0, 1.0) for x in (means.min(axis=1), means.max(axis=1)))
+    theta = np.clip(theta, low, high)
+    for step in range(MAX_NEWTON_STEPS):
+        checkpoint()
+        chance = (1 + offset + contrast * theta[:, None]) / 2
+        chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
+        expected, variance = n * chance, chance * (1 - chance)
+        nearest = np.where(
+            ones > expected, np.maximum(ones - 1, expected), np.minimum(ones + 1, expected)
+        )
+        excess = (expected - nearest) / variance
+        slope = np.vecdot(excess, contrast)
+        low, high = np.where(slope < 0, theta, low), np.where(slope > 0, theta, high)
+        loss = np.abs(slope) * (high - low)
+        is_close = loss <= Q_TOLERANCE
+        if is_close.all() or step == MAX_NEWTON_STEPS - 1:
+            break
+        bends = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
+        next_theta = theta - 2 * slope / np.maximum(np.vecdot(bends, contrast**2), 1e-300)
+        is_inside = (next_theta > low) & (next_theta < high)
+        theta = np.where(is_close, theta, np.where(is_inside, next_theta, (low + high) / 2))
+    scores = binomial_scores(ones, n, chance)
+    return np.maximum(np.vecdot(scores, scores) - loss, 0.0)
 
 
 def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:

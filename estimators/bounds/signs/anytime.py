@@ -14,7 +14,7 @@ from estimators.bounds.mixtures import (
     TILTS_PER_SIDE,
     LinearMixture,
 )
-from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.law import Law, blocks
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
@@ -31,28 +31,36 @@ def lower_limit(
     pivot_of_sum: Indices,
     point_of_sum: Indices,
     log_p: float,
-    total: float,
+    totals: Floats,
 ) -> Floats:
     """Return thetas that the mixture rejects as too small, at this time, or -1; shape (k,).
 
-    `law`: that of S, with the coefficients c_l / N; `observed`, shape (k,): the sums S, one for
-    each category, ascending, all with the same law; `pivot_of_sum`, `point_of_sum`, shape (k,): the
-    number, from 0 on, of each sum's group: the sums of a group share a tangent of the cumulants, or
-    a plane that touches the mixture. Any groups give valid limits; `log_p`, `total`: ln p over all
-    times, and N from :func:`estimators.weights.total_weight`.
+    `law`: that of S, with the coefficients c_l / N; in rows, if there are several windows;
+    `observed`, shape (k,): the sums S, as many of each window, in which they ascend;
+    `pivot_of_sum`, `point_of_sum`, shape (k,): the number, from 0 on, of each sum's group: the sums
+    of a group share a tangent of the cumulants, or a plane that touches the mixture. Any groups of
+    sums of a window give valid limits; `log_p`: ln p over all times; `totals`, shape (windows,): N
+    from :func:`estimators.weights.total_weight`.
     """
     goal, pivots = LOG_P_SAFETY - log_p, _middles(observed, pivot_of_sum)
-    terms = _terms(law, pivots, goal, total)
+    window_of_sum = np.repeat(np.arange(totals.size), observed.size // totals.size)
+    window = window_of_sum[np.searchsorted(pivot_of_sum, np.arange(pivots.size))]
+    terms = _terms(law.of_rows(window), pivots, goal, totals[window])
     centre = np.clip(pivots, -1.0, 1.0)
-    theta = np.maximum(centre - terms.width, (centre - 1) / 2)
+    next_theta = np.maximum(centre - terms.width, (centre - 1) / 2)
+    theta, active = next_theta.copy(), np.arange(pivots.size)
+    value, slope = np.empty((2, *terms.tilts.shape))
     for _ in range(MAX_TANGENT_ROUNDS):
         checkpoint()
-        tangents = touch_cumulants(law, theta, terms.tilts)
-        lines = LinearMixture(theta, terms.tilts, terms.log_weights, *tangents)
+        theta[active] = next_theta[active]
+        value[active], slope[active] = touch_cumulants(
+            law.of_rows(window[active]), theta[active], terms.tilts[active]
+        )
+        lines = LinearMixture(theta, terms.tilts, terms.log_weights, value, slope)
         next_theta = lines.solve(pivots, goal)
-        converged = np.abs(next_theta - theta) <= LOG_P_TOLERANCE * terms.width
-        theta = next_theta
-        if converged.all():
+        is_far = np.abs(next_theta - theta) > LOG_P_TOLERANCE * terms.width
+        active = np.flatnonzero(np.isin(window, window[is_far]))
+        if not active.size:
             break
     points = _middles(observed, point_of_sum)
     touched, rise = np.empty((2, points.size))
@@ -62,7 +70,8 @@ def lower_limit(
         mixtures, sums = lines.of_rows(pivot_of_point[block]), points[block]
         touched[block], rise[block] = mixtures.plane(mixtures.solve(sums, goal), sums, goal)
     limits = touched[point_of_sum] + rise[point_of_sum] * (observed - points[point_of_sum])
-    return np.clip(limits - (THETA_ROUNDING + law.offset_rounding), -1.0, 1.0)
+    rounding = THETA_ROUNDING + law.of_rows(window_of_sum).offset_rounding
+    return np.clip(limits - rounding, -1.0, 1.0)
 
 
 def _middles(ascending: Floats, group: Indices) -> Floats:
@@ -79,20 +88,21 @@ class _Terms(NamedTuple):
     width: Floats
 
 
-def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
+def _terms(law: Law, pivots: Floats, goal: float, totals: Floats) -> _Terms:
     """Return the terms near the best tilt for a normal law with the variance near the limit."""
     score_width = np.sqrt(2 * (goal + 2))
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
     sd = np.sqrt(law.largest_variance(theta))
-    best_tilt = np.minimum(score_width / sd, law.max_tilt) / (total * CENTRAL_TILT)
+    best_tilt = np.minimum(score_width / sd, law.max_tilt) / (totals * CENTRAL_TILT)
     best_term = np.floor(np.log(best_tilt) / np.log(TILT_RATIO)).astype(int) + TILTS_PER_SIDE
     first_term = np.clip(best_term - TERMS_BELOW_BEST, 0, MIXTURE_TILTS.size - MIXTURE_TERMS)
     term_index = first_term[:, None] + np.arange(MIXTURE_TERMS)
-    tilts = MIXTURE_TILTS[term_index] * total
-    is_too_steep = tilts > law.max_tilt
+    tilts = MIXTURE_TILTS[term_index] * totals[:, None]
+    max_tilt = np.broadcast_to(law.max_tilt, pivots.shape)[:, None]
+    is_too_steep = tilts > max_tilt
     return _Terms(
-        np.minimum(tilts, law.max_tilt),
+        np.minimum(tilts, max_tilt),
         np.where(is_too_steep, -np.inf, LOG_MIXTURE_WEIGHTS[term_index]),
         score_width * sd,
     )
@@ -104,13 +114,16 @@ def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Flo
     `law`: the law of the reports; `theta`, shape (m,): where the lines touch, in [-1, 1]; `tilts`,
     shape (m, terms): on the scale of S. The results have this shape.
     """
-    flat, shape = tilts.ravel(), tilts.shape
-    tangents = law.tangent(np.repeat(theta, shape[1]), flat)
-    value, slope = (x.reshape(shape) for x in tangents)
-    if law.free:
-        hoeffding = tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
-        slope = np.where(hoeffding < value, tilts, slope)
-        value = np.minimum(value, hoeffding)
+    value, slope = np.empty((2, *tilts.shape))
+    for part in blocks(theta.size, tilts.shape[1] * law.contrast.size):
+        flat, touched = tilts[part].ravel(), np.repeat(theta[part], tilts.shape[1])
+        laws = law.of_rows(np.repeat(np.arange(theta.size)[part], tilts.shape[1]))
+        tangents = laws.tangent(touched, flat)
+        if law.free:
+            hoeffding = flat * touched + _hoeffding(laws, flat)
+            is_smaller = hoeffding < tangents[0]
+            tangents = np.where(is_smaller, (hoeffding, flat), tangents)
+        value[part], slope[part] = (x.reshape(-1, tilts.shape[1]) for x in tangents)
     return value, slope
 
 
@@ -122,5 +135,5 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
     if law.rate is not None:
         step = law.unit * law.coefficient
         noise = discrete_laplace.cumulant(law.rate, tilts[:, None] * step)[0]
-        cumulant = cumulant + noise @ law.counts
+        cumulant = cumulant + np.vecdot(noise, law.counts)
     return cumulant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.law import Law, blocks
 from estimators.bounds.signs.noise import log_laplace_remainder
 from estimators.bounds.signs.tails import log_tail
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
@@ -64,7 +64,7 @@ def _chernoff_limits(
     is_many = np.repeat(sizes > 4 * SEARCH_STRIDE, sizes)
     few = np.flatnonzero(~is_many)
     if few.size:
-        limits[:, few] = _search(_laws_of(law, few), observed[few], log_p, None)
+        limits[:, few] = _search(law.of_rows(few), observed[few], log_p, None)
     if few.size == observed.size:
         return limits[0], limits[1]
     begins = np.cumsum(sizes) - sizes
@@ -75,20 +75,15 @@ def _chernoff_limits(
     ]
     sparse_groups = [np.append(group[::SEARCH_STRIDE], group[-1]) for group in groups]
     sparse, sparse_sizes = np.concatenate(sparse_groups), np.array([*map(len, sparse_groups)])
-    nearby = _chernoff_limits(_laws_of(law, sparse), observed[sparse], log_p, sparse_sizes)
+    nearby = _chernoff_limits(law.of_rows(sparse), observed[sparse], log_p, sparse_sizes)
     ends, many = np.cumsum(sparse_sizes).tolist(), np.flatnonzero(is_many)
     start = np.empty((2, observed.size))
     for group, sparse_group, end in zip(groups, sparse_groups, ends, strict=True):
         part = slice(end - sparse_group.size, end)
         for row, values in enumerate(nearby):
             start[row, group] = np.interp(observed[group], observed[sparse_group], values[part])
-    limits[:, many] = _search(_laws_of(law, many), observed[many], log_p, tuple(start[:, many]))
+    limits[:, many] = _search(law.of_rows(many), observed[many], log_p, start[:, many])
     return limits[0], limits[1]
-
-
-def _laws_of(law: Law, sums: Indices) -> Law:
-    """Return the laws of some sums."""
-    return law.rows(sums) if law.counts.ndim > 1 else law
 
 
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
@@ -107,8 +102,17 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
     return best_limit
 
 
-def _search(
-    law: Law, observed: Floats, log_p: float, start: tuple[Floats, ...] | None
+def _search(law: Law, observed: Floats, log_p: float, start: Floats | None) -> Floats:
+    """Return rejected thetas and their tilts, shape (2, k); `start`: first guesses, or None."""
+    results = np.empty((2, observed.size))
+    for part in blocks(observed.size, law.contrast.size):
+        nearby = None if start is None else start[:, part]
+        results[:, part] = _search_block(law.of_rows(part), observed[part], log_p, nearby)
+    return results
+
+
+def _search_block(
+    law: Law, observed: Floats, log_p: float, start: Floats | None
 ) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts; `start`: first guesses, or None."""
     log_p_goal = log_p - LOG_P_SAFETY
@@ -157,6 +161,5 @@ def _search(
         active, observed, width = active[is_active], observed[is_active], width[is_active]
         low, high, is_settled = low[is_active], high[is_active], is_settled[is_active]
         theta, tilt = next_theta[is_active], next_tilt[is_active]
-        if law.counts.ndim > 1:
-            law = law.rows(is_active)
+        law = law.of_rows(is_active)
     return limits, tilts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
 VARIANCE_PIECES = 16  # pieces of an unknown variance's range: more narrow a width by less than 1%
+NUMBERS_PER_BLOCK = 2**15  # of each array: a processor's cache holds some twenty of them
 MAX_SIGN_TILT = 8.0  # the largest tilt times s_l: larger ones are of no use and lose digits
 
 
@@ -90,6 +91,10 @@ class Law:
         changed = {"counts": self.counts[windows], "coefficient": self.coefficient[windows]}
         return dataclasses.replace(self, **changed)
 
+    def of_rows(self, rows: Any) -> Self:
+        """Return the laws of these rows; the law itself if it is that of a single window."""
+        return self.rows(rows) if self.counts.ndim > 1 else self
+
     def mirrored(self) -> Law:
         """Return the law of -S, whose mean is -theta."""
         if self.offset is None:
@@ -128,9 +133,9 @@ class Law:
         if self.rate is not None:
             step = self.unit * self.coefficient
             noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)
-            value = value + noise[0] @ self.counts
-            by_tilt = by_tilt + noise[1] @ (self.counts * step)
-            curvature = curvature + noise[2] @ (self.counts * step**2)
+            value = value + np.vecdot(noise[0], self.counts)
+            by_tilt = by_tilt + np.vecdot(noise[1], self.counts * step)
+            curvature = curvature + np.vecdot(noise[2], self.counts * step**2)
         if self.free:
             value = value + self._free_increase(theta, self.contrast * by_theta)
         weight = self.counts * self.contrast
@@ -148,18 +153,19 @@ class Law:
         z = tilt[:, None] * self.coefficient
         terms, tanh, denominator = _log_mgf_of_signs(z, self.means(theta))
         by_theta = self.contrast * tanh / denominator
-        value = terms @ self.counts
+        value = np.vecdot(terms, self.counts)
         if self.offset is not None:
-            value -= tilt * float(self.counts @ (self.coefficient * self.offset))
+            value -= tilt * np.vecdot(self.counts, self.coefficient * self.offset)
         if self.rate is not None:
             step = self.unit * self.coefficient
-            value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
+            noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0]
+            value += np.vecdot(noise, self.counts)
         return self._line(value, theta, by_theta)
 
     def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
         """Return a tangent's value and slope, from the levels' slopes for a common mean."""
         if not self.free:
-            return value, by_theta @ self.counts
+            return value, np.vecdot(by_theta, self.counts)
         gain, slope = self._free_tangent(theta, by_theta)
         return value + gain, slope
 
@@ -174,19 +180,20 @@ class Law:
         share = self.counts * self.coefficient * self.contrast
         if self.offset is None:
             slope = gain.sum(axis=1)
-            nu = slope / share.sum()
+            nu = slope / share.sum(axis=-1)
             increase: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
             return increase, slope
-        slopes = gain / share
-        order = np.argsort(slopes, axis=1)
-        cumulative_share = np.cumsum(share[order], axis=1) / share.sum()
+        slopes, total = gain / share, share.sum(axis=-1)
+        order = np.argsort(slopes, axis=1, kind="stable")
+        in_order = np.take_along_axis(np.broadcast_to(share, slopes.shape), order, axis=1)
+        cumulative_share = np.cumsum(in_order, axis=1) / total[..., None]
         rank = np.argmax(cumulative_share >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
         quantile = np.take_along_axis(order, rank[:, None], axis=1)
         nu = np.take_along_axis(slopes, quantile, axis=1)
         excess_slopes = slopes - nu
         upwards, downwards = 1 - theta[:, None], 1 + theta[:, None]
         increase = np.maximum(excess_slopes * upwards, -excess_slopes * downwards)
-        return increase @ share, nu[:, 0] * share.sum()
+        return np.vecdot(increase, share), nu[:, 0] * total
 
     @functools.cached_property
     def _noise_moments(self) -> tuple[Floats, Floats, Floats]:
@@ -224,7 +231,8 @@ class Law:
     @functools.cached_property
     def proxy(self) -> float:
         """The sum of n s^2: by Hoeffding's lemma, K(t) <= t E S + t^2 proxy / 2 for all signs."""
-        return float(self.counts @ self.coefficient**2)
+        proxy: float = np.vecdot(self.counts, self.coefficient**2)
+        return proxy
 
     @property
     def offsets(self) -> Floats:
@@ -249,7 +257,7 @@ class Law:
                 variance += self._free_increase(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
-            saving_per_square = 1 / self.counts.sum()
+            saving_per_square = 1 / self.counts.sum(axis=-1)
         else:
             saving_per_square = np.vecdot(self.counts, (self.coefficient * self.contrast) ** 2)
         largest: Floats = self.worst_variance - saving_per_square * theta**2
@@ -263,10 +271,11 @@ class Law:
         value_variance = 1 - theta[:, None] ** 2
         if self.rate is None or self.free:
             noise_variance = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
-            noise_sum = self.counts @ (self.coefficient**2 * noise_variance)
-            least_variance = np.full_like(value_variance, noise_sum)
-            noise_third = self._noise_third(np.ones_like(value_variance))
-            third = self.counts @ self.coefficient**3 + noise_third
+            noise_sum = np.vecdot(self.counts, self.coefficient**2 * noise_variance)
+            third = np.vecdot(self.counts, self.coefficient**3) + self._noise_third(np.ones(1))
+            least_variance, third = (
+                np.broadcast_to(x, theta.shape)[:, None] for x in (noise_sum, third)
+            )
             return Moments(least_variance, self.largest_variance(theta)[:, None], third)
         edges = value_variance * np.linspace(0, 1, VARIANCE_PIECES + 1)
         variance = self.worst_variance - self.proxy * (1 - edges)
@@ -281,17 +290,17 @@ class Law:
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
         max_mean = np.abs(offset) + self.contrast
-        least_variance = self.counts @ (square * (1 - max_mean) * (1 + max_mean))
+        least_variance = np.vecdot(self.counts, square * (1 - max_mean) * (1 + max_mean))
         mean = self.means(theta)
-        largest_variance = (square * self.variances(theta)) @ self.counts
+        largest_variance = np.vecdot(square * self.variances(theta), self.counts)
         gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
         largest_variance = largest_variance + gain + np.abs(slope) * radius
         largest_variance = np.maximum(largest_variance, 1e-12 * self.worst_variance)
-        third = (cube * (1 - mean**4)) @ self.counts
+        third = np.vecdot(cube * (1 - mean**4), self.counts)
         gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
         third = third + gain + np.abs(slope) * radius
         return Moments(
-            np.full((theta.size, 1), max(float(least_variance), 0.0)),
+            np.broadcast_to(np.maximum(least_variance, 0.0), theta.shape)[:, None],
             largest_variance[:, None],
             third[:, None],
         )
@@ -299,8 +308,15 @@ class Law:
     def _noise_third(self, variance: Floats) -> Floats:
         """Return a bound on what noise adds to the third moment of values with this variance."""
         weight = self.counts * self.coefficient**3
-        first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
+        first, second, cube = (np.vecdot(weight, moment) for moment in self._noise_moments)
         return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
+
+
+def blocks(size: int, numbers: int) -> Iterator[slice]:
+    """Yield slices of `size` rows of `numbers` numbers, each of which a processor's cache holds."""
+    step = max(1, NUMBERS_PER_BLOCK // max(1, numbers))
+    for first in range(0, size, step):
+        yield slice(first, first + step)
 
 
 def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:

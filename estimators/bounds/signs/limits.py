@@ -10,7 +10,7 @@ from estimators.bounds.signs import anytime, inversion
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import Noise
 from estimators.bounds.signs.own_values import own_value_limits
-from estimators.estimate import Floats, Indices, Limits
+from estimators.estimate import Bools, Floats, Indices, Limits
 from estimators.question import Question
 
 GROUP_WIDTH = 0.02
@@ -99,12 +99,9 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (0.47, 0.529)
     """
-    mirrored = law.mirrored()
-    if mirrored is law:
-        both_sides = _lower_limits(law, np.concatenate([observed, -observed]), log_p, total)
-        return both_sides[: observed.size], -both_sides[observed.size :]
-    lower = _lower_limits(law, observed, log_p, total)
-    return lower, -_lower_limits(mirrored, -observed, log_p, total)
+    totals = None if total is None else np.array([total])
+    lower, upper = intervals_of_categories(law, observed[None], log_p, totals)
+    return lower[0], upper[0]
 
 
 def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
@@ -118,62 +115,53 @@ def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
     return limits[: observed.size], -limits[observed.size :]
 
 
-def intervals_of_categories(law: Law, observed: Floats, log_p: float) -> Limits:
+def intervals_of_categories(
+    law: Law, observed: Floats, log_p: float, totals: Floats | None = None
+) -> Limits:
     """Return :func:`interval` of the k sums of each of many windows, of shape (windows, k).
 
-    `law`: those of the windows, in rows; `observed`, shape (windows, k): their sums; `log_p`: as in
-    :func:`limits`.
+    `law`: those of the windows, in rows, or the law of a single window; `observed`, shape (windows,
+    k): their sums; `log_p`: as in :func:`limits`; `totals`, shape (windows,), optional: N of each
+    window, for bounds at all times.
     """
     mirrored, size = law.mirrored(), observed.shape[1]
     if mirrored is law:
         both_sides = np.concatenate([observed, -observed], axis=1)
-        limits = _lower_limits_of_windows(law, both_sides, log_p)
+        limits = _lower_limits(law, both_sides, log_p, totals)
         return limits[:, :size], -limits[:, size:]
-    lower = _lower_limits_of_windows(law, observed, log_p)
-    return lower, -_lower_limits_of_windows(mirrored, -observed, log_p)
+    lower = _lower_limits(law, observed, log_p, totals)
+    return lower, -_lower_limits(mirrored, -observed, log_p, totals)
 
 
-def _lower_limits_of_windows(law: Law, observed: Floats, log_p: float) -> Floats:
+def _lower_limits(law: Law, observed: Floats, log_p: float, totals: Floats | None) -> Floats:
+    if observed.shape[1] == 1 and totals is None:
+        return inversion.lower_limit(law, observed[:, 0], log_p)[:, None]
     order = np.argsort(observed, axis=1)
     ascending = np.take_along_axis(observed, order, axis=1)
-    ranks, steps = _ranks(observed.shape[1]), np.diff(ascending, prepend=ascending[:, :1], axis=1)
-    sampled = ascending[:, ranks]
-    laws = law.rows(np.repeat(np.arange(len(observed)), ranks.size))
-    halves = _half_widths(laws, sampled.ravel(), log_p).reshape(sampled.shape)
-    widths = [np.interp(*sums) for sums in zip(ascending, sampled, halves, strict=True)]
-    positions = np.cumsum(steps / np.array(widths), axis=1)
-    starts = np.diff(np.floor(positions / GROUP_WIDTH), prepend=-1, axis=1) > 0
-    laws, sizes = law.rows(np.nonzero(starts)[0]), starts.sum(axis=1)
-    limit = inversion.lower_limit(laws, ascending[starts], log_p, sizes)
-    limits = np.empty_like(observed)
-    group = np.cumsum(starts).reshape(starts.shape) - 1
-    np.put_along_axis(limits, order, limit[group], axis=1)
-    return limits
-
-
-def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
-    if observed.size == 1 and total is None:
-        return inversion.lower_limit(law, observed, log_p)
-    order = np.argsort(observed)
-    ascending = observed[order]
     positions = _positions(law, ascending, log_p)
-    if total is None:
-        first_members, group = _group_positions(positions, GROUP_WIDTH)
-        limit = inversion.lower_limit(law, ascending[first_members], log_p)[group]
+    if totals is None:
+        starts = _starts(positions, GROUP_WIDTH)
+        laws, sizes = law.of_rows(np.nonzero(starts)[0]), starts.sum(axis=1)
+        limit = inversion.lower_limit(laws, ascending[starts], log_p, sizes)[_groups(starts)]
     else:
-        spacing = max(PIVOT_SPACING, float(positions[-1]) / MAX_PIVOTS)
-        pivot, point = (_group_positions(positions, width)[1] for width in (spacing, POINT_SPACING))
-        limit = anytime.lower_limit(law, ascending, pivot, point, log_p, total)
+        spacing = np.maximum(PIVOT_SPACING, positions[:, -1:] / MAX_PIVOTS)
+        groups = (_groups(_starts(positions, width)) for width in (spacing, POINT_SPACING))
+        limit = anytime.lower_limit(law, ascending.ravel(), *groups, log_p, totals)
     limits = np.empty_like(observed)
-    limits[order] = limit
+    np.put_along_axis(limits, order, limit.reshape(order.shape), axis=1)
     return limits
 
 
 def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
-    """Return approximately how many half-widths each sum is above the least sum."""
-    sampled = ascending[_ranks(ascending.size)]
-    steps = np.diff(ascending, prepend=ascending[:1])
-    return np.cumsum(steps / np.interp(ascending, sampled, _half_widths(law, sampled, log_p)))
+    """Return approximately how many half-widths each sum is above the least sum of its window."""
+    ranks = _ranks(ascending.shape[1])
+    sampled, steps = ascending[:, ranks], np.diff(ascending, prepend=ascending[:, :1], axis=1)
+    laws = law.of_rows(np.repeat(np.arange(len(ascending)), ranks.size))
+    widths = _half_widths(laws, sampled.ravel(), log_p).reshape(sampled.shape)
+    if ranks.size < ascending.shape[1]:
+        sums = zip(ascending, sampled, widths, strict=True)
+        widths = np.array([np.interp(*sums_of_window) for sums_of_window in sums])
+    return np.cumsum(steps / widths, axis=1)
 
 
 def _ranks(size: int) -> Indices:
@@ -185,7 +173,11 @@ def _half_widths(law: Law, sums: Floats, log_p: float) -> Floats:
     return np.sqrt(-2 * log_p * law.largest_variance(np.clip(sums, -1, 1)))
 
 
-def _group_positions(positions: Floats, width: float) -> tuple[Indices, Indices]:
-    """Return the first member of each group of `width`, and the group of each position."""
-    starts = np.diff(np.floor(positions / width), prepend=-1) > 0
-    return np.flatnonzero(starts), np.cumsum(starts) - 1
+def _starts(positions: Floats, width: Floats | float) -> Bools:
+    """Return whether each position is the first of its window within its cell of `width`."""
+    return np.diff(np.floor(positions / width), prepend=-1, axis=1) > 0
+
+
+def _groups(starts: Bools) -> Indices:
+    """Return the number of the group of each sum, of all windows in a row."""
+    return np.cumsum(starts) - 1

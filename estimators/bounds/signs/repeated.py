@@ -41,16 +41,18 @@ class RepeatedLaw(Law):
             theta[:, None], z
         )
         by_theta, mean = growth / (2 * denominator), tilted + self.offsets
-        value = log_mgf @ self.counts
+        value = np.vecdot(log_mgf, self.counts)
         if self.free:
             value = value + self._free_increase(theta, by_theta)
         return Cumulant(
             value=value,
-            by_tilt=(self.coefficient * tilted) @ self.counts,
-            by_theta=by_theta @ self.counts,
-            curvature=(self.coefficient**2 * spread) @ self.counts,
-            cross=(self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2)) @ self.counts,
-            third=(self.coefficient**3 * spread * (1 + np.abs(mean))) @ self.counts,
+            by_tilt=np.vecdot(self.coefficient * tilted, self.counts),
+            by_theta=np.vecdot(by_theta, self.counts),
+            curvature=np.vecdot(self.coefficient**2 * spread, self.counts),
+            cross=np.vecdot(
+                self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2), self.counts
+            ),
+            third=np.vecdot(self.coefficient**3 * spread * (1 + np.abs(mean)), self.counts),
         )
 
     def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
@@ -89,13 +91,14 @@ class RepeatedLaw(Law):
         terms, _, _, growth = self._growth(z)
         share = (1 + theta[:, None]) / 2 * growth
         by_theta = growth / (2 * (1 + share))
-        return self._line((terms + np.log1p(share)) @ self.counts, theta, by_theta)
+        return self._line(np.vecdot(terms + np.log1p(share), self.counts), theta, by_theta)
 
     @property
     def proxy(self) -> float:
         """Hoeffding's variance proxy of S, from 1/r + a^2 for a user: the signs, and the value."""
         user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
-        return float(self.counts @ (self.coefficient**2 * user_proxy))
+        proxy: float = np.vecdot(self.counts, self.coefficient**2 * user_proxy)
+        return proxy
 
     def variances(self, theta: Floats) -> Floats:
         """Return the largest variance of Y at each level, that of values +1 and -1: (k, levels)."""
@@ -113,12 +116,13 @@ class RepeatedLaw(Law):
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
             max_mean = np.abs(self.offsets) + self.contrast
-            least_variance = (square * (1 - max_mean) * (1 + max_mean) / self.repeats) @ self.counts
-            third = (cube * (1 + max_mean) * self.variances(theta)) @ self.counts
+            sign_variance = (1 - max_mean) * (1 + max_mean) / self.repeats
+            least_variance = np.vecdot(square * sign_variance, self.counts)
+            third = np.vecdot(cube * (1 + max_mean) * self.variances(theta), self.counts)
             slopes = cube * (1 + max_mean) * self._variance_slopes(theta)
             third = third + self._free_increase(theta, slopes)
             return Moments(
-                np.full((theta.size, 1), max(float(least_variance), 0.0)),
+                np.broadcast_to(np.maximum(least_variance, 0.0), theta.shape)[:, None],
                 self.largest_variance(theta)[:, None],
                 third[:, None],
             )
@@ -128,8 +132,8 @@ class RepeatedLaw(Law):
         value_factor = self.contrast**2 * (1 - 1 / self.repeats)
 
         def summed(weight: Floats) -> Floats:
-            total: Floats = ((weight * sign_variance) @ self.counts)[:, None]
-            return total + ((weight * value_factor) @ self.counts)[:, None] * edges
+            total: Floats = np.vecdot(weight * sign_variance, self.counts)[:, None]
+            return total + np.vecdot(weight * value_factor, self.counts)[..., None] * edges
 
         variance = summed(np.broadcast_to(square, mean.shape))
         third = summed(cube * (1 + np.abs(mean)))

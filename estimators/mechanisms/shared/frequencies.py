@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from estimators.bounds import FlipNoise, Law, limits
-from estimators.bounds.heterogeneity import are_surely_homogeneous, heterogeneity
+from estimators.bounds import FlipNoise, limits
+from estimators.bounds.heterogeneity import heterogeneity_of_categories
 from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
-from estimators.estimate import Array, Counts, Estimate, Floats
-from estimators.mechanisms.mechanism import Epsilons
+from estimators.estimate import Array, Counts, Estimate, Floats, Limits
+from estimators.mechanisms.mechanism import Epsilons, Weighed
 from estimators.mechanisms.shared.output_sets import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.question import Question
@@ -141,53 +143,47 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
-        if not counts.any():
-            return self._empty_estimate(weighed, self.categories)
-        support = self.support_of(table, question.asked)
-        law = self.signs.law(counts, shares, question)
-        means = self.signs.means(counts, support)
-        mean = shares @ means
-        log_p = question.log_p(mean.size)
-        noise = None
-        if self.signs.offset is None:
-            noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
-        signs = None
-        if question.target == "sample":
-            signs = 2.0 * support[counts > 0] - law.counts[:, None]
-        lower, upper = limits(law, mean, question, log_p, total, noise, signs)
-        bounds = (1 + lower) / 2, (1 + upper) / 2
-        users = self.signs.law(counts, shares)
-        p_value = heterogeneity(users, means[counts > 0])
-        effective = 1 / users.worst_variance
-        return self._build_estimate(weighed, (1 + mean) / 2, bounds, effective, p_value)
+        return self.estimate_alike(table[None], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
-        used, asked = tables[0, :, 0] > 0, question.asked
-        is_batched = question.bound == "fixed" and question.panes == 1
-        is_batched &= question.one_mean(int(used.sum()))
-        if not (is_batched and used.any() and (asked is None or asked.size)):
-            return None
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
-        users = laws_in_rows([*map(self.signs.law, counts, shares)])
-        if type(users) is not Law:
-            return None
-        supports = [self.support_of(table, asked) for table in tables]
+        used = counts[0] > 0
+        if not used.any():
+            return [self._empty_estimate(window, self.categories) for window in weighed]
+        supports = [self.support_of(table, question.asked) for table in tables]
         means = np.array([*map(self.signs.means, counts, supports)])
         pooled = (np.array(shares)[:, None] @ means)[:, 0]
-        lower, upper = intervals_of_categories(users, pooled, question.log_p(pooled.shape[1]))
-        numbers = (1 + pooled) / 2, (1 + lower) / 2, (1 + upper) / 2
-        are_equal = are_surely_homogeneous(users, means[:, used])
-        effective = 1 / np.broadcast_to(users.worst_variance, are_equal.shape)
-        return [
-            self._build_estimate(
-                weighed[row],
-                value,
-                (lower, upper),
-                effective[row],
-                1.0 if are_equal[row] else heterogeneity(users.rows(row), means[row, used]),
-            )
-            for row, (value, lower, upper) in enumerate(zip(*numbers, strict=True))
-        ]
+        lower, upper = self._limits(weighed, pooled, supports)
+        users = laws_in_rows([*map(self.signs.law, counts, shares)])
+        p_values = heterogeneity_of_categories(users, means[:, used])
+        effective = 1 / np.broadcast_to(users.worst_variance, len(tables))
+        bounds = zip((1 + lower) / 2, (1 + upper) / 2, strict=True)
+        numbers = zip(weighed, (1 + pooled) / 2, bounds, effective, p_values, strict=True)
+        return [self._build_estimate(*window) for window in numbers]
+
+    def _limits(
+        self, weighed: Sequence[Weighed], means: Floats, supports: Sequence[Counts]
+    ) -> Limits:
+        """Return bounds on theta, shape (windows, k).
+
+        `means`, shape (windows, k): the estimates; `supports`: the reports of each window and level
+        that support each category.
+        """
+        question, log_p = weighed[0].question, weighed[0].question.log_p(means.shape[1])
+        laws = [self.signs.law(counts, shares, question) for _, counts, shares, _ in weighed]
+        totals = np.array([window.total for window in weighed])
+        of_population = question.target == "population"
+        if of_population and question.panes == 1 and question.bound != "normal" and means.size:
+            times = totals if question.bound == "anytime" else None
+            return intervals_of_categories(laws_in_rows(laws), means, log_p, times)
+        bounds = np.empty((2, *means.shape))
+        for row, (law, support) in enumerate(zip(laws, supports, strict=True)):
+            counts, noise, signs = weighed[row].counts, None, None
+            if not of_population:
+                signs = 2.0 * support[counts > 0] - law.counts[:, None]
+            if self.signs.offset is None:
+                noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
+            bounds[:, row] = limits(law, means[row], question, log_p, totals[row], noise, signs)
+        return bounds[0], bounds[1]

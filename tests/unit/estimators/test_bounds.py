@@ -272,8 +272,8 @@ def test_planes_for_all_times_are_hardly_below_the_limit_of_each_sum() -> None:
         sums = np.sort(rng.uniform(-0.9, 0.9, k))
         every = np.arange(k)
         pivots = every // max(2, k // 20)
-        at_each = anytime.lower_limit(law, sums, pivots, every, -3.7, float(n.sum()))
-        of_pairs = anytime.lower_limit(law, sums, pivots, every // 2, -3.7, float(n.sum()))
+        at_each = anytime.lower_limit(law, sums, pivots, every, -3.7, np.array([n.sum()]))
+        of_pairs = anytime.lower_limit(law, sums, pivots, every // 2, -3.7, np.array([n.sum()]))
         lower, _ = interval(law, sums, -3.7, float(n.sum()))
         with row(levels, k):
             assert np.all(of_pairs <= at_each + 1e-9)
