@@ -25,7 +25,7 @@ alerts mean.
 Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
 export the same values: take the maximum over instances before you sum. Counters of reports,
 messages and commits survive restarts and changes of owner, because they are committed together with
-what they count. They decrease only if Redis lost writes.
+what they count. These counters decrease only if Redis lost writes.
 
 The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are about
 one server: sum requests over instances. A gateway that does not publish exports only these if it

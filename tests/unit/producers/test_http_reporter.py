@@ -795,7 +795,7 @@ def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
 # -- The guides -----------------------------------------------------------------------------------
 
 
-GUIDES = {"python-client": 3, "installing": 1, "gateway": 1, "roll-ups": 0, "opentelemetry": 0}
+GUIDES = {"python-client": 3, "installing": 1, "roll-ups": 0, "opentelemetry": 0}
 
 
 @pytest.mark.parametrize("guide", GUIDES)
