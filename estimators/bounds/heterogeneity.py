@@ -70,8 +70,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     """Return :func:`heterogeneity` of each of many windows with one number, shape (windows,).
 
-    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
-    shape (levels, windows): the unbiased mean of each level.
+    `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
+    `means`, shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
     if levels.size < 2:
@@ -89,8 +89,8 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
 def are_surely_homogeneous(law: Law, means: Floats) -> Bools:
     """Return whether :func:`heterogeneity` of windows is 1 for certain, shape (windows,).
 
-    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
-    shape (windows, levels, k): the unbiased mean of each level.
+    `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
+    `means`, shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
