@@ -153,7 +153,7 @@ class _TiltTables:
     ) -> Floats:
         """Return each window's bound at the tilt with its `index`.
 
-        `spread`: its step on the grid of numbers of reports, by which nodes are chosen.
+        `spread`: the step on the grid of numbers of reports by which nodes are chosen.
         """
         index = np.clip(index, 0, self.tilts.size - 1)
         keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)
@@ -229,7 +229,7 @@ def _odd_part(dimension: int, z: Floats) -> Floats:
 
 
 def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Return the sum of z^q E0 |Z|^q / q! over q = power, power + 2, ...; `term`: that of power."""
+    """Return the sum of z^q E0 |Z|^q / q! over q = power, power + 2, ...; `term`: the first."""
     sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
     return term * sums * (1 + SERIES_TOLERANCE)
 

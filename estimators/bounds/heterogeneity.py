@@ -77,8 +77,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
     """Return :func:`heterogeneity` of each of many windows with one number, shape (windows,).
 
-    `law`: those of the windows, in rows; the same levels have 25 reports in all windows; `means`,
-    shape (levels, windows): the unbiased mean of each level.
+    `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
+    `means`, shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
     if levels.size < 2:
@@ -97,7 +97,8 @@ def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     """Return :func:`heterogeneity` of each of many windows.
 
     `law`: those of the windows, in rows, in all of which the same levels have 25 reports, or the
-    law of a single window; `means`, shape (windows, levels, k).
+    law of a single window; `means`, shape (windows, levels, k): the unbiased
+    mean of each level.
     """
     windows, _, k = means.shape
     counts = np.atleast_2d(law.counts)

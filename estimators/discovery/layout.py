@@ -38,8 +38,8 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 class DiscoveryLayout:
     """The groups of a metric, their positions in a report and in the statistic.
 
-    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
-    the hashes, which are public; below 2^64.
+    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`:
+    the seed, below 2^64, of the hashes, which are public.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -114,8 +114,9 @@ class DiscoveryLayout:
     def extended(self, hashes: Words, blocks: Words, group: int) -> Words:
         """Return the hashes of prefixes that are one block longer.
 
-        `hashes`: those of the prefixes without the block, zero for the first group; `blocks`: the
-        new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from 0.
+        `hashes`: the hashes of the prefixes without the block, zero for the first group; `blocks`:
+        the new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from
+        0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))
@@ -138,7 +139,7 @@ class DiscoveryLayout:
 
 
 def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:
-    """Return the depths `first`, `first` + `step`, ..., `last`, in bits.
+    """Return the depths `first`, `first` + `step`, ..., `last`, which are numbers of bits.
 
     Raises ValueError unless 8 <= first <= last <= 128, first <= 16, and the steps, of 1 to 8, end
     at `last`.

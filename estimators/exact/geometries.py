@@ -78,9 +78,9 @@ class Geometry:
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
     """Return the geometry whose number of points is nearest to `aim`, of nearly the least variance.
 
-    `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`: the preferred
-    number of points, among geometries within 3% of the least variance. Doubles here are correctly
-    rounded functions of exact fractions, so that every device finds the same geometry.
+    `epsilon`: above 0; `limits`: the smallest and the largest allowed number of points; `aim`: the
+    preferred number of points, among geometries within 3% of the least variance. Doubles here are
+    correctly rounded functions of exact fractions, so that every device finds the same geometry.
 
     >>> for epsilon in (1, 4):
     ...     tree = best_geometry(Fraction(epsilon), (2**13, 2**17), 2**15).space
@@ -127,8 +127,9 @@ def points_of(words: Words, points: int) -> Integers:
 class HashedRows:
     """The rows of one level: t hashes of keys to K points.
 
-    `geometry`: that of a row's points; `rows`: t; `first`: the index of the first row's hash;
-    `seed`: the hashes' seed; the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    `geometry`: the geometry of a row's points; `rows`: t; `first`: the index of the first row's
+    hash; `seed`: the hashes' seed; the point of a key in a row is floor(K mix(key ^ constant) /
+    2^64).
     """
 
     geometry: Geometry

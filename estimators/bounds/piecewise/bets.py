@@ -42,7 +42,7 @@ class SymbolBets:
         return SymbolBets(self.law, counts)
 
     def rows(self, windows: Any) -> SymbolBets:
-        """Return the bets of these windows, a numpy index; None makes one window a row."""
+        """Return the bets of some windows, a numpy index; None makes a single window a row."""
         return SymbolBets(self.law.rows(windows), self.counts[windows])
 
     @functools.cached_property
@@ -116,7 +116,8 @@ class ExpectedWealth(NamedTuple):
 def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
     """Return K and its derivatives, for tilts and means that broadcast to the shape (..., m).
 
-    `law`: of shape (..., levels); `tilts`: the tilts of the bets; `theta`: the means of S.
+    `law`: the law of the reports, of shape (..., levels); `tilts`: the tilts of the bets; `theta`:
+    the means of S.
     """
     if law.free:
         users = law.counts.sum(axis=-1)[..., None]
