@@ -665,19 +665,27 @@ MOMENTS = [
 """Hours that pass, and what happens then; no look comes in the hour after a window's end."""
 
 
+VALUED = [[1, 0], [0, 1], [3, 2]]
+RARE = [[0, 0], [1, *[0] * 25], [*[0] * 14, 2, *[0] * 11]]
+
+
+@pytest.mark.parametrize(
+    ("how", "histories"),
+    [
+        ("count", VALUED + RARE),
+        pytest.param("active", RARE, marks=pytest.mark.more),
+        pytest.param("largest", VALUED, marks=pytest.mark.more),
+        pytest.param("flags", RARE, marks=pytest.mark.more),
+    ],
+)
 def test_reports_come_at_the_same_moments_whether_and_whenever_something_is_added(
-    page: Page, site: Site
+    page: Page, site: Site, how: str, histories: list[list[int]]
 ) -> None:
     """A history says how often something is added before and after each moment."""
     opened(page, site)
-    valued = [[1, 0], [0, 1], [3, 2]]
-    rare = [[0, 0], [1, *[0] * 25], [*[0] * 14, 2, *[0] * 11]]
-    cases = ("count", valued + rare), ("active", rare), ("largest", valued), ("flags", rare)
-    for how, histories in cases:
-        first, *others = [page.evaluate(GATHER, [how, MOMENTS, each]) for each in histories]
-        with row(how):
-            assert first[-1] >= 5
-            assert others == [first] * len(others)
+    first, *others = [page.evaluate(GATHER, [how, MOMENTS, each]) for each in histories]
+    assert first[-1] >= 5
+    assert others == [first] * len(others)
 
 
 @pytest.mark.more
@@ -902,6 +910,7 @@ async ([name, how, options, epsilon, value]) => {
 """
 
 
+@pytest.mark.more
 def test_a_lottery_in_a_browser_pays_whether_anything_happened(page: Page, site: Site) -> None:
     played: dict[tuple[Any, ...], Any] = {}
     for name, how, options, budget, value in (

@@ -57,6 +57,7 @@ def test_the_rules_do_what_they_say(file: str) -> None:
     promtool("test", "rules", FOLDER / file)
 
 
+@pytest.mark.more
 def test_the_critical_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
     critical = {rule["alert"] for rule in ALERTS if rule["labels"]["severity"] == "critical"}
     given = yaml.load((FOLDER / "alerts.test.yml").read_text(), yaml.BaseLoader)

@@ -171,6 +171,7 @@ def send(producer: Producer, topic: str, messages: Messages, *, commit: bool) ->
         producer.abort_transaction(PATIENCE)
 
 
+@pytest.mark.more
 def test_nothing_waits_behind_markers_and_what_was_aborted_also_where_the_log_was_emptied(
     deployment: Deployment, transactional: Producer
 ) -> None:

@@ -159,6 +159,7 @@ def test_workers_are_started_again_by_a_supervisor_and_end_with_it(deployment: D
     assert deployment.verify().verified
 
 
+@pytest.mark.more
 def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(
     deployment: Deployment, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.more
 def test_each_message_is_verified_by_the_definitions_that_counted_it(live: Deployment) -> None:
     first = 58  # reports that only the first of the changes does not find late
     with live.worker():

@@ -115,6 +115,7 @@ def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer_and_so_is_a
         assert (answer["lower"], answer["upper"]) == (expected.lower, expected.upper)
 
 
+@pytest.mark.more
 def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_events(
     counted: Deployment,
 ) -> None:
@@ -272,6 +273,7 @@ def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: 
         assert (client.zcard(finals), published["final"]) == (panes, panes)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("apache_kafka")
 def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +357,7 @@ def test_a_producer_of_an_identity_ends_the_transaction_before(deployment: Deplo
     assert on_topic(deployment) == []
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("apache_kafka")
 def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch

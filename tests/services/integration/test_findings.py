@@ -28,19 +28,20 @@ late = {kind = "mean", range = [0, 1], levels = [2, 4], pane = "1h", by = ["coun
 clicks = {kind = "mean", range = [0, 1], levels = [4], pane = "1h", by = ["variant"]}
 unseen = {kind = "mean", range = [0, 1], levels = [2], by = ["variant"]}
 [alarms]
-moved = {metric = "late", by = ["country"], every = "1h", baseline = "12h", \
-start = 2013-01-01T12:00:00Z, false_alarms = "1/1000h"}
-all = {metric = "late", every = "2h", baseline_value = 0.3, start = 2013-01-01T00:00:00Z, \
+moved = {metric = "late", by = ["country"], every = "1h", baseline = "6h", \
+start = 2013-01-01T20:00:00Z, false_alarms = "1/1000h"}
+all = {metric = "late", every = "2h", baseline_value = 0.3, start = 2013-01-01T14:00:00Z, \
 false_alarms = "1/1000h", direction = "down"}
 [comparisons]
 checkout = {metric = "clicks", where = { variant = "new" }, against = { variant = "old" }, \
-start = 2013-01-01T01:00:00Z, split = "1:1"}
+start = 2013-01-01T15:00:00Z, split = "1:1"}
 share = {metric = "clicks", of = "ratio", where = { variant = "new" }, against = "rest", \
-start = 2013-01-01T00:00:00Z}
+start = 2013-01-01T14:00:00Z}
 unknown = {metric = "unseen", where = { variant = "new" }, against = "rest", \
 start = 2013-01-01T00:00:00Z}
 """
-MOVED, PANES = 20, 26
+BEGUN, MOVED, PANES = 14, 22, 26
+"""Hours: the first, the one in which FR moves, and one after the last."""
 ALARM, DECISION = b"dither.alarm", b"dither.comparison.decided"
 
 
@@ -107,21 +108,21 @@ def test_what_is_found_is_published_once_and_shown_alike_everywhere(
     assert "no publisher" in before["alarms"][0]["reason"]
     assert before["promised_per_year"] == pytest.approx(2 * 8.76)
 
-    produce(deployment, range(MOVED + 1))
-    publish_until(deployment, "2013-01-01T21:00:00Z", "2013-01-01T20:00:00Z", publishers=2)
+    produce(deployment, range(BEGUN, MOVED + 1))
+    publish_until(deployment, "2013-01-01T23:00:00Z", "2013-01-01T22:00:00Z", publishers=2)
     (alarm,) = events(deployment, ALARM)
     told = alarm.answer
     assert (told["slice"], told["direction"]) == ({"country": "FR"}, "up")
     name, series, at = alarm.id.split("/")
-    assert (name.partition("@")[0], series, at) == ("moved", "country=FR", "2013-01-01T21:00:00Z")
+    assert (name.partition("@")[0], series, at) == ("moved", "country=FR", "2013-01-01T23:00:00Z")
     decisions = events(deployment, DECISION)
     first = {one.headers["ce_subject"]: one for one in decisions}
     assert sorted(first) == [b"checkout", b"share"]
     assert len(decisions) == 2
     decided = first[b"checkout"].answer
-    assert decided["at"] == first[b"checkout"].headers["ce_time"].decode() > "2013-01-01T01:00:00Z"
+    assert decided["at"] == first[b"checkout"].headers["ce_time"].decode() > "2013-01-01T15:00:00Z"
     assert (decided["lower"] > 0, decided["p_value"] <= 0.05) == (True, True)
-    assert decided["covers"] == "all times from 2013-01-01T01:00:00Z"
+    assert decided["covers"] == "all times from 2013-01-01T15:00:00Z"
     assert decided["a"]["where"] == {"variant": "new"}
     assert first[b"share"].answer["lower"] > 1
     assert first[b"checkout"].id == first[b"checkout"].key
@@ -201,7 +202,7 @@ def check_prometheus(deployment: Deployment) -> None:
     assert lines['dither_alarms_total{alarm="moved"}'] == 1
     assert lines['dither_alarm_state{alarm="moved",state="watching"}'] == 1
     labels = '{alarm="moved",direction="up",series="country=FR"}'
-    assert lines[f"dither_alarm_raised_timestamp_seconds{labels}"] == EPOCH / 1000 + 21 * 3600
+    assert lines[f"dither_alarm_raised_timestamp_seconds{labels}"] == EPOCH / 1000 + 23 * 3600
     assert {line for line in lines if "unknown" in line} == {
         f'dither_comparison_reports{{arm="{arm}",comparison="unknown"}}' for arm in "ab"
     }

@@ -264,6 +264,7 @@ def test_a_client_whose_place_has_left_the_log_says_so_and_never_jumps(
 # -- `dither recount`, and how much waits --------------------------------------------------------
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("apache_kafka")
 def test_a_partition_is_counted_again_while_its_worker_runs_and_not_where_its_log_was_cut(
     deployment: Deployment, delay: Metric, monkeypatch: pytest.MonkeyPatch

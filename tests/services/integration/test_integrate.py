@@ -38,6 +38,7 @@ def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
         connection.close()
 
 
+@pytest.mark.more
 def test_the_consumer_keeps_each_final_estimate_once_though_it_is_killed(
     deployment: Deployment, tmp_path: Path
 ) -> None:

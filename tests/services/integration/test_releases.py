@@ -244,6 +244,7 @@ def test_two_publishers_release_each_pane_once(trusted: Deployment, apache_kafka
 # -- What Redis forgets, and what comes too late ------------------------------------------------
 
 
+@pytest.mark.more
 def test_a_release_is_the_same_after_redis_has_forgotten_everything(trusted: Deployment) -> None:
     trusted.produce(wages(trusted, range(2)))
     with trusted.worker(), publishing(trusted):

@@ -90,6 +90,7 @@ def test_a_maximum_is_found_each_device_answers_once_and_what_is_decided_stays(
         assert told(searching) == {ROUNDS: before}, "a lost topic is written again"
 
 
+@pytest.mark.more
 def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> None:
     metric, reader = SearchMetric.require(searching.metrics["longest"]), searching.reader()
     client: Any = searching.store.client

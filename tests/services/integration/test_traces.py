@@ -132,6 +132,7 @@ def test_each_commit_is_a_span_with_its_steps_and_no_contents(deployment: Deploy
     assert "dead letters sent" in events
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("apache_kafka")
 def test_rounds_and_publishes_are_spans(defined: Callable[..., Deployment]) -> None:
     deployment = defined(METRICS)

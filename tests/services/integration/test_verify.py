@@ -36,13 +36,18 @@ def kept(lasting: Callable[[str], Deployment]) -> Deployment:
 def altered(deployment: Deployment, *name: str) -> Iterator[Any]:
     """Yield a client that may change anything; afterwards all is as it was."""
     client: Any = deployment.store.client
-    before = [(key, client.dump(key), max(client.pttl(key), 0)) for key in client.scan_iter()]
+    keys = list(client.scan_iter(count=1_000))
+    with client.pipeline() as asked:
+        for key in keys:
+            asked.dump(key).pttl(key)
+        answers = asked.execute()
+    before = [*zip(keys, answers[::2], answers[1::2], strict=True)]
     with row(*name):
         yield client
     with client.pipeline() as restored:
         restored.flushdb()
         for key, value, left in before:
-            restored.restore(key, left, value)
+            restored.restore(key, max(left, 0), value)
         restored.execute()
 
 

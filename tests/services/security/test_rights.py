@@ -27,8 +27,11 @@ SAYS_SO = re.compile(
     re.IGNORECASE,
 )
 SYSTEMS = {"kafka": exercises.ON_KAFKA, "redis": exercises.ON_REDIS}
-SLOW = ("reader", "publisher", "coordinator", "verifier")
-"""Without each of their rights in turn, as all are once: a minute."""
+TIERS = {
+    **dict.fromkeys(("reader", "publisher", "coordinator", "verifier"), pytest.mark.slow),
+    **dict.fromkeys(("worker", "respondent"), pytest.mark.more),
+}
+"""Of roles without each of their rights in turn: all of them take a minute."""
 ROLES = [
     (system, name)
     for system in SYSTEMS
@@ -97,8 +100,7 @@ def test_a_role_works_with_its_rights(
 
 
 @pytest.mark.parametrize(
-    ("system", "name"),
-    [pytest.param(*role, marks=[pytest.mark.slow] * (role[1] in SLOW)) for role in ROLES],
+    ("system", "name"), [pytest.param(*role, marks=TIERS.get(role[1], ())) for role in ROLES]
 )
 def test_a_role_needs_each_of_its_rights(
     system: str, name: str, places: Places, counted: Places

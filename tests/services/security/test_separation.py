@@ -113,7 +113,7 @@ def can_write(properties: dict[str, Any], topic: str) -> bool:
 
 
 def can_read(properties: dict[str, Any], topic: str) -> bool:
-    consumer = Consumer({**properties, "group.id": "any", "fetch.wait.max.ms": 10})
+    consumer = Consumer({**properties, "group.id": "any", "enable.auto.commit": False})
     try:
         about = consumer.list_topics(topic, timeout=60).topics[topic]
         if about.error is not None:
@@ -121,7 +121,7 @@ def can_read(properties: dict[str, Any], topic: str) -> bool:
             return False
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
-            for message in consumer.consume(10, timeout=1.0):
+            for message in consumer.consume(1, timeout=1.0):
                 error = message.error()
                 if error is None:
                     return True

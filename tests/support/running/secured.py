@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
+import functools
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -121,8 +122,14 @@ class SecuredKafka:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.__dict__.pop("_admin", None)
         self._broker.ask_to_stop()
         self._broker.end(STOP_GRACE)
+
+    @functools.cached_property
+    def _admin(self) -> AdminClient:
+        """One client of one who may do everything: each would shake hands again."""
+        return AdminClient({**self.administration, "reconnect.backoff.max.ms": 500})
 
     def _properties(self) -> dict[str, str | int]:
         folder = self.folder
@@ -181,12 +188,10 @@ class SecuredKafka:
         }
 
     def _wait_until_ready(self) -> None:
-        admin = AdminClient(self.administration)
-
         def answers() -> bool:
             assert self._broker.running, self._broker.log_tail()
             with contextlib.suppress(KafkaException):
-                return bool(admin.list_topics(timeout=1).brokers)
+                return bool(self._admin.list_topics(timeout=1).brokers)
             return False
 
         wait_until(answers, "the broker answers", START_SECONDS)
@@ -197,8 +202,7 @@ class SecuredKafka:
             password = self.passwords[name] = secrets.token_urlsafe(16)
             info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
             change = UserScramCredentialUpsertion(name, info, password.encode())
-            admin = AdminClient(self.administration)
-            for future in admin.alter_user_scram_credentials([change]).values():
+            for future in self._admin.alter_user_scram_credentials([change]).values():
                 future.result(timeout=PATIENCE)
             self._wait_until_known(name)
         return {
@@ -212,11 +216,9 @@ class SecuredKafka:
         }
 
     def _wait_until_known(self, name: str) -> None:
-        admin = AdminClient(self.administration)
-
         def is_known() -> bool:
             with contextlib.suppress(KafkaException):
-                described: Any = admin.describe_user_scram_credentials([name])
+                described: Any = self._admin.describe_user_scram_credentials([name])
                 return bool(described[name].result(timeout=PATIENCE))
             return False
 
@@ -224,9 +226,8 @@ class SecuredKafka:
 
     def allow(self, user: str, rights: Sequence[KafkaRight]) -> None:
         """Grant rights to a user, and wait until the broker knows them."""
-        admin = AdminClient(self.administration)
         bindings = [AclBinding(*_what(r), f"User:{user}", "*", *_may(r)) for r in rights]
-        for future in admin.create_acls(bindings).values() if bindings else ():
+        for future in self._admin.create_acls(bindings).values() if bindings else ():
             future.result(timeout=PATIENCE)
         anything: Any = None
         mine = AclBindingFilter(
@@ -239,7 +240,7 @@ class SecuredKafka:
             AclPermissionType.ANY,
         )
         wait_until(
-            lambda: len(admin.describe_acls(mine).result(PATIENCE)) == len(bindings),
+            lambda: len(self._admin.describe_acls(mine).result(PATIENCE)) == len(bindings),
             f"the broker knows the rights of {user}",
             pause=0.01,
         )
