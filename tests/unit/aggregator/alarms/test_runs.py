@@ -169,7 +169,8 @@ def test_what_changes_then_is_read_again(reader: Reader, monkeypatch: pytest.Mon
     def torn(window: Window) -> Window:
         if next(reads) % 4:
             return read(window)
-        part: Any = dataclasses.replace(read(window).content, coverage=0.5)
+        whole: Any = read(window).content
+        part = dataclasses.replace(whole, coverage=0.5)
         return dataclasses.replace(window, status="provisional", content=part)
 
     monkeypatch.setattr(reader, "read", torn)
