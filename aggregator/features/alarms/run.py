@@ -223,8 +223,11 @@ class AlarmRun:
         if not definition.sliced:
             return read(query)
         window = read(dataclasses.replace(query, by=definition.by, where=dict(definition.where)))
+        if window.status == "provisional":
+            return window
         if window.coverage is None:  # it has no reports, or an unknown number
-            return window.expired() if read(query).status == "expired" else window
+            whole = read(query)
+            return window if whole.status == "final" else whole
         return window.expired() if window.coverage < 1 else window
 
     def _process(
