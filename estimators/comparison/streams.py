@@ -201,7 +201,7 @@ class BetStream:
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and the terms of the exponent besides tilt times the sum."""
-        value, slope, _ = log_expected_wealth(self.bets.law, tilts, theta[:, None])
+        value, slope, *_ = log_expected_wealth(self.bets.law, tilts, theta[:, None])
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope
 

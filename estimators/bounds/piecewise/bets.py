@@ -106,11 +106,18 @@ class SymbolBets:
 
 
 class ExpectedWealth(NamedTuple):
-    """K, and its first two derivatives by theta."""
+    """K, its derivative by theta, and that of each report, (..., m, levels), with their counts."""
 
     value: Floats
     slope: Floats
-    curvature: Floats
+    rate: Floats
+    counts: Floats
+
+    @property
+    def curvature(self) -> Floats:
+        """The second derivative by theta."""
+        curvature: Floats = -np.vecdot(self.rate**2, self.counts)
+        return curvature
 
 
 def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
@@ -119,17 +126,15 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
     `law`: the law of the reports, of shape (..., levels); `tilts`: the tilts of the bets; `theta`:
     the means of S.
     """
+    counts, coefficient = law.counts[..., None, :], law.coefficient[..., None, :]
     if law.free:
-        users = law.counts.sum(axis=-1)[..., None]
-        grown = tilts * (theta / users)
-        slope = tilts / (1 + grown)
-        return ExpectedWealth(users * np.log1p(grown), slope, -(slope**2) / users)
-    stakes, counts = tilts[..., None] * law.coefficient[..., None, :], law.counts[..., None, :]
+        counts = counts.sum(axis=-1, keepdims=True)
+        coefficient = 1 / counts
+    stakes = tilts[..., None] * coefficient
     grown = stakes * np.asarray(theta)[..., None]
     rate = stakes / (1 + grown)
-    return ExpectedWealth(
-        np.vecdot(np.log1p(grown), counts), np.vecdot(rate, counts), -np.vecdot(rate**2, counts)
-    )
+    value, slope = np.vecdot(np.log1p(grown), counts), np.vecdot(rate, counts)
+    return ExpectedWealth(value, slope, rate, counts)
 
 
 # Theorem 2 of docs/proofs/bets.md
@@ -142,7 +147,7 @@ def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Float
     theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # because K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
-        value, slope, _ = log_expected_wealth(law, tilts, theta[..., None])
+        value, slope, *_ = log_expected_wealth(law, tilts, theta[..., None])
         excess = gains - value
         if gains.shape[-1] > 1:
             largest = np.maximum(excess.max(axis=-1, keepdims=True), -1e300)

@@ -16,6 +16,7 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
+FEW_CELLS = 2  # coarse bounds take longer than they save
 MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
 VARIANCE_PARTS = 32  # parts of the range of the variance of the users' means, if these are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
@@ -194,6 +195,10 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         is_open = (begin < so_far) & (end > least) & (surplus(chosen) < value)
         return chosen[is_open.any(axis=(0, 2))]
 
+    if window.size <= FEW_CELLS:
+        every = np.arange(window.size)
+        fourier.refine(every)
+        return np.minimum.reduceat(limits(every), np.unique(window, return_index=True)[1], axis=1)
     is_widest = np.diff(window, append=-1) != 0
     widest = np.flatnonzero(is_widest)
     fourier.refine(widest)

@@ -40,7 +40,7 @@ DIVIDED_END = 4.5
 """The cells up to this node, where most of the integral is, are divided."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
 """Steps are longer by a factor of 1/8 of the number of reports outside their window, at most 5."""
-LARGEST_TABLE = 2**13
+LARGEST_TABLE = 2**14
 """The most phases that are computed at a time: a processor's cache holds them."""
 
 
@@ -51,16 +51,15 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     `law`: k laws, in rows; `tilts`, shape (k,): the tilt of each law; `spacing`: :data:`FINE` or,
     for larger bounds, :data:`COARSE`.
     """
-    misses = law.counts @ _knots_of(law.shapes).missed
-    coarseness = np.clip(misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
-    if spacing is COARSE:
-        coarseness[:] = MAX_COARSENESS
     gains = _KnotGains(law, tilts)
+    coarseness = np.clip(law.counts @ gains.knots.missed // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
     log_remainders = np.empty(tilts.shape)
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), spacing.last)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
+    if spacing is COARSE:  # one grid is fine enough for all
+        grids[:] = breadth.min(), MAX_COARSENESS, reach.max()
     for names in {*map(tuple, grids.tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
         number = max(1, LARGEST_TABLE // (grid.phases.multiples.size * gains.knots.values.size))

@@ -31,13 +31,24 @@ class Symbols(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """ln(A + B m) of one report, its derivatives, and B / (A + B m) with its derivative by z."""
+    """ln(A + B m) of one report, its derivatives, A + B m, B, and the derivative of B by z."""
 
     value: Floats
     mean: Floats
     variance: Floats
-    by_mean: Floats
-    cross: Floats
+    mass: Floats
+    slope: Floats
+    rise: Floats
+
+    @property
+    def by_mean(self) -> Floats:
+        """B / (A + B m)."""
+        return self.slope / self.mass
+
+    @property
+    def cross(self) -> Floats:
+        """The derivative of `by_mean` by z."""
+        return self.rise / self.mass - self.by_mean * self.mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,17 +105,16 @@ class PiecewiseLaw(Law):
         # one product of matrices for each level
         rows = grown.reshape(-1, *symbols.values.shape).swapaxes(0, 1)
         sums = (rows @ symbols.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)
-        mass_low, mass_high, low_mean, high_mean, low_square, high_square = np.moveaxis(sums, -1, 0)
-        half, share = (mass_high - mass_low) / 2, (1 + mean) / 2
-        bound = mass_low + (mass_high - mass_low) * share
-        denominator = 1 + bound
-        square = symbols.squares[:, 0]
+        terms = (sums[..., term] for term in range(6))
+        mass_low, mass_high, low_mean, high_mean, low_square, high_square = terms
+        slope, share = mass_high - mass_low, (1 + mean) / 2
+        bound = mass_low + slope * share
+        mass = 1 + bound
         rise = 2 + high_mean - low_mean  # reports are unbiased: their means are -1 and 1
-        first = (low_mean - 1 + rise * share) / denominator
-        second = (square + low_square + (high_square - low_square) * share) / denominator
-        by_mean = half / denominator
-        cross = rise / 2 / denominator - by_mean * first
-        return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
+        first = (low_mean - 1 + rise * share) / mass
+        square = symbols.squares[:, 0] + low_square + (high_square - low_square) * share
+        variance = square / mass - first**2
+        return Tilted(np.log1p(bound), first, variance, mass, slope / 2, rise / 2)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Return an upper bound on ln E exp(tilt S), attained by values -1 and 1 with one mean."""

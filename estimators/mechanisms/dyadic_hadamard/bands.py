@@ -75,7 +75,7 @@ class Scores:
     @classmethod
     def of(
         cls,
-        tables: list[ScoreTables],
+        tables: ScoreTables,
         counts: Counts,
         weights: Floats,
         estimate: Floats,
@@ -89,33 +89,24 @@ class Scores:
         weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
         `question`: at which times and for which users bounds must hold.
         """
-        is_used = counts.reshape(-1, len(tables))[0] > 0
-        used = int(is_used.sum())
-        free = used > 1 and not question.one_mean(used)
+        used = np.flatnonzero(counts.reshape(-1, len(weights))[0])
+        free = used.size > 1 and not question.one_mean(used.size)
+        # bounds for all times need a b that also covers levels without reports so far
+        covered = slice(None) if question.bound == "anytime" else used
+        largest = (weights[covered, None] * tables.centred[covered]).max(axis=0)
         size = estimate.shape[-1] - 1
         inner = np.clip(estimate, 0, 1)[..., 1:-1] - np.arange(1, size) / size
-        centre, shape = inner[..., None], tables[0].second.shape
-        second = np.zeros((*counts.shape[:-1], *shape))
-        mean, largest = np.zeros_like(second), np.zeros(size - 1)
-        part = (counts * weights**2)[..., None, None]
-        for level, (table, weight) in enumerate(zip(tables, weights, strict=True)):
-            checkpoint()
-            # bounds for all times need a b that also covers levels without reports so far
-            if is_used[level] or question.bound == "anytime":
-                largest = np.maximum(largest, weight * table.centred)
-            if not is_used[level]:
-                continue
-            square = part[..., level, :, :]
-            if free:
-                moment = table.second - 2 * centre * table.mean + centre**2
-                second += square * moment.max(axis=-1, keepdims=True)
-            else:
-                second += square * table.second
-                mean += square * table.mean
+        centre, part = inner[..., None], counts * weights**2
         if free:
-            second = second[..., :1]
+            second = np.zeros((*inner.shape, 1))
+            for level in used.tolist():
+                checkpoint()
+                square, mean = tables.of_level(level)
+                moment = square - 2 * centre * mean + centre**2
+                second += part[..., level, None, None] * moment.max(axis=-1, keepdims=True)
         else:
-            second += centre * (part.sum(axis=-3) * centre - 2 * mean)
+            second, mean = tables.added(part)
+            second += centre * (part.sum(axis=-1)[..., None, None] * centre - 2 * mean)
         total = (counts @ weights)[..., None]
         return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
 

@@ -38,7 +38,7 @@ class TreeConstants:
 
     bins: int
     levels: tuple[LevelConstants, ...]
-    tables: list[ScoreTables]
+    tables: ScoreTables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,19 +141,19 @@ def worst_scores(
     value = haar.cumulated(haar.masses(_pooled(tree, used, weights)[1])[-1])[edges]
     inner = edges - 1
     largest, variance = np.zeros(edges.size), np.zeros(edges.size)
-    for scores, count, weight in zip(tree.tables, used[:, 0], weights.tolist(), strict=True):
-        if weight > 0:
-            largest = np.maximum(largest, weight * scores.centred[inner])
-            variance += count * weight**2 * _worst_variance(scores, inner)
+    for level in np.flatnonzero(weights).tolist():
+        largest = np.maximum(largest, weights[level] * tree.tables.centred[level, inner])
+        worst = _worst_variance(*tree.tables.of_level(level, inner))
+        variance += used[level, 0] * weights[level] ** 2 * worst
     return value, largest, variance
 
 
-def _worst_variance(scores: ScoreTables, inner: Indices) -> Floats:
-    """Return a bound on the variance of one score, for any data, at these `inner` edges.
+def _worst_variance(second: Floats, mean: Floats) -> Floats:
+    """Return a bound on the variance of one score, for any data, shape (edges,).
 
     It is the mean square around a fixed centre in the worst shell, for the best such centre.
+    `second`, `mean`, shape (edges, h + 1): from :meth:`ScoreTables.of_level`.
     """
-    second, mean = scores.second[inner][None], scores.mean[inner][None]
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
     variance: Floats = moments.max(axis=2).min(axis=0)

@@ -24,7 +24,7 @@ from estimators.mechanisms.dyadic_hadamard.estimation import (
     TreeConstants,
     read_distributions,
 )
-from estimators.mechanisms.dyadic_hadamard.scores import score_tables
+from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, score_range
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
@@ -200,8 +200,7 @@ class DyadicHadamard(Mechanism):
     @functools.cached_property
     def tree(self) -> TreeConstants:
         """The constants from which estimates are computed."""
-        tables = [score_tables(level) for level in self.levels]
-        return TreeConstants(self.bins, self.levels, tables)
+        return TreeConstants(self.bins, self.levels, ScoreTables.of(self.levels))
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of F at the edges of the bins, and of quantiles, in bins.
@@ -257,9 +256,9 @@ class DyadicHadamard(Mechanism):
         """Return the least and the largest F at an edge that a report of each level represents."""
         edges = np.arange(1, 1 << self.height) / (1 << self.height)
         inner = slice(self.bins - 1)
-        tables = self.tree.tables
-        low = np.array([(edges + table.lowest)[inner].min() for table in tables])
-        high = np.array([(edges + table.highest)[inner].max() for table in tables])
+        ranges = [score_range(level) for level in self.levels]
+        low = np.array([(edges + lowest)[inner].min() for lowest, _ in ranges])
+        high = np.array([(edges + highest)[inner].max() for _, highest in ranges])
         return low, high
 
     def privacy_ratio(self, level: int) -> Fraction:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,82 +20,155 @@ from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 from estimators.mechanisms.dyadic_hadamard.haar import split_tree
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreTables:
-    """The moments of the scores of one level, for the inner edges t = 1 to B - 1.
+class PathTerms(NamedTuple):
+    """Terms of the inner edges t = 1 to B - 1, which are the same for all levels.
 
-    `second`, shape (B - 1, h + 1): Q0, E[score^2] in each shell; `mean`, shape (B - 1, h + 1): M,
-    E[score] in each shell; `lowest`, `highest`, shape (B - 1,): the least and the largest score of
-    a report; `centred`, shape (B - 1,): b, a bound on abs(score - E[score]) for every law of x.
+    `signs`, shape (B - 1, h): 1 if t is in the left child of the node at depth i that contains it,
+    else -1; `signed`, shape (B - 1, h): these times w_i(t) = min(o, s - o) / s, the weight in F(t)
+    of the Haar sum of each split on the edge's path, where s is the width in bins of that node, and
+    o = t mod s; `products`, shape (B - 1, h (h + 1) / 2): of each two of `signed`, i <= k.
     """
 
-    second: Floats
-    mean: Floats
-    lowest: Floats
-    highest: Floats
-    centred: Floats
+    signs: Floats
+    signed: Floats
+    products: Floats
 
 
-def path_weights(height: int) -> tuple[Floats, Floats]:
-    """Return the weight in F, at each inner edge, of the Haar sum of each split on the edge's path.
-
-    Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s, where s is the width in bins of
-    the node at depth i that contains t, and o = t mod s; `signs`, shape (B - 1, h): 1 if t is in
-    that node's left child, else -1. `height`: h, of a tree with B = 2^h bins.
-    """
+@functools.lru_cache(maxsize=16)
+def path_terms(height: int) -> PathTerms:
+    """Return the terms of a tree with B = 2^height bins."""
     edges = np.arange(1, 1 << height)[:, None]
     size = 1 << (height - np.arange(height))
     offset = edges % size
-    weights: Floats = np.minimum(offset, size - offset) / size
-    return weights, np.where(2 * offset < size, 1.0, -1.0)
+    signs = np.where(2 * offset < size, 1.0, -1.0)
+    signed = signs * np.minimum(offset, size - offset) / size
+    first, second = np.triu_indices(height)
+    return PathTerms(signs, signed, signed[:, first] * signed[:, second])
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreTables:
+    """The moments of the scores of levels, as coefficients of :class:`PathTerms`, and their sizes.
+
+    `height`: h; `second`, shape (levels, h (h + 1) / 2, h + 1): of `products`, for E[score^2] in
+    each shell: Q0; `mean`, shape (levels, h, h + 1): of signed weights, for E[score] in each shell:
+    M; `centred`, shape (levels, B - 1): a bound on abs(score - E[score]), for every law of x: b.
+    """
+
+    height: int
+    second: Floats
+    mean: Floats
+    centred: Floats
+
+    @classmethod
+    def of(cls, levels: tuple[LevelConstants, ...]) -> ScoreTables:
+        """Return the tables of levels of one tree."""
+        second, mean = (np.array(x) for x in zip(*map(_moment_coefficients, levels), strict=True))
+        return cls(levels[0].height, second, mean, np.array([*map(_centred_sizes, levels)]))
+
+    def added(self, factors: Floats) -> tuple[Floats, Floats]:
+        """Return Q0 and M at the inner edges, each added over the levels times `factors`.
+
+        `factors`, shape (..., levels); the results have the shape (..., B - 1, h + 1).
+        """
+        second, mean = (np.tensordot(factors, table, 1) for table in (self.second, self.mean))
+        terms = path_terms(self.height)
+        return terms.products @ second, terms.signed @ mean
+
+    def of_level(self, level: int, inner: Any = slice(None)) -> tuple[Floats, Floats]:
+        """Return Q0 and M of one level at `inner` edges, shape (edges, h + 1)."""
+        terms = path_terms(self.height)
+        return terms.products[inner] @ self.second[level], terms.signed[inner] @ self.mean[level]
 
 
 @functools.lru_cache(maxsize=256)
-def score_tables(level: LevelConstants) -> ScoreTables:
-    """Return the moments of a level's scores, from their closed forms.
+def _moment_coefficients(level: LevelConstants) -> tuple[Floats, Floats]:
+    """Return the coefficients of a level's Q0 and M, as in :class:`ScoreTables`.
 
-    In the code, for a report of depth j: A_i = w_i(t) omega_ji / Lam_i is the weight of split i;
-    full_s is the mean score of a value in shell s, the sum of g_s (blocks) and f_s (hash).
+    In the code, for a report of depth j: A_i = w_i(t) omega_ji / Lam_i is the weight of split i,
+    which `slopes` has without w_i; `full` has the mean score of a value in shell s, the sum of g_s
+    (blocks) and f_s (hash, `fine`).
+    """
+    height, blocks, depths = level.height, level.block_bits, np.array(level.depths)
+    splits, shells = np.arange(height), np.arange(height + 1)[:, None]
+    chances = np.array([level.probability(depth) for depth in level.depths])
+    nu, nu2 = np.array([level.collisions(depth) for depth in level.depths]).T
+    a, slopes = level.honest, _slopes(level)
+    full = slopes[:, None] * ((splits < shells) * 1.0 - (splits == shells))
+    fine = full * (splits >= blocks)
+    hashed = (1 - 3 * nu + 2 * nu2) / (1 - nu) ** 2
+    square = np.tensordot(chances, full[..., None] * full[:, :, None], 1)
+    square += np.tensordot(chances * (hashed - 1), fine[..., None] * fine[:, :, None], 1)
+    spread = slopes**2 * 2.0 ** (depths[:, None] - splits) * (splits >= blocks)
+    coarse = slopes**2 * 2.0**-splits * (splits < blocks)
+    noise = (1 - a) * (coarse + spread / (level.symbols * (1 - nu))[:, None])
+    of_hash = a * ((nu - nu2) / (1 - nu) ** 2)[:, None] * spread
+    diagonal = chances @ noise + (chances @ of_hash) * (shells >= blocks)
+    square[:, splits, splits] += diagonal / a
+    first, second = np.triu_indices(height)
+    doubled = np.where(first < second, 2.0, 1.0)
+    return (square[:, first, second] * (doubled / a)).T, np.tensordot(chances, full, 1).T
+
+
+def _slopes(level: LevelConstants) -> Floats:
+    """Return omega_ji / Lam_i of the depths in use, shape (depths, h); 0 for i >= j."""
+    splits, depths = np.arange(level.height), np.array(level.depths)[:, None]
+    of_hash = np.array([[level.omega(depth, level.block_bits)] for depth in level.depths])
+    omega = np.where(splits < level.block_bits, level.honest**2, of_hash)
+    return np.where(splits < depths, omega, 0.0) / level.precision
+
+
+@functools.lru_cache(maxsize=256)
+def _centred_sizes(level: LevelConstants) -> Floats:
+    """Return the row of a level in :attr:`ScoreTables.centred`.
+
+    Of the mean scores `full` of a depth, the part of the hash is omega times numbers that do not
+    depend on the depth, so their extremes are found for all depths in one pass over the splits.
     """
     checkpoint()  # the tables of other levels are kept
-    height, blocks = level.height, level.block_bits
-    weights, signs = path_weights(height)
-    edges, shells = len(weights), np.arange(height + 1)
-    second, mean = np.zeros((edges, height + 1)), np.zeros((edges, height + 1))
-    lowest, highest = np.full(edges, np.inf), np.full(edges, -np.inf)
-    centred = np.zeros(edges)
-    a, q = level.honest, level.symbols
-    for depth in level.depths:
-        share = level.probability(depth)
-        nu, nu2 = level.collisions(depth)
-        omega = np.array([level.omega(depth, i) for i in range(depth)])
-        parts = weights[:, :depth] * (omega / level.precision[:depth])
-        signed = parts * signs[:, :depth]
-        path_sums = np.concatenate([np.zeros((edges, 1)), np.cumsum(signed, axis=1)], axis=1)
-        full = path_sums[:, np.minimum(shells, depth)]
-        full[:, :depth] -= signed
-        block = np.where(shells < blocks, full, path_sums[:, blocks : blocks + 1])
-        fine = full - block
-        squares = parts**2
-        coarse = squares[:, :blocks] @ 2.0 ** -np.arange(blocks)
-        spread = squares[:, blocks:] @ 2.0 ** (depth - np.arange(blocks, depth))
-        block_square = full**2 - fine**2
-        hashed = fine**2 * (1 - 3 * nu + 2 * nu2) + (nu - nu2) * spread[:, None]
-        honest = np.where(shells < blocks, full**2, block_square + hashed / (1 - nu) ** 2)
-        noise = (1 - a) * (coarse + spread / (q * (1 - nu)))
-        second += share * (noise[:, None] + a * honest) / a**2
-        mean += share * full
-        finer = np.abs(fine[:, blocks:depth]) @ 2.0 ** (depth - 1 - np.arange(blocks, depth))
-        total = finer + np.abs(fine[:, depth])
-        hashed_reach = np.abs(path_sums[:, blocks]) + total / (2 * (1 - nu))
-        reach = np.maximum(np.abs(block).max(axis=1), hashed_reach) / a
-        low, high = _fine_range(parts * 2.0 ** (depth - np.arange(depth)), signs, level, depth)
-        others_low = block[:, : blocks + 1].min(axis=1)
-        others_high = block[:, : blocks + 1].max(axis=1)
-        lowest = np.minimum(lowest, np.minimum(others_low, path_sums[:, blocks] + low) / a)
-        highest = np.maximum(highest, np.maximum(others_high, path_sums[:, blocks] + high) / a)
-        centred = np.maximum(centred, reach + np.abs(full).max(axis=1))
-    return ScoreTables(second, mean, lowest, highest, centred)
+    blocks, steps = level.block_bits, path_terms(level.height).signed.T / level.precision[:, None]
+    block_steps = level.honest**2 * steps[:blocks]
+    of_blocks = block_steps.sum(axis=0)
+    block = np.abs(np.cumsum(block_steps, axis=0) - 2 * block_steps).max(axis=0, initial=0.0)
+    largest: Floats = np.zeros_like(of_blocks)
+    path, total = np.zeros((2, *of_blocks.shape))
+    low, high = np.full_like(path, np.inf), np.full_like(path, -np.inf)
+    for split in range(blocks, level.height):
+        fine = path - steps[split]
+        path = path + steps[split]
+        low, high = np.minimum(low, fine), np.maximum(high, fine)
+        total += np.abs(fine) * 2.0**-split
+        if not level.chances[depth := split + 1]:
+            continue
+        omega, nu = level.omega(depth, blocks), level.collisions(depth)[0]
+        lowest, highest = (
+            of_blocks + omega * extreme
+            for extreme in (np.minimum(low, path), np.maximum(high, path))
+        )
+        hash_size = omega * (2.0**split * total + np.abs(path)) / (2 * (1 - nu))
+        reach = np.maximum(block, np.abs(of_blocks) + hash_size) / level.honest
+        largest = np.maximum(largest, reach + np.maximum(block, np.maximum(highest, -lowest)))
+    return largest
+
+
+@functools.lru_cache(maxsize=256)
+def score_range(level: LevelConstants) -> tuple[Floats, Floats]:
+    """Return the least and the greatest score that a report can have, each of shape (B - 1,)."""
+    checkpoint()
+    terms, blocks = path_terms(level.height), level.block_bits
+    lowest, highest = np.full(len(terms.signs), np.inf), np.full(len(terms.signs), -np.inf)
+    for depth, slopes in zip(level.depths, _slopes(level), strict=True):
+        steps = terms.signed[:, :depth] * slopes[:depth]
+        sums = np.cumsum(steps[:, :blocks], axis=1)
+        of_blocks = sums[:, -1:].sum(axis=1)  # 0 without blocks
+        block = np.column_stack([sums - 2 * steps[:, :blocks], of_blocks])
+        sizes = np.abs(steps) * 2.0 ** (depth - np.arange(depth))
+        low, high = _fine_range(sizes, terms.signs, level, depth)
+        least = np.minimum(block.min(axis=1), of_blocks + low)
+        greatest = np.maximum(block.max(axis=1), of_blocks + high)
+        lowest = np.minimum(lowest, least / level.honest)
+        highest = np.maximum(highest, greatest / level.honest)
+    return lowest, highest
 
 
 def _fine_range(
@@ -103,7 +177,7 @@ def _fine_range(
     """Return a times the least and the greatest score that the hash bits of a report can add.
 
     a is :attr:`LevelConstants.honest`. `sums`, shape (B - 1, depth): A_i times the number of nodes
-    of this depth below split i; `signs`, shape (B - 1, h): from :func:`path_weights`. A row counts
+    of this depth below split i; `signs`, shape (B - 1, h): from :func:`path_terms`. A row counts
     in one Haar sum on the path of an edge, at the split of its lowest bit. Of two rows and their
     sum, two have the same split i, and the third has a coarser split k. If the two count with the
     signs x and y, the third counts with x y, or with -x y in the right child of split k.

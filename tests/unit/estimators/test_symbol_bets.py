@@ -189,5 +189,9 @@ def test_limits_hold_in_all_cells_whichever_cell_decides() -> None:
         middle = np.sqrt(cells.least_variance * cells.largest_variance)[:, None]
         each = np.array([limits((x, x)) for x in middle])
         deciding |= {*(each[..., 0].argmin(axis=0) == len(each) - 1).tolist()}
-        assert limits(ends) == pytest.approx(each.min(axis=0), abs=1e-9), (n, free, values)
+        with row(n, free, values):
+            assert limits(ends) == pytest.approx(each.min(axis=0), abs=1e-9)
+            for first in range(len(each) - 1):
+                pair = each[first : first + 2].min(axis=0)
+                assert limits(middle[first : first + 2]) == pytest.approx(pair, abs=1e-9)
     assert deciding == {True, False}

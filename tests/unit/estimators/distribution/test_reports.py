@@ -22,7 +22,12 @@ from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses, split_tree
-from estimators.mechanisms.dyadic_hadamard.scores import haar_bounds, haar_moments, score_tables
+from estimators.mechanisms.dyadic_hadamard.scores import (
+    ScoreTables,
+    haar_bounds,
+    haar_moments,
+    score_range,
+)
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
 
@@ -145,17 +150,20 @@ def shell(bins: int, edge: int, value: int) -> int:
 def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilon: float) -> None:
     """The closed forms of the second moment, the mean, and the extreme scores."""
     mechanism, _, scores, law = enumerated(bins, epsilon)
-    tables = score_tables(mechanism.levels[0])
+    tables = ScoreTables.of(mechanism.levels)
+    stated_second, stated_mean = tables.of_level(0)
+    lowest, highest = score_range(mechanism.levels[0])
     second, mean = law.T @ scores**2, law.T @ scores
-    assert tables.lowest == pytest.approx(scores.min(axis=0)[1:-1], rel=1e-11)
-    assert tables.highest == pytest.approx(scores.max(axis=0)[1:-1], rel=1e-11)
+    assert lowest == pytest.approx(scores.min(axis=0)[1:-1], rel=1e-11)
+    assert highest == pytest.approx(scores.max(axis=0)[1:-1], rel=1e-11)
+    assert tables.added(np.array([2.0]))[0] == pytest.approx(2 * stated_second)
     for edge in range(1, bins):
         for value in range(bins):
             where = edge - 1, shell(bins, edge, value)
-            assert tables.second[where] == pytest.approx(second[value, edge], rel=1e-11)
-            assert tables.mean[where] == pytest.approx(mean[value, edge], abs=1e-11)
+            assert stated_second[where] == pytest.approx(second[value, edge], rel=1e-11)
+            assert stated_mean[where] == pytest.approx(mean[value, edge], abs=1e-11)
         centred = np.abs(scores[:, edge, None] - mean[:, edge]).max()
-        assert centred <= tables.centred[edge - 1] * (1 + 1e-12)
+        assert centred <= tables.centred[0, edge - 1] * (1 + 1e-12)
 
 
 @each_enumerated
