@@ -52,8 +52,8 @@ class Leak:
     """The result of an attack.
 
     `lower`: a lower bound on epsilon, wrong with probability at most 1 - confidence; `event`: a
-    description of the event; `hits`, `trials`: in how many of how many trials it occurred, first
-    under the value that it indicates, then under the other value.
+    description of the event; `hits`, `trials`: the number of trials in which the event occurred,
+    and of all trials, first under the value that it indicates, then under the other value.
     """
 
     lower: float

@@ -11,7 +11,7 @@ _DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def is_duration(text: object) -> bool:
-    """Return whether something has the form of a duration.
+    """Return whether a value is text in the form of a duration.
 
     >>> is_duration("7d"), is_duration("2013-01-31"), is_duration(7)
     (True, False, False)

@@ -111,8 +111,8 @@ class Estimate:
     def shown(self) -> float | Floats:
         """The value, clipped to its bounds, for display.
 
-        If the bounds contain the truth, it is at least as near to the truth as the value is. But it
-        is biased: use `value` for sums and means of several estimates.
+        If the bounds contain the truth, the clipped value is at least as near to the truth as
+        `value`. But it is biased: use `value` for sums and means of several estimates.
 
         >>> from estimators import define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])

@@ -11,7 +11,7 @@ _CURRENT_CHECK: ContextVar[Callable[[], object] | None] = ContextVar("check", de
 
 @contextmanager
 def interruptible(check: Callable[[], object]) -> Iterator[None]:
-    """Call `check` at each step of the computations in the block; if it raises, they end."""
+    """Call `check` at each step of the block's computations; they end if it raises."""
     token = _CURRENT_CHECK.set(check)
     try:
         yield
@@ -20,7 +20,7 @@ def interruptible(check: Callable[[], object]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """Call the check of the enclosing :func:`interruptible`, if any; to be called every few ms."""
+    """Call the check of the enclosing :func:`interruptible`, if any; loops do so every few ms."""
     check = _CURRENT_CHECK.get()
     if check is not None:
         check()

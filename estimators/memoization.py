@@ -96,7 +96,7 @@ class Memoization:
     # -- On the device ------------------------------------------------------------------------
 
     def answer(self, value: int, bits: Bits) -> Reports:
-        """Return a newly drawn permanent answer to a value: one report, shape (1, ...).
+        """Draw a permanent answer to a value, and return it: one report, shape (1, ...).
 
         `value`: a category's index; for a mean, the side from :func:`side_of`.
         """

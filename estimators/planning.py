@@ -70,8 +70,8 @@ def half_width(
 ) -> float:
     """Return half of the width of the 95% bounds, in the metric's unit.
 
-    Of several numbers, it is that of the widest bounds: for a distribution, of its cumulative
-    shares; for a metric with shares among, of these shares.
+    If there are several numbers, the widest bounds count: for a distribution, those of its
+    cumulative shares; for a metric with shares among, those of these shares.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def half_width(
 
 
 def _with_level(metric: Metric, epsilon: float) -> Metric:
-    """Return a metric that has only this level, and no slices."""
+    """Return the metric with the single level `epsilon`, and without slices."""
     if isinstance(metric, LocalMetric) and (metric.by or metric.attributes):
         metric = dataclasses.replace(metric, by=(), attributes={})
     return metric if metric.levels == (epsilon,) else dataclasses.replace(metric, levels=(epsilon,))
@@ -127,7 +127,7 @@ def _sums(metric: ReportedMetric, count: int) -> Integers:
 
 
 def _searched(metric: SearchMetric, devices: int) -> Estimate:
-    """Return the estimate after all rounds of a search."""
+    """Return the estimate of a search after all its rounds, with synthetic devices."""
     search, progress, bits = metric.search, Progress(()), SeededBits(devices)
     values = synthetic_values(metric, devices)
     is_split = metric.split == "users"
@@ -271,7 +271,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         levels[wish.metric.name] = level
 
     def shares(times: float) -> dict[str, float]:
-        """Return how many devices must draw each metric for widths `times` as large as wished."""
+        """Return how many devices must draw each metric for widths of `times` the wished ones."""
         return {
             wish.metric.name: wish.needed(levels[wish.metric.name], times * wish.scale)
             / wish.happens
@@ -362,7 +362,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
 
 
 def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
-    """Return how many devices the best split needs for widths `times` as large as wished."""
+    """Return how many devices the best split needs for widths of `times` the wished ones."""
 
     def ratio(devices: float) -> float:
         levels = best_split(wishes, devices, budget)

@@ -86,7 +86,7 @@ class Question:
         )
 
     def one_mean(self, levels: int) -> bool:
-        """Return whether bounds assume that all levels with reports (`levels`) have one mean."""
+        """Return whether bounds assume the same mean at all `levels` levels with reports."""
         return self.target == "population" and (self.weights != "uniform" or levels == 1)
 
     @property

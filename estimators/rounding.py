@@ -64,7 +64,7 @@ def nearest(x: float, places: int) -> str:
 
 
 def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
-    """Return the number of decimals for a table: that which its narrowest interval needs."""
+    """Return the number of decimals for a table: as many as its narrowest interval needs."""
     pairs = zip(lower, upper, strict=True)
     return max((decimals(*pair) for pair in pairs), default=USUAL_DECIMALS)
 

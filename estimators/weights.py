@@ -42,17 +42,17 @@ class LevelFacts:
 
 
 def optimal(facts: LevelFacts) -> Floats:
-    """Return inverse variances: they give the unbiased mean of least variance (Gauss, Markov)."""
+    """Return inverse variances, which give the unbiased mean of least variance (Gauss, Markov)."""
     return 1 / facts.variances
 
 
 def paper(facts: LevelFacts) -> Floats:
-    """Return the weights of the paper HLDP (Algorithms 1, 2 and 5), to compare with."""
+    """Return the weights of the paper HLDP (Algorithms 1, 2 and 5), for comparisons."""
     return facts.paper
 
 
 def uniform(facts: LevelFacts) -> Floats:
-    """Return equal weights for all reports: right if values depend on the privacy level."""
+    """Return equal weights for all reports, which are right if values depend on the level."""
     return np.ones_like(facts.epsilons)
 
 

@@ -273,7 +273,7 @@ class Detector:
         return Step(minimum.value, self.needed, True, direction, panes_since, informative)
 
     def state(self) -> bytes:
-        """Return what panes have changed, as bytes for :meth:`restore`."""
+        """Return the state that panes change, as bytes for :meth:`restore`."""
         _, points, shifts = self._bets.log.shape
         precisions = [math.nan if x is None else x for x in (self.precision, self._scale)]
         counted = self._panes, *precisions, self.gathered
@@ -287,7 +287,7 @@ class Detector:
     def restore(self, state: bytes) -> None:
         """Continue from the :meth:`state` of a detector with the same arguments.
 
-        Raises ValueError if the state is not one of such a detector.
+        Raises ValueError if the bytes are not the state of such a detector.
         """
         size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:
@@ -306,7 +306,7 @@ class Detector:
 
 
 def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
-    """Return the least move that some panes detect with a probability of about 90%.
+    """Return the least move that `panes` panes detect with a probability of about 90%.
 
     Parameters
     ----------

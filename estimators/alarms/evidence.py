@@ -15,7 +15,7 @@ side. Beyond them each step is twice the last. Steps half as wide shorten delays
 
 
 class Lowest(NamedTuple):
-    """A lower bound of a function, and the index of the point nearest to its minimum."""
+    """A lower bound of a function, and the index of the point that is nearest to the minimum."""
 
     value: float
     point: int

@@ -20,7 +20,8 @@ LEAST_SHARE = 0.01
 class EValues(NamedTuple):
     """Logarithms of e-values at points theta, and their slopes there; shape (points, tilts).
 
-    Each logarithm is a line in theta, which at any theta is that of an e-value against it.
+    Each logarithm is a line in theta. Its value at a theta is the logarithm of an e-value against
+    the hypothesis that the mean is theta.
     """
 
     log: Floats
@@ -93,8 +94,8 @@ class PaneMean:
 def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """Return the optimal shares of the levels in a baseline, which all panes then have.
 
-    `baseline`: its sums, of at least one report. The result has shape (levels,) and sums to one; a
-    share is zero or at least :data:`LEAST_SHARE`.
+    `baseline`: the sums of the baseline, with at least one report. The result has shape (levels,)
+    and sums to one; a share is zero or at least :data:`LEAST_SHARE`.
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)

@@ -153,7 +153,7 @@ class _TiltTables:
     ) -> Floats:
         """Return each window's bound at the tilt with its `index`.
 
-        `spread`: its step on the grid of numbers of reports, by which nodes are chosen.
+        `spread`: the step on the grid of numbers of reports by which nodes are chosen.
         """
         index = np.clip(index, 0, self.tilts.size - 1)
         keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)

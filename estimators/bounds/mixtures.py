@@ -28,7 +28,7 @@ LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
 # Theorem 11 of docs/proofs/inversion.md
 class LinearMixture(NamedTuple):
-    """A mixture with lines in place of the cumulants: rows of terms; `theta`: where lines touch."""
+    """A mixture whose cumulants are replaced by lines that touch them at `theta`; rows of terms."""
 
     theta: Floats
     tilts: Floats
@@ -37,7 +37,7 @@ class LinearMixture(NamedTuple):
     slope: Floats
 
     def of_rows(self, rows: Indices) -> LinearMixture:
-        """Return the lines of these rows."""
+        """Return some rows of the mixture."""
         return LinearMixture(*(part[rows] for part in self))
 
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
@@ -59,7 +59,7 @@ class LinearMixture(NamedTuple):
 
         It also returns how fast this theta rises with the sum. Up to this theta the mixture reaches
         `goal`, because it is convex in theta and the sum. The theta is not clipped to [-1, 1].
-        `theta`, `observed`: where the plane touches; `goal`: the value that the plane shall have.
+        `theta`, `observed`: where the plane touches; `goal`: the value that the plane is to have.
         """
         value, fall, rise = self.log_mixture(theta, observed)
         return theta + (value - goal) / fall, rise / fall

@@ -166,9 +166,9 @@ def vector_deviations(
 ) -> tuple[PerWindow, PerWindow]:
     """Return bounds on all coordinates of N at once, and on its length, for a question.
 
-    `law`: that of N; of many windows only if the number of reports is fixed; `question`: the bounds
-    of the coordinates, and that of the length, are each wrong with probability beta; `total`: from
-    :func:`estimators.weights.total_weight`.
+    `law`: the law of N; that of many windows only if the number of reports is fixed; `question`:
+    the bounds of the coordinates, and that of the length, are each wrong with probability beta;
+    `total`: from :func:`estimators.weights.total_weight`.
     """
     log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
     if question.bound == "normal":
@@ -188,7 +188,8 @@ def deviations_of_windows(
 ) -> Iterable[tuple[PerWindow, PerWindow]]:
     """Return :func:`vector_deviations` of each window.
 
-    `laws`, `totals`: of each window, whose levels are the same in all; `question`: of all.
+    `laws`, `totals`: the law and the total of each window; all windows have the same levels;
+    `question`: the question about each window.
     """
     together = laws[0].in_rows(laws) if question.bound == "fixed" else None
     if together is not None:

@@ -155,7 +155,7 @@ class TrueValues(Mechanism):
         return chosen, ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
 
     def _weighted_law(self, noise: ReleaseNoise, counts: Counts) -> Law:
-        """Return the law of the weighted mean, without noise. `counts`: of the levels in use."""
+        """Return the law of the weighted mean without noise; `counts`: reports by level in use."""
         coefficient = np.array(noise.weights) / noise.total(counts)
         free = len(counts) > 1 and len(set(noise.weights)) == 1
         return self.law(counts.astype(np.float64), coefficient, free)

@@ -125,7 +125,7 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-CT's and HPF-CT's weights: HPM-C with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
+    """Return HPM-CT's and HPF-CT's weights: HPM-C's with n |w - 1/n|_2^2, not |w - 1/n|_1^2."""
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
@@ -135,7 +135,7 @@ def uncorrelated(
     """Return the weights of HPM-U and HPF-U, for values that do not depend on the level.
 
     They are those of HPM-C, or of log_term |w|_2^2 in place of |w - 1/n|_1^2 if that is smaller. If
-    `turbo`, they are HPM-UT's and HPF-UT's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2.
+    `turbo`, they are HPM-UT's and HPF-UT's, with n |w - 1/n|_2^2 in place of |w - 1/n|_1^2.
 
     `epsilons`, `counts`, shape (levels,): of the levels with reports; `log_term`: ln(k / beta).
     """
@@ -154,7 +154,7 @@ def uncorrelated(
 
 
 def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return ADPM's weights: least worst-case squared error, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
+    """Return ADPM's weights, which minimise a squared error, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
     return _square(epsilons, counts, ADPM_NOISE)
 
 

@@ -89,8 +89,8 @@ class Arm:
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
     """Return whether a comparison can use the joint law of both arms.
 
-    `metric`: that of the arms; `question`: its bound, target and weights count; `ratio`: whether
-    the comparison is a ratio, not a difference.
+    `metric`: the metric of the arms; `question`: only its bound, target and weights matter;
+    `ratio`: whether the comparison is a ratio, not a difference.
     """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
@@ -106,9 +106,9 @@ def arm_of(
     """Return the arm of a statistic.
 
     `metric`: one that :func:`has_law` accepts, or a distribution whose edges the question asks for;
-    `statistic`: the sums of its reports; `question`: its `beta` is that of the whole comparison;
-    `shares`, shape (levels,): the shares of the levels for the policy ``"standard"``; every level
-    may then have its own mean. None for other policies.
+    `statistic`: the sums of its reports; `question`: its `beta` is the failure probability of the
+    whole comparison; `shares`, shape (levels,): the shares of the levels for the policy
+    ``"standard"``; every level may then have its own mean. None for other policies.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)

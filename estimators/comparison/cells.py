@@ -190,8 +190,8 @@ class TiltedSigns(NamedTuple):
     ) -> TiltedSigns:
         """Return the bounds for all means in [low, high] and all tilts in [flat, steep].
 
-        The tilted mean of a sign grows with its mean and the tilt. `law`: of signs with one mean;
-        `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
+        The tilted mean of a sign grows with its mean and the tilt. `law`: the law of signs with one
+        mean; `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
         """
         weight = law.counts * law.coefficient
         offset_mean = 0.0 if law.offset is None else float(weight @ law.offset)
@@ -221,7 +221,7 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     Without an offset, variances fall with abs(theta), and so do third moments up to a factor of at
     most 1 + abs(theta). With an offset and free means, both are concave in the levels' means, and
     below their tangent planes at the middle of the interval. None if there are no such bounds.
-    `law`: that of the sum; `low`, `high`, shape (rows,): the ends of the intervals.
+    `law`: the law of the sum; `low`, `high`, shape (rows,): the ends of the intervals.
     """
     if isinstance(law, PiecewiseLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)
@@ -247,9 +247,10 @@ def log_berry_esseen(
 ) -> Floats:
     """Return an upper bound on ln P(factor X + Y exceeds its mean by `excess`).
 
-    It is that of the worst pair of pieces. `first`, `second`: the moments of X and of Y, shapes
-    (rows, pieces); `excess`, shape (rows,): at least 0, and at most the distance of the observed
-    sum from its mean; `factors`: the least and the largest factor, at least 0, shapes (rows,).
+    The bound is that of the worst pair of pieces. `first`, `second`: the moments of X and of Y,
+    shapes (rows, pieces); `excess`, shape (rows,): at least 0, and at most the distance of the
+    observed sum from its mean; `factors`: the least and the largest factor, at least 0, shapes
+    (rows,).
     """
     from scipy.special import ndtr
 

@@ -41,7 +41,7 @@ class _Side(NamedTuple):
     share: float = NUISANCE_SHARE / 2
 
     def sums(self, beta: float) -> fixed.SumPair:
-        """Return the sums, with an interval for X's mean whose sides each fail as beta allows."""
+        """Return the sums, and an interval for X's mean; each side fails with `share` beta."""
         first_interval = interval(self.first, self.first_observed, math.log(self.share * beta))
         return fixed.SumPair(*self[:4], first_interval)
 

@@ -25,9 +25,9 @@ def require_comparable(
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return both metrics if they can be compared in this way.
 
-    `metric`, `second_metric`: those of a and of b; `of`, `bound`, `weights`, `target`, `split`: as
-    for :func:`estimators.comparison.comparison.compare`. Raises ValueError, with the reason, if
-    they cannot be compared.
+    `metric`, `second_metric`: the metrics of a and of b; `of`, `bound`, `weights`, `target`,
+    `split`: as for :func:`estimators.comparison.comparison.compare`. Raises ValueError, with the
+    reason, if they cannot be compared.
     """
     for key, value, allowed in (("of", of, KINDS_OF), ("bound", bound, BOUND_KINDS)):
         if value not in allowed:
@@ -75,7 +75,7 @@ def refuse_negative(metric: LocalMetric, lowest: float) -> None:
 
 
 def _with_numbers(metric: Metric) -> Metric:
-    """Return the metric if its answers are numbers with bounds."""
+    """Return the metric if its answers are numbers with bounds; else raise ValueError."""
     if metric.trust == "central":
         raise ValueError(
             f"metric {metric.name!r} {metric.answered}: releases are not compared, because each "

@@ -49,7 +49,7 @@ class LawStream:
         return touch_cumulants(self.law, theta, tilts)
 
     def at(self, rows: Indices) -> LawStream:
-        """Return the sums of these of the k numbers."""
+        """Return the sums of some of the k numbers; `rows`: the indices."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
 
@@ -76,7 +76,7 @@ class NoiseStream:
         return value + tilts * theta[:, None], tilts
 
     def at(self, rows: Indices) -> NoiseStream:
-        """Return the sums of these of the k numbers."""
+        """Return the sums of some of the k numbers; `rows`: the indices."""
         return dataclasses.replace(self, observed=self.observed[rows])
 
 
@@ -109,7 +109,7 @@ class ScoreStream:
         return tilts * theta[:, None] + (np.expm1(x) - x) * ratio, tilts
 
     def at(self, rows: Indices) -> ScoreStream:
-        """Return the sums of these of the k numbers."""
+        """Return the sums of some of the k numbers; `rows`: the indices."""
         return ScoreStream(self.observed[rows], self.largest[rows], self.worst[rows], self.total)
 
 
@@ -171,7 +171,7 @@ class DifferenceStream:
         return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
 
     def at(self, rows: Indices) -> DifferenceStream:
-        """Return the sums of these of the k numbers."""
+        """Return the sums of some of the k numbers; `rows`: the indices."""
         return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])
 
 

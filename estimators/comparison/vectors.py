@@ -100,10 +100,10 @@ def mean_and_noise(
     """Return the mean vector in the unit ball, its noise, failure probability and rounding.
 
     Returns `mean`, shape (d,); `noise`: bounds on its error; `failure`: the probability that these
-    are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: of the arm, which
-    has reports; `shares`, shape (levels,): the weights of the levels; `question`: its `beta` is of
-    the comparison, of which a part may be spent on the noise; `total`: from
-    :func:`estimators.weights.total_weight`.
+    are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: the mechanism and
+    the sums of the arm, which has reports; `shares`, shape (levels,): the weights of the levels;
+    `question`: its `beta` is that of the comparison; a part of it may be spent on the noise;
+    `total`: from :func:`estimators.weights.total_weight`.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if not isinstance(law, CoordinateBounds):

@@ -62,9 +62,9 @@ def search_and_test(
 ) -> CandidateTests:
     """Return strings suggested by the groups of prefixes, tested on reports of whole strings.
 
-    `code`: the code of strings; `layout`: that of the statistic; `table`, shape (levels, columns):
-    the statistic; `keys_of`: a function from strings to their keys; `progress`: a function that is
-    called with the share of the work done so far.
+    `code`: the code of strings; `layout`: the layout of the statistic; `table`, shape (levels,
+    columns): the statistic; `keys_of`: a function from strings to their keys; `progress`: a
+    function that is called with the share of the work done so far.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
@@ -100,8 +100,9 @@ def peeling(
     A frequency is the mean of the estimates at the depths that contain the whole code word,
     weighted by their information, and at most that of any prefix of the string plus three standard
     errors. Without this limit, a string that nobody holds would be peeled with the frequency of
-    another one that has its point at the only depth of its whole code word. `layout`: of the
-    statistic; `evidence`: of its groups of prefixes; `candidates`: the n strings.
+    another one that has its point at the only depth of its whole code word. `layout`: the layout of
+    the statistic; `evidence`: the estimates from its groups of prefixes; `candidates`: the n
+    strings.
     """
     is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)

@@ -38,8 +38,8 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 class DiscoveryLayout:
     """The groups of a metric, their positions in a report and in the statistic.
 
-    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
-    the hashes, which are public; below 2^64.
+    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`:
+    the seed, below 2^64, of the hashes, which are public.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -138,7 +138,7 @@ class DiscoveryLayout:
 
 
 def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:
-    """Return the depths `first`, `first` + `step`, ..., `last`, in bits.
+    """Return the depths `first`, `first` + `step`, ..., `last`, which are numbers of bits.
 
     Raises ValueError unless 8 <= first <= last <= 128, first <= 16, and the steps, of 1 to 8, end
     at `last`.

@@ -38,7 +38,7 @@ class RowPopulations:
 
     @classmethod
     def of(cls, layout: DiscoveryLayout, table: Counts) -> RowPopulations:
-        """Decode a statistic."""
+        """Return the populations that a statistic contains."""
         counts = [layout.row_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
         n = np.array([part.sum() for part in counts], dtype=np.float64)
         information = n / np.array([sketch.variance for sketch in layout.sketches])

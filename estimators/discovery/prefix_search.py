@@ -54,7 +54,7 @@ class TreeEvidence:
 
     @classmethod
     def of(cls, layout: DiscoveryLayout, table: Counts) -> TreeEvidence:
-        """Decode a statistic, which has some reports."""
+        """Return the evidence in a statistic that has reports."""
         counts = [layout.tree_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
         variances = np.array([tree.variance for tree in layout.trees])
         information = np.array([part.sum(axis=1) for part in counts]) / variances[:, None]
@@ -90,9 +90,9 @@ def list_candidates(
         score_j = min(6, a z - a^2 / 2) - b ln 2 + min(0, score_(j-1)),
 
     with b new bits, 0 for a string that has ended. The best 65,536 are kept; of equal ones the
-    first in the order of their bits. `code`: of strings as bits; `layout`: of the statistic;
-    `evidence`: of groups of prefixes alone, as the test of the candidates uses other reports;
-    `progress`: takes the share of the depths that are searched.
+    first in the order of their bits. `code`: the code of strings as bits; `layout`: the layout of
+    the statistic; `evidence`: from the reports of prefixes alone, as the test of the candidates
+    uses the others; `progress`: takes the share of the depths that are searched.
 
     The limit 6 is for collisions: a prefix that nobody has may share its point with a very frequent
     one, and would fill the beam. With it, of words (Zipf, 10^6 reports, 5 phi) 0.89 are listed
@@ -130,7 +130,7 @@ class _Beam:
         self.words: list[Integers] = []
 
     def extend(self, code: StringCode, group: int) -> None:
-        """Replace the prefixes by the best of their continuations."""
+        """Replace the prefixes by their continuations to the next depth with the best scores."""
         layout, width = self.layout, self.layout.widths[group]
         scale, charge = self._weights(group)
         words = np.arange(1 << width, dtype=np.uint64)

@@ -19,7 +19,7 @@ PRESET_NAMES = ("text", "url", "upper", "bytes")
 def preset(name: str) -> StringCode:
     """Return one of the codes of :data:`PRESET_NAMES`.
 
-    Raises ValueError if there is none of this name.
+    Raises ValueError if no code has this name.
 
     >>> [len(preset(name).tokens) for name in ("text", "bytes")]
     [400, 0]

@@ -78,9 +78,9 @@ class Geometry:
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
     """Return the geometry whose number of points is nearest to `aim`, of nearly the least variance.
 
-    `epsilon`: above 0; `limits`: the least and the largest number of points; `aim`: the preferred
-    number of points, among geometries within 3% of the least variance. Doubles here are correctly
-    rounded functions of exact fractions, so that every device finds the same geometry.
+    `epsilon`: above 0; `limits`: the smallest and the largest allowed number of points; `aim`: the
+    preferred number of points, among geometries within 3% of the least variance. Doubles here are
+    correctly rounded functions of exact fractions, so that every device finds the same geometry.
 
     >>> for epsilon in (1, 4):
     ...     tree = best_geometry(Fraction(epsilon), (2**13, 2**17), 2**15).space

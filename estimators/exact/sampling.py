@@ -106,7 +106,7 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _drawn_up_to(largest: Array, draw: Callable[[int], Array]) -> Array:
-    """Return uniform integers of a source, each drawn again until it is at most `largest`."""
+    """Return integers from `draw`; each one is drawn again until it is at most `largest`."""
     drawn = draw(largest.size)
     pending = np.flatnonzero(drawn > largest)
     if pending.size:

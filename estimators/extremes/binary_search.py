@@ -46,8 +46,8 @@ class Decision:
     `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: per level, the
     answers, and how many of them said "at or beyond", as sent; `share`: the unbiased estimate of
     the share of users at or beyond the threshold; 0 without an answer; `critical`: the share from
-    which the search moves outwards; 1 without an answer; `outwards`: whether it moved outwards, as
-    somebody is at or beyond the threshold.
+    which the search moves outwards; 1 without an answer; `outwards`: whether the search moved
+    outwards, because somebody is at or beyond the threshold.
     """
 
     threshold: float
@@ -246,7 +246,7 @@ class Search:
     # -- On the device ----------------------------------------------------------------------------
 
     def own_round(self, users: int, bits: Bits | None = None) -> Integers:
-        """Return the number of the round that each user answers, uniform from 0 to rounds - 1.
+        """Return the number of the round that each user answers, at random from 0 to rounds - 1.
 
         For ``split="users"``. A device stores its number, and answers that round only. `bits`: the
         source of randomness; the operating system's by default.
@@ -313,8 +313,8 @@ class Search:
         """Decide the open round from its answers; the same answers always give the same decision.
 
         `statistic`: int64, the answers of this round alone. Without answers the search moves
-        inwards: the certificate holds, but the search may miss the extreme. Raises ValueError if
-        the search is finished, or if the statistic is not one of a round.
+        inwards: the certified end is still valid, but the search may miss the extreme. Raises
+        ValueError if the search is finished, or if the statistic is not one of a round.
         """
         table = np.asarray(statistic)
         if table.shape != (2 * len(self.levels),) or table.dtype != np.int64:

@@ -167,7 +167,7 @@ class AutoFrequency(SupportCounts):
         return [child.name for child in self.children]
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
-        """Return for each value the bytes of a report, drawn by the mechanism of its level."""
+        """Return the bytes of a report for each value, which the mechanism of its level draws."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
         for index, rows in rows_by_level(level, len(self.epsilons)):
             child, own_values = self.children[index], values[rows]

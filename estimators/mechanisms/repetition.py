@@ -28,9 +28,9 @@ from estimators.weights import LevelFacts
 class Repetition(Mechanism):
     """r = ceil(epsilon) independent reports by another mechanism, each at epsilon / r.
 
-    A user's reports are side by side, as many as the largest level has; the slots that a level does
-    not use are zero. Statistic of a level: the number of users, and the sums of the other mechanism
-    over all their reports. Source: HIST, Proposition 2 and Corollary 3.
+    A user's reports are side by side, in as many slots as the largest level has reports; the slots
+    that a level does not use are zero. Statistic of a level: the number of users, and the sums of
+    the other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
 
     **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
     fraction.
@@ -81,7 +81,7 @@ class Repetition(Mechanism):
         return [f"{r} x {self.repeated.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
-        """Return which slots of a report are in use, shape (n, slots)."""
+        """Return which slots of each report its level uses, shape (n, slots)."""
         return np.arange(self.shape[0]) < self._repeats[level][:, None]
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:

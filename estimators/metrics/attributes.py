@@ -33,7 +33,7 @@ Attributes = tuple[tuple[str, str], ...]
 def check_attribute(name: str, values: Sequence[str]) -> None:
     """Raise ValueError, with what was expected, if an attribute's declaration is invalid.
 
-    `name`: that of the attribute; `values`: its declared values.
+    `name`: the attribute's name; `values`: its declared values.
     """
     check_name(name)
     if not values:

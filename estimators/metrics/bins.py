@@ -145,7 +145,7 @@ class Bins(Domain):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of quantiles, and the quantiles; None selects the definition's.
 
-        Raises ValueError unless they are distinct numbers between 0 and 1.
+        Raises ValueError unless the quantiles are distinct numbers between 0 and 1.
         """
         if labels is None:
             return self.labels, self._default_keys

@@ -134,7 +134,7 @@ def _has_email(text: str) -> bool:
 def _has_card(text: str) -> bool:
     """Return whether neighbouring groups of digits are the number of a card, by Luhn's check.
 
-    It has 13 to 19 digits. A single space, dot or hyphen may separate the groups.
+    A card's number has 13 to 19 digits. A single space, dot or hyphen may separate the groups.
     """
     for run in _GROUPS_PATTERN.findall(text):
         groups = re.split("[ .-]", run)

@@ -79,7 +79,7 @@ def conversion(value: object) -> str:
 
 
 def listing(value: object) -> str:
-    """Return advice to make a list of a collection, or text of bytes; "" for other objects."""
+    """Return advice on turning a collection into a list, or bytes into text; "" for others."""
     if isinstance(value, bytes):
         return ", as .decode() makes"
     is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | list)
@@ -87,7 +87,7 @@ def listing(value: object) -> str:
 
 
 def as_given(values: object, lossy: str = "US") -> Array:
-    """Return an application's values as an array; of objects if numpy would convert values.
+    """Return values as an array; an array of objects if numpy would convert some of the values.
 
     `lossy`: the kinds of arrays to which numpy would convert some values of a list.
 

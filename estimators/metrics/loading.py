@@ -93,7 +93,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
 def read_document(path: str | Path) -> dict[str, Any]:
     """Return the content of a file of definitions, unchecked.
 
-    Raises DefinitionError if the file is not TOML, and FileNotFoundError if there is none.
+    Raises DefinitionError if the file is not TOML, and FileNotFoundError if it does not exist.
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))

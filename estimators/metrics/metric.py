@@ -178,7 +178,7 @@ class Metric(ABC):
     def require(cls, metric: Metric) -> Self:
         """Return `metric` if it is of this class.
 
-        Raises ValueError if it is not; the message says how to get the metric's answer.
+        Otherwise raise ValueError, whose message says how to get the metric's answer.
         """
         if not isinstance(metric, cls):
             raise ValueError(f"metric {metric.name!r} {metric.answered}")

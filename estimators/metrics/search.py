@@ -19,7 +19,7 @@ from estimators.metrics.validation import check_duration, check_number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchMetric(Metric):
-    """A minimum or maximum: a device's report says, at random, if its value is beyond a threshold.
+    """A minimum or maximum: a report says, at random, if a value is at or beyond a threshold.
 
     Each round is decided from its answers alone, so a single statistic gives no estimate: see
     :class:`estimators.extremes.Search`.

@@ -25,7 +25,7 @@ Built = TypeVar("Built")
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError, with what was expected, unless this is a valid metric name."""
+    """Raise ValueError, with what was expected, unless `name` is a valid name of a metric."""
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError("a lower-case letter, then up to 63 lower-case letters, digits or _")
 
@@ -44,7 +44,7 @@ def check_levels(levels: Sequence[float]) -> None:
 
 
 def check_duration(text: str | None) -> None:
-    """Raise ValueError, with what was expected, unless this is a duration above zero, or None."""
+    """Raise ValueError, with what was expected, unless `text` is a duration above zero, or None."""
     if text is None:
         return
     check_lateness(text)
@@ -53,13 +53,13 @@ def check_duration(text: str | None) -> None:
 
 
 def check_lateness(text: str) -> None:
-    """Raise ValueError, with what was expected, unless this is a duration, which may be zero."""
+    """Raise ValueError, with what was expected, unless `text` is a duration, which may be zero."""
     if milliseconds(text) > milliseconds(LONGEST_DURATION):
         raise ValueError(f"a duration of at most {LONGEST_DURATION}, 8,000 years")
 
 
 def check_number(reports: int | None) -> None:
-    """Raise ValueError, with what was expected, unless this is a number of reports, or None."""
+    """Raise ValueError, with what was expected, unless `reports` is a valid number, or None."""
     if reports is not None and reports < 1:
         raise ValueError("a number of reports, 1 or more")
 

@@ -26,8 +26,8 @@ def blanket_divergence(laws: Sequence[SetLaw], reports: int, epsilon: float) -> 
     """Return an upper bound on delta at `epsilon` for a crowd of n reports.
 
     It is E(l_1 + ... + l_n)+ / n (theorem 1 of docs/proofs/crowds.md), with the law of l in
-    :func:`excess_masses`. Rounding l without changing its mean can only increase it. `laws`: those
-    of the mechanism; `reports`: n.
+    :func:`excess_masses`. Rounding l without changing its mean can only increase it. `laws`: the
+    laws of the mechanism's reports; `reports`: n.
     """
     growth = exp_bounds(Fraction(epsilon), 128)[0]
     masses = excess_masses(laws, growth)
@@ -102,7 +102,7 @@ def _on_lattice(
 
 
 def _centring_tilt(summands: Summands) -> float:
-    """Return the tilt under which the mean is zero; zero if it is not negative without one."""
+    """Return the tilt under which the mean is zero; zero if the untilted mean is not negative."""
 
     def mean(tilt: float) -> float:
         return float((summands.masses * np.exp(tilt * summands.values) * summands.values).sum())

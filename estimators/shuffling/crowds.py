@@ -26,8 +26,7 @@ MAX_TILT, MAX_EXPONENT = 40.0, 400.0
 def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> float:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
-    It is a proved upper bound for a crowd of reports at one level, in random order, each by a
-    different person.
+    It is proved for a crowd of reports at one level, in random order, each by a different person.
 
     Parameters
     ----------
@@ -145,7 +144,7 @@ def are_signs_private(ratio: Fraction, reports: int, epsilon: float, delta: floa
 
 
 def other_ones(ratio: Fraction, ones: int, zeros: int, delta: float) -> TiltedLaw:
-    """Return the law of the ones that are reported by holders of `ones` and `zeros`.
+    """Return the law of the number of ones that holders of `ones` and `zeros` report.
 
     `ratio`: p; `delta`: the law is tilted towards a tail of about this mass, where
     :func:`sign_divergence` looks.
@@ -165,7 +164,7 @@ def sign_divergence(law: TiltedLaw, ratio: Fraction, epsilon: float) -> float:
     It is the largest c P(S = K) - (E - 1) P(S <= K) with c = (p E - 1) / (p + 1), which rises with
     K, and then falls.
 
-    `law`: of S, the number of ones that the others report; `ratio`: p.
+    `law`: the law of S, the number of ones that the others report; `ratio`: p.
     """
     growth = exp_bounds(Fraction(epsilon), 128)[0]
     if growth >= ratio:

@@ -27,7 +27,8 @@ class Course(msgspec.Struct, frozen=True):
     missed : int
         How many windows were not reported in time.
     closed : tuple of (int, int)
-        The windows that are over, in runs; none is due twice, even if the clock jumps back.
+        The windows that are over, as runs of neighbours. None of them becomes due again, even if
+        the clock is set back.
     due : tuple of int
         The starts of the windows that wait for their report, ascending.
     delay : int

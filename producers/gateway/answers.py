@@ -37,10 +37,7 @@ def too_large_for_kafka() -> Problem:
 def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
     """Return the answer for a batch that may or may not be in Kafka.
 
-    Parameters
-    ----------
-    batch, error, seconds
-        The batch, Kafka's error, and the seconds after which it failed.
+    `batch`: the batch; `error`: Kafka's error; `seconds`: the time after which the delivery failed.
     """
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return too_large_for_kafka()

@@ -131,12 +131,10 @@ def read_batch(
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
-    """Return the answer to a body that is not JSON; it names the likely format.
+    """Return the answer to a body that is not JSON; the answer names the likely format.
 
-    Parameters
-    ----------
-    body, error, shown
-        The body, why it cannot be read, and where to read how it should look.
+    `body`: the body; `error`: why the body cannot be read; `shown`: where the right form is
+    described.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)

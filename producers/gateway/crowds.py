@@ -243,7 +243,7 @@ def time_of(label: CrowdLabel, metric: Metric) -> int:
 
 
 def valid_reports(metric: Metric, values: bytes) -> bytes:
-    """Return the valid ones of some encoded reports, in order."""
+    """Return those encoded reports that are valid for the metric, in order."""
     width = metric.randomizer.width
     count = len(values) // width
     try:

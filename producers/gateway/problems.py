@@ -65,9 +65,7 @@ RETRY_SECONDS = 2.0
 def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVAILABLE) -> Problem:
     """Return the problem for a post that cannot be sent to Kafka now.
 
-    Parameters
-    ----------
-    detail, remedy, status
-        As for :class:`Problem`; the status is 504 if Kafka has not answered in time.
+    `detail`, `remedy`: as for :class:`Problem`; `status`: the HTTP status, 504 if Kafka has not
+    answered in time.
     """
     return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)

@@ -126,12 +126,9 @@ class Background:
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
         """Wait until all waiting batches are acknowledged; return whether they are.
 
-        Parameters
-        ----------
-        metric, deadline
-            The metric, or None for all; when to stop waiting, in monotonic seconds.
-        patient
-            Whether to wait on after the gateway has failed, or if only failed batches are left.
+        `metric`: the metric, or None for all; `deadline`: when to stop waiting, in monotonic
+        seconds; `patient`: whether to wait on after the gateway has failed, or if only failed
+        batches are left.
         """
         with self._state:
             stalls, self._is_stuck = self._stalls, False
@@ -320,7 +317,7 @@ def _called(call: Callable[[], float]) -> float:
 
 @contextmanager
 def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
-    """Yield whether this process may send from the file; then no other may, within the block."""
+    """Yield whether this process may send from the file; if so, no other may during the block."""
     if path is None:
         yield True
         return

@@ -117,8 +117,8 @@ class GatewayDefinitions:
     def get(self, name: str) -> tuple[Metric, bool]:
         """Return the definition of a name, and whether it was fetched for this call.
 
-        Raises GatewayError if none is stored, and the gateway does not answer, or its answer cannot
-        be used.
+        Raises GatewayError if no definition is stored, and the gateway does not answer or its
+        answer cannot be used.
         """
         with self._file.transaction() as database:
             stored = database.execute(

@@ -52,10 +52,8 @@ def first_batch(
 def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
     """Add a number to a total of a metric.
 
-    Parameters
-    ----------
-    database, metric, name, more
-        The metric, the total's name, and what to add.
+    `database`: the open file of the queue; `metric`: the metric's name; `name`: the name of the
+    total; `more`: the number to add.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?) "
@@ -78,10 +76,8 @@ def waiting(
 ) -> tuple[int, int]:
     """Return the numbers of waiting reports and batches, for a metric or for all.
 
-    Parameters
-    ----------
-    database, metric, sealed
-        The metric, or None for all; `sealed` as for :func:`first_batch`.
+    `database`: the open file of the queue; `metric`: the metric's name; None for all metrics;
+    `sealed`: as for :func:`first_batch`.
     """
     (reports, batches) = database.execute(
         "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608
@@ -96,10 +92,8 @@ def waiting(
 def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Columns) -> None:
     """Add reports to an open batch.
 
-    Parameters
-    ----------
-    database, batch, metric, columns
-        The number of the open batch, the reports' metric, and at least one report.
+    `database`: the open file of the queue; `batch`: the number of the open batch; `metric`: the
+    reports' metric; `columns`: at least one report.
     """
     levels = columns.level.astype(np.uint8).tobytes()
     reports: NDArray[np.integer[Any]] = columns.reports
@@ -119,10 +113,8 @@ def close_batch(
 ) -> None:
     """Turn an open batch into a waiting batch, which has an id.
 
-    Parameters
-    ----------
-    database, number, metric, revision, attributes
-        The number of the open batch, its metric and revision, and its attributes as JSON.
+    `database`: the open file of the queue; `number`: the number of the open batch; `metric`,
+    `revision`: the name and the revision of its metric; `attributes`: its attributes as JSON.
     """
     rows = database.execute(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
@@ -149,10 +141,8 @@ def insert(
 ) -> None:
     """Add a batch, or a sealed report, to those that wait.
 
-    Parameters
-    ----------
-    database, metric, key, payload, reports
-        The metric, the bytes to post, the id, and the number of reports.
+    `database`: the open file of the queue; `metric`: the metric's name; `payload`: the bytes to
+    post; `key`: the batch's id; `reports`: the number of reports.
     """
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",

@@ -348,10 +348,7 @@ class Ledger:
     def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
         """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
 
-        Parameters
-        ----------
-        database, metric, parts, reports
-            As for :meth:`Ledger.charge`.
+        The parameters are those of :meth:`Ledger.charge`.
         """
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
@@ -366,12 +363,11 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer.
+        """Charge the cost of reports; raise BudgetSpent if it exceeds what is left.
 
-        Parameters
-        ----------
-        database, now, metric, parts, reports, answer
-            A transaction, ms since the epoch, and a cost in ten-thousandths of epsilon.
+        `database`: a transaction of the ledger; `now`: the ledger's time, in ms since the epoch;
+        `metric`: the metric's name; `parts`: the cost in ten-thousandths of epsilon; `reports`: the
+        number of reports; `answer`: marks charges for a permanent answer.
         """
         claim_turn(database, self.path, now, self._turn_start, metric)
         self._require(database, now, metric, parts)
@@ -408,7 +404,7 @@ class Ledger:
         )
 
     def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
-        """Return when `missing` more parts will be free."""
+        """Return the time from which `missing` more parts can be spent."""
         rows = database.execute(
             "SELECT time_ms, parts FROM spent WHERE ? IN ('', metric) ORDER BY time_ms", (name,)
         )
@@ -428,12 +424,9 @@ class Ledger:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add to a metric's total since the ledger was created.
+    """Add reports to what a metric has cost since the ledger was created.
 
-    Parameters
-    ----------
-    database, now, metric, parts, reports
-        As for :meth:`Ledger.charge`.
+    The parameters are those of :meth:`Ledger.charge`.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "

@@ -81,15 +81,8 @@ class LedgerError(RuntimeError):
 def create(path: Path, period_ms: int, now_ms: int) -> None:
     """Create an empty ledger atomically, unless the file exists.
 
-    Parameters
-    ----------
-    path, period_ms, now_ms
-        The period of its budget, and when it begins.
-
-    Raises
-    ------
-    LedgerError
-        If the file cannot be created.
+    `path`: the file; `period_ms`: the period of the budget; `now_ms`: the present time, in ms since
+    the epoch. Raises LedgerError if the file cannot be created.
     """
     times = (
         f"INSERT INTO settings VALUES ('period_ms', {period_ms:d}), ('began_ms', {now_ms:d}), "  # noqa: S608
@@ -108,16 +101,8 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 def create_database(path: Path, mode: str, schema: str) -> None:
     """Create a database atomically, readable by its owner alone, unless the file exists.
 
-    Parameters
-    ----------
-    path, mode, schema
-        SQL to run before a transaction, and within one.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be created.
-    sqlite3.Error
+    `path`: the file; `mode`: SQL to run before the transaction that creates the tables; `schema`:
+    SQL to run in it. Raises OSError or sqlite3.Error if the file cannot be created.
     """
     if path.exists():
         return

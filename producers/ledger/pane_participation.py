@@ -40,15 +40,9 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
     """Record the panes of event times as answered.
 
-    Parameters
-    ----------
-    database, metric, times
-        Event times in ms since the epoch, one report each.
-
-    Raises
-    ------
-    AlreadyAnswered
-        Unless each is later than all recorded panes.
+    `database`: a transaction of the ledger; `metric`: the metric; `times`: the event time of each
+    report, in ms since the epoch. Raises AlreadyAnswered unless each pane is later than all
+    recorded panes.
     """
     key = (metric.name, metric.revision)
     row = database.execute(

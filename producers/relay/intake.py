@@ -211,7 +211,7 @@ class CrowdRelay:
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
 
     def _admit(self, client: Client, length: int) -> None:
-        """Count a post of a client, unless the relay can take none: devices then try often."""
+        """Count a client's post, unless the relay can take no posts: devices then retry often."""
         try:
             self._clients.admit_client(client, length)
         except Problem as problem:

@@ -199,7 +199,7 @@ def exponents(
 
 
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
-    """Return tilts for all possible variances; each is twice the one before.
+    """Return tilts for all possible variances; each tilt is twice the previous one.
 
     One of them is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
     """

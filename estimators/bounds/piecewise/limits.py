@@ -27,10 +27,11 @@ def symbol_limits(
 ) -> Limits:
     """Return bounds on the mean in [-1, 1] for a question, for each window.
 
-    If p is near 1/2, both limits may be on one side of the estimate. `bets`: those of one window,
-    or of many windows in rows; results are numbers, or have the shape (windows,); `question`: its
-    `bound` determines the interval; `log_p`: ln p, where p is the failure probability of each side;
-    `total`: from :func:`estimators.weights.total_weight`, for ``anytime``.
+    If p is near 1/2, both limits may be on one side of the estimate. `bets`: the bets of one
+    window, or of many windows in rows; results are numbers, or have the shape (windows,);
+    `question`: its `bound` determines the interval; `log_p`: ln p, where p is the failure
+    probability of each side; `total`: from :func:`estimators.weights.total_weight`, for
+    ``anytime``.
 
     >>> from fractions import Fraction
     >>> from estimators.bounds import PiecewiseLaw
@@ -107,7 +108,7 @@ def _normal_limits(bets: SymbolBets, log_p: float) -> Limits:
 def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> Limits:
     """Return an interval for tau^2; each of its ends fails with probability p.
 
-    `bets`: those of the windows, in rows; `mean_interval`, shape (windows,): the ends of an
+    `bets`: the bets of the windows, in rows; `mean_interval`, shape (windows,): the ends of an
     interval for the mean; the result holds if it contains the mean; `log_p`: ln p, where p is the
     failure probability of each side.
     """

@@ -66,7 +66,7 @@ class CoordinateBounds(noise.RankedNoise):
 
         Coordinates whose variances differ by less than 10% share the tilt and the prices of the
         remainder; those whose variances differ by less than 0.2% share the bound. `columns`: as
-        from :meth:`columns`; `variance`: of the coordinates; `log_p`: ln p.
+        from :meth:`columns`; `variance`: the variances of the coordinates; `log_p`: ln p.
         """
         log_variance_ratio = np.log(variance / variance.min())
         coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
@@ -165,7 +165,8 @@ class UniformCoordinateBounds(noise.RankedNoise):
     def deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, each wrong with probability at most 2 p, shape (k,).
 
-        `columns`, shape (levels, k): those of the k coordinates, in place of `self.columns`.
+        `columns`, shape (levels, k): the columns of the k coordinates, used in place of
+        `self.columns`.
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()

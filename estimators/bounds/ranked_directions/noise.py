@@ -228,9 +228,9 @@ def grid_growth(
 ) -> Floats:
     """Return :meth:`ReportLaw.growth` at tilts of the grid, shape (columns, tilts).
 
-    `law`: of a report; `relative`: s over the largest s; `steps`, shape (tilts,): ascending;
-    `columns`: which cells of squares; `single`: in place of it
-    :meth:`ReportLaw.growth_of_single_square`.
+    `law`: the law of a report; `relative`: s over the largest s; `steps`, shape (tilts,):
+    ascending; `columns`: which cells of squares; `single`: whether to return
+    :meth:`ReportLaw.growth_of_single_square` instead.
     """
     first, last = int(steps[0]) // CHUNK_STEPS, int(steps[-1]) // CHUNK_STEPS
     chunks = [_growth_chunk(law, relative, i, single)[columns] for i in range(first, last + 1)]

@@ -37,8 +37,9 @@ class CategorySets(NamedTuple):
 class SymbolKinds(NamedTuple):
     """Kinds of symbols by the categories that they support.
 
-    `sizes`: those of the sets; `supports`, shape (kinds, 2): how many categories of A, and of B
-    without A, a kind supports; `of_symbol`, shape (symbols,): the kind of each symbol.
+    `sizes`: the numbers of categories in the sets; `supports`, shape (kinds, 2): how many
+    categories of A, and of B without A, a kind supports; `of_symbol`, shape (symbols,): the kind of
+    each symbol.
     """
 
     sizes: SetSizes

@@ -38,9 +38,10 @@ MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
 class _Tilts(NamedTuple):
     """Rows of tilts, block by block.
 
-    `block`, `tilt`: those of each row; `goal`: the gain that a row needs; `factors`: for each level
-    with subsets, the factors at both ends of the block; `combine`: a function from the surplus of a
-    block's rows to a number that is at least 0 if the block's share is rejected.
+    `block`, `tilt`: the block and the tilt of each row; `goal`: the gain that a row needs;
+    `factors`: for each level with subsets, the factors at both ends of the block; `combine`: a
+    function from the surplus of a block's rows to a number that is at least 0 if the block's share
+    is rejected.
     """
 
     block: Indices
@@ -61,7 +62,7 @@ class _Cells(NamedTuple):
 def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> tuple[float, float]:
     """Return bounds on the share of A among B; [0, 1] if the two limits exclude all shares.
 
-    `bets`: those on the share, with sum n s = 1 over all levels; `log_p`: ln of the failure
+    `bets`: the bets on the share, with sum n s = 1 over all levels; `log_p`: ln of the failure
     probability of each side; `anytime_total`: for bounds at all times, from
     :func:`estimators.weights.total_weight`; the share must then be the same at all times and
     levels. None if the number of reports is fixed in advance.

@@ -191,7 +191,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
     """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
     The variance of the sum at an inner edge, shape (..., B - 1), is below its bound if the band
-    holds; :meth:`Scores.variance` of the band may be below it. `scores`: those of the reports;
+    holds; :meth:`Scores.variance` of the band may be below it. `scores`: the scores of the reports;
     `question`: its `bound` says whether the band holds for a fixed number of reports or for all
     times; `beta`: the largest probability that the band is wrong.
     """
@@ -230,9 +230,9 @@ def deviations(
 ) -> Floats:
     """Return the half-widths at the inner edges; infinite where there is no tail.
 
-    `scores`: those of the reports; `question`: its `bound` is for a fixed number of reports or for
-    all times; `variance`, shape (..., B - 1): upper bounds on the variances of the sums; `tails`:
-    the failure probabilities of one side, each with the edges that have it.
+    `scores`: the scores of the reports; `question`: its `bound` is for a fixed number of reports or
+    for all times; `variance`, shape (..., B - 1): upper bounds on the variances of the sums;
+    `tails`: the failure probabilities of one side, each with the edges that have it.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
@@ -247,7 +247,7 @@ def deviations(
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     """Return the asymptotic band: F +- a normal quantile times an estimated standard deviation.
 
-    `scores`: those of the reports; `masses`: the estimated masses of the nodes at each depth;
+    `scores`: the scores of the reports; `masses`: the estimated masses of the nodes at each depth;
     `log_p`: ln p, where p is the failure probability of each limit.
     """
     from scipy.special import ndtri_exp

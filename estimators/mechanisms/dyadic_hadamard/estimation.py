@@ -130,11 +130,12 @@ def worst_scores(
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
     Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
-    value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
+    value; `variance`: an upper bound on the variance of the sum, which depends on the numbers of
+    reports alone.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
     (levels,): the weight of one report; with the numbers of reports they add up to 1; `edges`,
-    shape (k,): of inner edges among all edges.
+    shape (k,): the indices of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = haar.cumulated(haar.masses(_pooled(tree, used, weights)[1])[-1])[edges]
@@ -170,7 +171,8 @@ def _scores(
 def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
     """Return each level's Haar sums times its number of reports, and the levels' weighted mean.
 
-    `table`, shape (..., levels, columns): of windows with reports of the same levels.
+    `table`, shape (..., levels, columns): the statistics of windows with reports of the same
+    levels.
     """
     counts = table[..., 0]
     used = np.flatnonzero(counts.reshape(-1, len(tree.levels))[0])
@@ -231,8 +233,8 @@ def _noise(
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same distribution.
 
-    `levels`: their constants; `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1):
-    the Haar sums of each level, times its number of reports.
+    `levels`: the constants of the levels; `counts`, shape (levels,): above zero; `sums`, shape
+    (levels, B - 1): the Haar sums of each level, times its number of reports.
     """
     splits = min(COMPARED_DEPTHS, levels[0].height)
     bounds = [haar_bounds(level, splits) for level in levels]

@@ -126,9 +126,9 @@ def _fine_range(
 def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Floats:
     """Return E[d^2] for each Haar sum, where d is the term that one report adds to it.
 
-    The result has shape (..., levels, nodes), depth by depth. `levels`: their constants; `masses`:
-    the share of the users in each node, at the depths of the requested splits, and at least down to
-    the depth of the blocks.
+    The result has shape (..., levels, nodes), depth by depth. `levels`: the constants of the
+    levels; `masses`: the share of the users in each node, at the depths of the requested splits,
+    and at least down to the depth of the blocks.
     """
     checkpoint()
     splits = min(len(masses), levels[0].height)

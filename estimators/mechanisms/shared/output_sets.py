@@ -75,7 +75,7 @@ class SupportReports(Mechanism):
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which `reports`, n rows of one level, support a category, shape (n,).
 
-        `level`: its index; `category`: an index, or the 64-bit key of a string.
+        `level`: the index of the level; `category`: an index, or the 64-bit key of a string.
         """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

@@ -213,7 +213,7 @@ class RankedDirections(OutputSets):
     def _law(
         self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> VectorLaw:
-        """Return the error's law; `used`: levels with reports; `coefficient`: their factors."""
+        """Return the error's law; `used`: the levels with reports; `coefficient`: the factors."""
 
     def _heterogeneity(self, table: Counts) -> float | None:
         used = table[:, 0] > 0

@@ -89,8 +89,8 @@ class RepeatedSigns(ReportedSigns):
     """Several signs that each user reports for the same value.
 
     `signs`: the law of a single sign; `repeats`: r, the number of signs of a user, per level;
-    `values`: True if the signs represent a value in [-1, 1], which is rounded to a new sign each
-    time; False if the value is itself a sign.
+    `values`: True if the signs represent a value in [-1, 1], which is rounded to a new sign for
+    each report; False if the value is itself a sign.
     """
 
     def __init__(

@@ -25,14 +25,9 @@ def choose_pane(
 ) -> tuple[dict[str, object], float, list[str]]:
     """Return the keys of a definition with a pane, the expected reports in a pane, and notes.
 
-    Parameters
-    ----------
-    keys, metric_name
-        The definition and its name; a table that would be too large gets fewer rows.
-    times : ndarray of int64
-        Event times in ms since the epoch; the array may be empty.
-    users_per_day : float, optional
-        The expected number of users per day; by default the times determine the reports in a pane.
+    `keys`, `metric_name`: the definition and its name; a table that would be too large gets fewer
+    rows; `times`: event times in ms since the epoch, possibly none; `users_per_day`, optional: the
+    expected number of users per day; by default the times determine the reports in a pane.
     """
     for rows in TABLE_ROWS if keys.get("mechanism") == ANSWERING_MECHANISM else TABLE_ROWS[:1]:
         fewer = {} if rows == TABLE_ROWS[0] else {"options": {"rows": rows}}
@@ -48,9 +43,10 @@ def choose_pane(
 def _pane(
     times: NDArray[np.int64], metric: Metric, users_per_day: float | None
 ) -> tuple[str, int, float, list[str]]:
-    """Return the narrowest affordable pane with enough reports, the size of all, and notes.
+    """Return the narrowest affordable pane with enough reports, and facts about it.
 
-    The third value is the typical number of reports in a pane.
+    These are the size of all its panes in bytes, the typical number of reports in a pane, and
+    notes.
     """
     valid_times = times[times >= 0]
     for pane in SUGGESTED_PANES:

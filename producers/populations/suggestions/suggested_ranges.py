@@ -69,12 +69,10 @@ class Range:
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return what a range costs: clipping exactly, the width of bounds by simulation.
+    """Return what a range costs: exactly by clipping, and by the width of bounds in a simulation.
 
-    Parameters
-    ----------
-    numbers, low, high, levels
-        The values, the ends of the range, and the epsilons, which have equal shares.
+    `numbers`: the values; `low`, `high`: the ends of the range; `levels`: the epsilons, which have
+    equal shares.
     """
     clipped = np.clip(numbers, low, high)
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
