@@ -14,7 +14,7 @@ class DeviceFile(Protocol):
     """A file on the device, whose content survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the database for a transaction; `erasing`: whether no file may keep deleted data."""
+        """Provide the database for a transaction; `erasing`: whether deleted data must be gone."""
 
 
 class Transport(Protocol):

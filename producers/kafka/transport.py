@@ -205,7 +205,7 @@ class KafkaTransport:
         raise self._outbox.error(are_kept=False)
 
     def _seal(self, ready: Iterable[Columns]) -> bool:
-        """Make batches in order, with the latest time of their reports; return whether there are any."""
+        """Make batches of reports, in order, and queue them; return whether there were any."""
         is_ready = False
         for level, reports, times, attributes in ready:
             key, last, is_ready = new_batch_id(), int(times.max()), True

@@ -348,7 +348,7 @@ class Ledger:
     def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
         """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
 
-        The parameters are those of :meth:`Ledger.charge`.
+        `database`, `metric`, `parts`, `reports`: as for :meth:`Ledger.charge`.
         """
         now = self.advance(database)
         self.charge(database, now, metric, parts, reports)
@@ -426,7 +426,7 @@ class Ledger:
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
     """Add reports to what a metric has cost since the ledger was created.
 
-    The parameters are those of :meth:`Ledger.charge`.
+    `database`, `now`, `metric`, `parts`, `reports`: as for :meth:`Ledger.charge`.
     """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "

@@ -155,8 +155,8 @@ def draw_turn(
 
     `database`: a transaction of the ledger; `path`: the ledger's file; `now`: the ledger's time in
     ms; `start_ms`: the begin of a turn that is not drawn yet; `bits`: the source of randomness.
-    Raises ValueError if the ledger has no lottery, or no turn begins at that time, and LedgerError
-    if the turn is in the future or too old, because a clock is wrong.
+    Raises ValueError if the ledger has no lottery, or no turn begins at that time. Raises
+    LedgerError if the turn is in the future or too old, because a clock is wrong.
     """
     lottery = read_lottery(database)
     if lottery is None or start_ms % lottery.turn_ms:
@@ -181,7 +181,8 @@ def claim_turn(
     `database`: a transaction that charges the metric; `path`: the ledger's file; `now`: the
     ledger's time in ms; `start_ms`: the begin of the turn; None if the charge is for no turn;
     `metric`: the metric's name. Raises ValueError if the ledger has a lottery, but this is no turn
-    that is over, or another metric was drawn; and AlreadyAnswered if the turn is already paid for.
+    that is over, or another metric was drawn. Raises AlreadyAnswered if the turn is already paid
+    for.
     """
     lottery = read_lottery(database)
     if lottery is None:
