@@ -183,7 +183,7 @@ class Checks:
 
 
 def grain_ms(metric: LocalMetric, *, sliced: bool) -> tuple[int, str]:
-    """Return the shortest interval that has sums, in ms and in words."""
+    """Return the shortest interval for which a metric has sums, in ms and in words."""
     if sliced and metric.slicing is not None:
         return metric.slicing.pane_ms, f"by_pane of metric {metric.name!r}"
     return metric.pane_ms, f"the pane of metric {metric.name!r}, {metric.pane}"

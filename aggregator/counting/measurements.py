@@ -114,6 +114,6 @@ class Measurements(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, latencies=latencies)
 
     def with_refusal(self, reason: str) -> Measurements:
-        """Return the measurements with another refused message."""
+        """Return the measurements with one more refused message."""
         counts = {**self.deadletters, reason: self.deadletters.get(reason, 0) + 1}
         return msgspec.structs.replace(self, deadletters=counts)

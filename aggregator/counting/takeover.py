@@ -107,7 +107,7 @@ def acquire_partition(
 def _find_position(
     state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
 ) -> str:
-    """Set where counting continues, and facts on losses; return why it must not, or ""."""
+    """Set where counting continues, and facts on losses; return why it must not continue, or ""."""
     owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
     problem = find_break(snapshot, log, low, high, topic_id)
     if problem is not None and on_gap != "skip":

@@ -178,7 +178,7 @@ class GroupWatch:
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return the unassigned ones of `partitions`, ascending; None if Kafka does not say."""
+        """Return which of `partitions` nobody has, ascending; None if Kafka does not say."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
             config = admin_properties(self._settings)

@@ -16,7 +16,7 @@ LAST_LINES_SECONDS = 1.0
 
 
 class Child:
-    """A child process: its error output is copied to this one's, and its end can be described.
+    """A child process; its error output is copied to that of this process.
 
     Parameters
     ----------

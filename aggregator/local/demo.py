@@ -205,7 +205,7 @@ class Demonstration:
         )
 
     def _counted(self, overview: TopicProgress) -> int:
-        """Return how many reports are counted, answers to rounds aside."""
+        """Return the number of counted reports, without the answers to rounds."""
         outcomes = overview.outcomes()
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 

@@ -63,8 +63,8 @@ class EmbeddedBroker:
     """librdkafka's in-process Kafka cluster, reachable from other processes of this machine.
 
     It supports (idempotent) producers, consumer groups, committed offsets and headers, but not the
-    admin interface: the first request for a topic creates it, with four partitions. Of each
-    partition it stores about 5 MB.
+    admin interface: the first request for a topic creates it, with four partitions. It stores about
+    5 MB of each partition.
 
     Attributes
     ----------

@@ -105,5 +105,5 @@ class EventProducer:
             self._producer.close()
 
     def _partition(self, metric: str) -> int:
-        """Return the partition of all events of a metric, which keeps their order."""
+        """Return the partition of all of a metric's events, whose order Kafka then keeps."""
         return zlib.crc32(metric.encode()) % self._partitions

@@ -93,7 +93,7 @@ class Grouping:
         return group
 
     def fits(self, slicing: Slicing) -> bool:
-        """Return whether another definition has equal attributes and values for this grouping."""
+        """Return whether a definition has the same values for the attributes of this grouping."""
         return slicing.pane_ms == self.slicing.pane_ms and all(
             slicing.attributes.get(name) == self.slicing.attributes[name]
             for name in (*self.by, *self.where)
@@ -102,7 +102,8 @@ class Grouping:
     def group(self, slicing: Slicing, statistics: Counts) -> Counts:
         """Return the statistics of this grouping's slices, int64 of shape (size, cells).
 
-        `statistics` has those of all slices of `slicing` by code, shape (slicing.size, cells).
+        `statistics`, shape (slicing.size, cells): the statistics of all slices of `slicing`, by
+        code.
         """
         digits = slicing.digits(np.arange(slicing.size))
         chosen = np.ones(slicing.size, dtype=np.bool_)

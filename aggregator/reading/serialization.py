@@ -293,7 +293,7 @@ METRIC_FIELDS = (
 def answer(
     window: Window, estimate: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> Answer:
-    """Return an estimate as plain values.
+    """Return the JSON form of an estimate, as a struct.
 
     `window`: the window; `estimate`: its estimate; `top`: maximum number of categories or
     coordinates, the largest first; by default all; `nearest`, optional: the nearest distribution,

@@ -94,7 +94,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
 
 class Rates:
-    """Rates of accepted reports per second, from successive readings of how many there are.
+    """Rates of accepted reports per second, from successive readings of their numbers.
 
     Parameters
     ----------

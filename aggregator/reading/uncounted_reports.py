@@ -85,7 +85,7 @@ def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
 
 
 def _earlier_reports(reader: MetricReader, overview: TopicProgress, metric: Metric) -> int:
-    """Return the number of reports under earlier definitions; it may be less during counting."""
+    """Return the number of reports under earlier definitions; too small while workers count."""
     current_key = metric_key(metric.name, metric.revision)
     numbers = [
         number

@@ -136,7 +136,7 @@ class Window:
         return dataclasses.replace(self, content=WindowStatistic(statistic))
 
     def between(self, start_ms: int, end_ms: int, status: str) -> Window:
-        """Return the window with other edges and status.
+        """Return the window with new edges and a new status.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class ClusterClient(RedisCluster):
 
 
 class Packer:
-    """Writes commands as Redis reads them: by hiredis, but large values without a copy.
+    """Encodes commands for Redis: by hiredis, but without a copy of large values.
 
     hiredis takes four times the memory of a commit whose panes are large.
     """

@@ -236,7 +236,7 @@ def _check_answer(url: str) -> None:
 
 
 def _name_server(kind: str, scheme: str, *addresses: tuple[str, int]) -> None:
-    """Raise an error if servers answer there, but none is of the kind that the URL names."""
+    """Raise an error if servers answer, but none is of the kind that the URL names."""
     has_tls = scheme == "rediss"
     servers = [server for address in addresses if (server := identify_server(*address))]
     if not servers or ServerKind(kind, has_tls) in servers:

@@ -41,7 +41,7 @@ partition may change faster than groups are read.
 
 
 class GuessMissedError(Exception):
-    """The replies lack values that the read needs; the next attempt's commands ask for them."""
+    """Raised if replies lack values that a read needs; its next attempt asks for these values."""
 
 
 class PartitionRequest(Protocol):

@@ -180,9 +180,9 @@ class PaneIndex:
     ) -> T:
         """Return what `read` returns for the keys of all chunks of a metric's slice tables.
 
-        `read` is called with the keys of the last time. Whether there are others is asked together
-        with its first commands: a partition's set of names only grows, unless another worker takes
-        the partition over. If so, the names are read, and `read` is called again with all keys.
+        `read` is called with the keys that were found before. Its first commands also ask whether
+        the sets of names have changed: a set only grows, unless another worker takes the partition
+        over. If one has changed, all names are read, and `read` is called again with all keys.
         `metric`: name and revision, as in keys; `partitions`: the partitions to look at; `read`:
         takes the keys, and a function that runs its first commands.
         """

@@ -132,7 +132,8 @@ class PartitionProgress:
     def idle_ms(self, now_ms: int) -> int | None:
         """Return the age of the last commit in ms; None if there was none.
 
-        It is by Redis's clock; after a week, when Redis has dropped its mark, by the worker's.
+        The age is by Redis's clock; after a week, when Redis has dropped the commit's mark, by the
+        worker's clock.
         """
         if self.age_ms is None and "updated" in self.owner:
             return max(0, now_ms - int(self.owner["updated"]))
@@ -265,7 +266,7 @@ class TopicProgress:
         """Return whether all reads between this overview and a later one belong to one history.
 
         They do not if Redis was emptied, restored or failed over in between: sums may have been
-        counted anew. A change of a partition's owner is reported like these.
+        counted anew. The result is False, too, if a partition has another owner.
         """
         return all(
             progress.continues_in(later.partitions.get(number))

@@ -20,10 +20,10 @@ LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 def axes_of_table(
     axes: Axes | None, categories: Sequence[str | float] | None
 ) -> tuple[str, ...] | None:
-    """Return the two axes of the table that a question names; None if it names none.
+    """Return the two axes of the table that a question asks for; None if there is no such table.
 
-    `axes`: the metric's axes, if it has any; `categories`: the categories of a question: a table is
-    named as in ``"used_x, crashed"``, or by default.
+    `axes`: the metric's axes, if it has any; `categories`: what the question asks for: a pair of
+    axes such as ``"used_x, crashed"``; by default all axes, which form a table if there are two.
     """
     if axes is None or (categories and len(categories) > 1):
         return None

@@ -241,7 +241,7 @@ class Hub:
             follower.offer(event)
 
     def _is_due(self, kind: str, metric: str) -> bool:
-        """Return whether a period has passed since the last such event of a metric."""
+        """Return whether a period has passed since a metric's last event of this kind."""
         return time.monotonic() >= self._due.get((kind, metric), 0.0)
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:

@@ -230,7 +230,7 @@ class AlarmRun:
     def _process(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int
     ) -> WatchedPane | None:
-        """Update all series with a pane; return None, unchanged, if it must be read again."""
+        """Update all series with a pane, or return None if the pane must be read again."""
         if window.status == "expired":
             self.skipped += 1
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))

@@ -79,7 +79,7 @@ class ComparisonsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparison_answer(compared: Compared) -> ComparisonAnswer:
-    """Return a comparison as plain values."""
+    """Return the JSON form of a comparison, as a struct."""
     query, metric = compared.query, compared.a.window.metric
     names = {"shares" if query.below else metric.domain.names: compared.labels}
     return ComparisonAnswer(

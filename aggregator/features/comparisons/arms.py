@@ -136,7 +136,7 @@ def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
-    """Compare two arms, if they can be compared (else ValueError).
+    """Compare two arms; raise ValueError if they cannot be compared.
 
     `arms`: the arms; `query`: what is asked about them; `simultaneous`: the number of comparisons
     that share beta.

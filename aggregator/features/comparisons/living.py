@@ -162,7 +162,7 @@ def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) 
 
 
 def living_answer(comparison: Living, *, history: bool = False) -> LivingAnswer:
-    """Return the state of a comparison as plain values, with or without its history."""
+    """Return the JSON form of a comparison's state, with or without its history."""
     run = comparison.run
     return LivingAnswer(
         **msgspec.structs.asdict(comparison_answer(comparison)),

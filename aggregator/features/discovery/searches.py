@@ -68,7 +68,7 @@ class StringsQuestion:
 
     @property
     def key(self) -> Hashable:
-        """What determines the answer."""
+        """A key made of everything that determines the answer."""
         window, metric = self.window, self.window.metric
         facts = metric.name, metric.revision, metric.minimum_reports
         return *facts, window.start_ms, window.end_ms, self.reading, self.beta

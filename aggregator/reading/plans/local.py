@@ -132,7 +132,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     @staticmethod
     def answers(windows: Sequence[Window], query: Query = RUNNING_TOTAL) -> Iterator[Estimate]:
-        """Yield :meth:`answer` for many final windows of a metric, with the same bits.
+        """Yield what :meth:`answer` returns, bit for bit, for many final windows of a metric.
 
         Answers are computed together if the mechanism then computes the same numbers. `windows`:
         the windows, with their sums; `query`: the query about each of them.

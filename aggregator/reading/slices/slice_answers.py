@@ -98,7 +98,7 @@ def final_answer(
 
 
 def slices_answer(slices: Slices) -> SlicesAnswer:
-    """Return the estimates of slices as plain values."""
+    """Return the JSON form of the estimates of slices, as a struct."""
     window, query = slices.window, slices.query
     metric, names = window.metric, window.metric.domain.names
     labels, _ = metric.domain.select(query.categories)

@@ -160,9 +160,9 @@ class _Unread:
 class UnreadLimit:
     """Middleware: limits the unread answers of all clients together.
 
-    Answers are written piece by piece, as clients read them. If another answer would exceed the
-    limit, the client with most unread bytes loses its largest answer and the connection. If the
-    request is that client's, it is refused instead.
+    Answers are written piece by piece, as clients read them. If an answer would exceed the limit,
+    the client with most unread bytes loses its largest answer and the connection. If this client
+    makes the request, the request is refused instead.
     """
 
     def __init__(self, app: ASGIApp) -> None:

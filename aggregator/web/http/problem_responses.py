@@ -30,7 +30,7 @@ PARAMETERS_REMEDY = "GET /openapi.json has the parameters and what bodies look l
 
 @contextlib.contextmanager
 def invalid_as_problem() -> Iterator[None]:
-    """Turn a ValueError of the block into a problem.
+    """Turn a ValueError that the block raises into a problem.
 
     Raises Problem with status 400.
     """
