@@ -87,8 +87,8 @@ def epsilon_bound(
 
     `hits`, `other_hits`, shape (n,): how often each event occurred under the value that it
     indicates, and under the other value; `trials`, `other_trials`: the numbers of independent
-    trials; `confidence`: that of each bound by itself. It does not hold for an event that was
-    chosen by these counts.
+    trials; `confidence`: the confidence of each bound by itself. It does not hold for an event that
+    was chosen by these counts.
 
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
     array([0.926, 0.   ])

@@ -53,7 +53,7 @@ def acquire_partition(
     `store`: the store of the topic; `number`: the partition; `worker`: the name of this worker, for
     people; `log`: a reader of the log; `metrics`: the definitions in force, by name; `settings`:
     the settings of counting; `excess`: the limit that the partition has reached, so that it must
-    not be counted; "" if none; `clock`: tells the time.
+    not be counted; "" if none; `clock`: the clock, which a simulation replaces.
 
     Returns
     -------

@@ -154,8 +154,8 @@ def replay(
 ) -> Replayed:
     """Send dead letters to their partitions again, and mark them as handled.
 
-    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: counts
-    the letters by what will happen to them; `handled`: where sent letters are marked; None to send
+    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: says
+    which letters workers would refuse again; `handled`: where sent letters are marked; None to send
     nothing and count what would be sent. Raises DitherError if Kafka does not acknowledge some
     letters; the acknowledged letters are marked.
     """

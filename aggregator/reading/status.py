@@ -143,9 +143,9 @@ def status(
 ) -> ServiceStatus:
     """Return the status of a deployment.
 
-    `overview`: the progress of counting; `metrics`: the metrics by name; `rates`: measures the
-    rates; `ends`: the ends of the partitions' logs; by default they are unknown; `silent_ms`: the
-    result of :func:`silence_ms`.
+    `overview`: the progress of counting; `metrics`: the metrics by name; `rates`: the rates, to
+    which this adds a reading; `ends`: the ends of the partitions' logs; by default they are
+    unknown; `silent_ms`: the result of :func:`silence_ms`.
     """
     ends = LogEnds() if ends is None else ends
     now_ms = time.time_ns() // 10**6

@@ -63,9 +63,9 @@ def application(
     """Return the application that serves a reader's estimates.
 
     `reader`: reads the sums in Redis; `settings`: the settings of the deployment; `gateway`,
-    `publisher`, optional: started and closed with the application; `ends`: tells where the log
-    ends; by default the settings' Kafka; `tracing`, optional: sends the spans of requests; stopped
-    with the application.
+    `publisher`, optional: what the application starts and closes; `ends`: a function that returns
+    where the logs end; by default the settings' Kafka; `tracing`, optional: sends the spans of
+    requests; stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka

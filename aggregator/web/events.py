@@ -134,7 +134,7 @@ class Abortable:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Add a function that aborts the connection to the scope."""
+        """Add to the scope a function that aborts the connection."""
         transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:

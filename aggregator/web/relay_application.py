@@ -42,8 +42,8 @@ from producers.relay.intake import MAX_BODY, SEALED_PATH, CrowdRelay
 def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -> Starlette:
     """Return the application that devices reach; it needs no token.
 
-    `relay`: started and closed with the application; `settings`: the settings of the deployment;
-    `traffic`: counts the application's answers.
+    `relay`: the relay, which the application starts and closes; `settings`: the settings of the
+    deployment; `traffic`: counts the application's answers.
     """
     encoded: dict[str, tuple[Metric, msgspec.Raw, str]] = {}
 

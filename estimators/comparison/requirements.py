@@ -90,7 +90,7 @@ def _with_numbers(metric: Metric) -> Metric:
 
 
 def _labels(metric: LocalMetric) -> tuple[str, ...]:
-    """Return the names of a metric's numbers; none for a distribution, as questions name them."""
+    """Return the names of a metric's numbers; none for a distribution, whose numbers vary."""
     return () if metric.shape is Shape.DISTRIBUTION else metric.labels
 
 

@@ -114,8 +114,9 @@ class DiscoveryLayout:
     def extended(self, hashes: Words, blocks: Words, group: int) -> Words:
         """Return the hashes of prefixes that are one block longer.
 
-        `hashes`: those of the prefixes without the block, zero for the first group; `blocks`: the
-        new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from 0.
+        `hashes`: the hashes of the prefixes without the block, zero for the first group; `blocks`:
+        the new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from
+        0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))

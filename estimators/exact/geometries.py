@@ -127,8 +127,9 @@ def points_of(words: Words, points: int) -> Integers:
 class HashedRows:
     """The rows of one level: t hashes of keys to K points.
 
-    `geometry`: that of a row's points; `rows`: t; `first`: the index of the first row's hash;
-    `seed`: the hashes' seed; the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    `geometry`: the geometry of a row's points; `rows`: t; `first`: the index of the first row's
+    hash; `seed`: the hashes' seed; the point of a key in a row is floor(K mix(key ^ constant) /
+    2^64).
     """
 
     geometry: Geometry

@@ -62,8 +62,8 @@ def buckets_and_signs(keys: Words, constants: Words, bits: int) -> tuple[Integer
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, and
     its last bit is 1 if the sign is -1.
 
-    `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`: 0
-    to 63.
+    `keys`, `constants`: arrays whose shapes broadcast: (n,) and (n,), or (n, 1) and (rows,);
+    `bits`: 0 to 63.
 
     >>> keys, rows = np.array([[1], [2]], dtype=np.uint64), row_constants(0, 4)
     >>> buckets, negative = buckets_and_signs(keys, rows, 6)

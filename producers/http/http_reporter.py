@@ -290,7 +290,7 @@ class HttpReporter(BaseReporter):
         super().flush(timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send the rest within `timeout` seconds, as long as the gateway accepts it; then end.
+        """Send the rest within `timeout` seconds, as long as the gateway accepts it; then close.
 
         It waits for calls under way first. With a queue in a file, it ends at the first failure:
         the next reporter with that file sends what is left. If another thread is closing the

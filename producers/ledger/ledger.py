@@ -367,7 +367,7 @@ class Ledger:
 
         `database`: a transaction of the ledger; `now`: the ledger's time, in ms since the epoch;
         `metric`: the metric's name; `parts`: the cost in ten-thousandths of epsilon; `reports`: the
-        number of reports; `answer`: marks charges for a permanent answer.
+        number of reports; `answer`, optional: names the permanent answer that is charged.
         """
         claim_turn(database, self.path, now, self._turn_start, metric)
         self._require(database, now, metric, parts)

@@ -55,8 +55,8 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
     """Raise DefinitionChanged if another definition of a name is stored.
 
-    `database`: a transaction of the ledger; `name`: the metric's name; `fingerprint`: that of the
-    definition in use.
+    `database`: a transaction of the ledger; `name`: the metric's name; `fingerprint`: the
+    fingerprint of the definition in use.
     """
     if not has_table(database, "pins"):
         return

@@ -421,7 +421,7 @@ def parse_number(text: str, decimal: str = "") -> float:
 
 
 def count_numeric(values: Collection[str]) -> int:
-    """Return how many texts people read as numbers, whatever their width and hidden characters.
+    """Return how many texts people would read as numbers, despite wide or hidden characters.
 
     >>> roads = [f"1 {first}{second} Road" for first in "abcdef" for second in "abcdef"]
     >>> count_numeric(["12 ms", "3 s"]), count_numeric(roads)

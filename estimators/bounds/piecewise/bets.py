@@ -116,7 +116,8 @@ class ExpectedWealth(NamedTuple):
 def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
     """Return K and its derivatives, for tilts and means that broadcast to the shape (..., m).
 
-    `law`: of shape (..., levels); `tilts`: the tilts of the bets; `theta`: the means of S.
+    `law`: the law of the reports, of shape (..., levels); `tilts`: the tilts of the bets; `theta`:
+    the means of S.
     """
     if law.free:
         users = law.counts.sum(axis=-1)[..., None]

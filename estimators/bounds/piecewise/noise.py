@@ -67,7 +67,7 @@ class PiecewiseNoise:
         return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
-        """Return an upper bound on ln R: the largest piece at each level, less the cumulant."""
+        """Return an upper bound on ln R at a tilt."""
         steps = tilt * self.coefficient
         moments = [
             _tilted_moments(shape, step) for shape, step in zip(self.shapes, steps, strict=True)

@@ -228,11 +228,11 @@ def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
 def deviations(
     scores: Scores, question: Question, variance: Floats, tails: dict[float, Indices]
 ) -> Floats:
-    """Return the half-widths at the inner edges; infinite where there is no tail.
+    """Return the half-widths of the limits at the inner edges; infinite at edges without a tail.
 
-    `scores`: the scores of the reports; `question`: its `bound` is for a fixed number of reports or
-    for all times; `variance`, shape (..., B - 1): upper bounds on the variances of the sums;
-    `tails`: the failure probabilities of one side, each with the edges that have it.
+    `scores`: the scores of the reports; `question`: its `bound` says whether limits hold for a
+    fixed number of reports or for all times; `variance`, shape (..., B - 1): upper bounds on the
+    variances of the sums; `tails`: the edges with each failure probability of one side.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation

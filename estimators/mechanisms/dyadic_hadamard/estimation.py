@@ -127,15 +127,15 @@ def scores_of(
 def worst_scores(
     tree: TreeConstants, table: Counts, weights: Floats, edges: Indices
 ) -> tuple[Floats, Floats, Floats]:
-    """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
+    """Return F at some edges, and bounds on its scores for any data, each of shape (k,).
 
     Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
     value; `variance`: an upper bound on the variance of the sum, which depends on the numbers of
     reports alone.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; with the numbers of reports they add up to 1; `edges`,
-    shape (k,): the indices of inner edges among all edges.
+    (levels,): the weight of one report; the weights of all reports add up to 1; `edges`, shape
+    (k,): the indices of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = haar.cumulated(haar.masses(_pooled(tree, used, weights)[1])[-1])[edges]
