@@ -36,7 +36,7 @@ CLOSING_SECONDS = 1.0
 
 
 class DemoRelay:
-    """Flights that report through a relay, now, with a crowd in each pane.
+    """Flights that report through a relay at the present time, with a crowd in each pane.
 
     A relay closes crowds by the present time, so their reports cannot have the flights' days.
 

@@ -89,7 +89,7 @@ class View:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """What privacy a report keeps, for each metric with a crowd, as plain values."""
+        """The JSON form of the privacy that a report keeps, for each metric with a crowd."""
         privacy = {name: privacy_of(window.metric) for name, window in self.windows.items()}
         return {name: msgspec.to_builtins(stated) for name, stated in privacy.items() if stated}
 

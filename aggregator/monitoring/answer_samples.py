@@ -72,7 +72,7 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 
 
 def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
-    """Yield the definition's shares among; only their bounds if the group may be empty."""
+    """Yield the shares of A among B that the definition lists; only bounds if B may be empty."""
     labels, numbers = _labels(name, shares.labels), (shares.shown, shares.lower, shares.upper)
     for sample in bounded_samples(metric_definitions.BOUNDED_SHARE_AMONG, labels, *numbers):
         if not math.isnan(sample.value):

@@ -151,7 +151,7 @@ class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pane_discovery(discovery: DiscoveryAnswer, max_strings: int) -> PaneDiscovery:
-    """Return the strings of a pane as plain values, at most `max_strings`."""
+    """Return the JSON form of the strings of a pane, at most `max_strings`."""
     return PaneDiscovery(
         beta=discovery.beta,
         covers=discovery.covers,
@@ -164,7 +164,7 @@ def pane_discovery(discovery: DiscoveryAnswer, max_strings: int) -> PaneDiscover
 
 
 def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
-    """Return the strings that were found as plain values."""
+    """Return the JSON form of the discovered strings."""
     window, discovery = discovered.window, discovered.found
     from_share = FOUND_NEARLY_ALWAYS * discovery.noise_floor
     return DiscoveryAnswer(

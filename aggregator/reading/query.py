@@ -178,7 +178,7 @@ def _normalized_stretch(
 
 
 def length_text(name: str, length: object) -> str:
-    """Return a duration as text; text is not parsed yet.
+    """Return a length of time as the text of a duration; a text is returned as it is.
 
     Raises ValueError if the duration is neither text nor a timedelta of whole milliseconds above
     zero.

@@ -1,4 +1,4 @@
-"""The progress of a search for a minimum or maximum, as plain values and as text."""
+"""The progress of a search for a minimum or maximum, for JSON and as text."""
 
 from __future__ import annotations
 

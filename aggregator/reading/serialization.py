@@ -1,4 +1,4 @@
-"""Estimates and definitions as plain values, the same for `--json`, HTTP, events and Kafka."""
+"""Estimates and definitions in the form that `--json`, HTTP, events and Kafka have."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
-    """The shares among that a definition names: the share of B's users who are also in A.
+    """The shares of A among B that a definition lists: what share of B's users is also in A.
 
     A and B are sets of categories. All `lower` and `upper` hold together with probability 1 - beta,
     separately from the categories' bounds. `value` and `unbiased` are null where nobody is
@@ -477,7 +477,7 @@ def as_dict(
 
 
 def definition(metric: Metric, policy: str | None = None) -> Definition:
-    """Return a metric's definition as plain values, with the weight policy in force."""
+    """Return the JSON form of a metric's definition, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
     if metric.crowd is not None:
         crowd = metric.crowd

@@ -99,7 +99,7 @@ def connect(url: str) -> redis.Redis:
     Raises
     ------
     StoreUnreachable
-        If no server answers there, or if its answer is not that of a Redis.
+        If no server answers at the URL, or if what answers is not Redis.
     SettingsError
         If the URL is invalid.
     """

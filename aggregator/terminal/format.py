@@ -166,7 +166,7 @@ def _named_numbers(shown: Shown) -> list[str]:
 
 
 def _shares(shown: Shown) -> list[str]:
-    """Return a table of the metric's shares among groups, or a line on why it has none."""
+    """Return a table of the shares of A among B, or a line on why there are none."""
     estimate = shown.estimate.shares
     if estimate is None:
         is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels

@@ -268,7 +268,7 @@ class Metric(ABC):
 
     @property
     def share_names(self) -> tuple[str, ...]:
-        """The canonical names of the definition's shares among."""
+        """The canonical names of the shares of A among B that the definition lists."""
         return ()
 
     @property

@@ -44,7 +44,7 @@ class Truth:
 
 
 def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
-    """Return the definition's true shares among, by name; NaN for a share of an empty group."""
+    """Return the true shares of A among B that the definition lists, by name; NaN if B is empty."""
     frequencies, shares = np.asarray(truth.value), {}
     for name in metric.share_names:
         _, keys = metric.domain.select([name])

@@ -1,4 +1,4 @@
-"""Alarms as plain values, the same for events, `--json` and HTTP."""
+"""Alarms in the form that events, `--json` and HTTP have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of all alarms from Redis, as plain values and as tables."""
+"""The states of all alarms from Redis, in the form of answers and as tables."""
 
 from __future__ import annotations
 

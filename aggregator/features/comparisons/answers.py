@@ -1,4 +1,4 @@
-"""Comparisons as plain values, the same for `--json` and HTTP."""
+"""Comparisons in the form that `--json` and HTTP have."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Changes:
         self._last: dict[tuple[str, str | None], tuple[Hashable, list[Compared]]] = {}
 
     def read(self, name: str, period: str | None) -> list[Compared]:
-        """Return the change of a metric, and that of its definition's shares among.
+        """Return the change of a metric, and the change of the shares that its definition lists.
 
         The list is empty if no pane is closed, or if the panes do not cover any period twice.
         `name`: the metric's name; `period`: one of :data:`OFFERED_PERIODS`, widened to whole panes;

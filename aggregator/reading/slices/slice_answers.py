@@ -1,4 +1,4 @@
-"""Slices as plain values, the same for `--json`, HTTP and events."""
+"""Slices in the form that `--json`, HTTP and events have."""
 
 from __future__ import annotations
 

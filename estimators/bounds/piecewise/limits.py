@@ -128,10 +128,10 @@ def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> 
 
 
 def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> Limits:
-    """Return limits, (k,), of the mean of the sum of (s Y - m)^2, where m is s a, or a / n.
+    """Return limits, (k,), of the mean of the sum of (s Y - m)^2; m is s a, or a / n if free.
 
-    `bets`: in k rows; `centres`, shape (k,): the centres a; `log_p`: ln of the probability with
-    which each end fails, for each a by itself.
+    `bets`: the bets, in k rows; `centres`, shape (k,): the centres a; `log_p`: ln of the
+    probability with which each end fails, for each a by itself.
     """
     law, n, s = bets.law, bets.law.counts.sum(axis=-1)[:, None], bets.law.coefficient
     centre_per_report = centres[:, None] * (1 / n if law.free else s)

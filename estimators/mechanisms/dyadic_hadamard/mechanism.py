@@ -189,7 +189,7 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def _counted(self) -> tuple[Bools, Indices]:
-        """Which cells are row 0 of a block; for each cell its block's row 0 (0: unused depth)."""
+        """Whether each cell is row 0 of a block, and its block's row 0; 0 at unused depths."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):
             for depth in level.depths:
