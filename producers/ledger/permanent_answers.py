@@ -106,7 +106,7 @@ def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Session:
-    """Answers of one transaction: the time on the ledger's clock, and the room of a period."""
+    """One transaction's answers; `now`: the ledger's time; `room`: how many a period pays for."""
 
     ledger: Ledger
     database: sqlite3.Connection
