@@ -118,8 +118,8 @@ def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
 def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
     """Return the largest least Q over the k categories of each window, for single signs.
 
-    It is 0 if the p-value is 1. `law`: the laws in rows, or the law of a single window; `levels`: the
-    compared levels; `means`, shape (windows, levels, k).
+    It is 0 if the p-value is 1. `law`: the laws in rows, or the law of a single window; `levels`:
+    the compared levels; `means`, shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     means = np.moveaxis(means, 1, 2).reshape(windows * k, levels.size)
