@@ -1,4 +1,4 @@
-"""The metric families of a scrape, and their text, which is kept with samples that last."""
+"""The metric families of a scrape; samples that do not change between scrapes keep their text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Encode = Callable[[Collector], bytes]
 
 
 class FamilyPart(Family):
-    """Samples of a family that stay together, with their text in the last format."""
+    """Samples of a family that are added together, with their text in the last requested format."""
 
     text: tuple[str, bytes] = "", b""
 
 
 class JoinedFamily(Family):
-    """A family whose samples stand in parts."""
+    """A family whose samples are in several parts."""
 
     def __init__(self, exported: Exported, parts: Sequence[FamilyPart]) -> None:
         super().__init__(exported.name, exported.help, exported.type)
@@ -47,23 +47,18 @@ class Families:
     def put(self, exported: Exported, value: float, *labels: object) -> None:
         """Add a sample.
 
-        Parameters
-        ----------
-        exported : Exported
-        value : float
-            The value in base units, such as seconds.
-        *labels
-            The labels' values, in the declaration's order.
+        `exported`: the declared metric; `value`: the value in base units, such as seconds;
+        `labels`: the labels' values, in the declaration's order.
         """
         self._put(exported, exported.scraped, value, labels)
 
     def merge(self, families: Families) -> None:
-        """Add the samples of other families, which do not change from now on."""
+        """Add the samples of other families; these families must not change any more."""
         for name, parts in families._parts.items():
             self._parts.setdefault(name, []).extend(parts)
 
     def keep_texts(self, earlier: Families) -> None:
-        """Keep the text of samples that were added to earlier families, too."""
+        """Reuse the texts of samples that the earlier families have, too."""
         for name, part in self._own_parts.items():
             earlier_part = earlier._own_parts.get(name)
             if earlier_part is not None and earlier_part.samples == part.samples:
@@ -72,12 +67,8 @@ class Families:
     def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
         """Add the samples of a histogram of seconds.
 
-        Parameters
-        ----------
-        exported : Exported
-        histogram : Histogram
-        *labels
-            The labels' values, in the declaration's order.
+        `exported`: the declared metric; `histogram`: the counts and the sum of the observations;
+        `labels`: the labels' values, in the declaration's order.
         """
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
@@ -114,12 +105,8 @@ class Families:
 def text_of(collector: Collector, encode: Encode, content_type: str) -> bytes:
     """Return the text of all families, as `encode` writes it; the text of a part is kept.
 
-    Parameters
-    ----------
-    collector : Collector
-    encode : callable
-    content_type : str
-        Names the format and the version of `encode`.
+    `collector`: the families; `encode`: writes a collector as text; `content_type`: names the
+    format and the version of `encode`.
     """
     end = encode(_Collected([]))
     pieces = []

@@ -467,10 +467,7 @@ def as_dict(
 ) -> dict[str, Any]:
     """Return :func:`answer` as a dict with the names in JSON.
 
-    Parameters
-    ----------
-    window, estimate, top, nearest
-        As in :func:`answer`.
+    `window`, `estimate`, `top`, `nearest`: as for :func:`answer`.
     """
     shown: dict[str, Any] = msgspec.to_builtins(answer(window, estimate, top, nearest))
     return shown

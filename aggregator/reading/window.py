@@ -138,10 +138,7 @@ class Window:
     def between(self, start_ms: int, end_ms: int, status: str) -> Window:
         """Return the window with new edges and a new status.
 
-        Parameters
-        ----------
-        start_ms, end_ms, status
-            The fields of the window.
+        `start_ms`, `end_ms`: the edges, in ms since the epoch; `status`: the status.
         """
         return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms, status=status)
 

@@ -57,16 +57,9 @@ class PartitionStore:
     ) -> Snapshot:
         """Become a partition's owner, which fences the previous owner.
 
-        Parameters
-        ----------
-        partition : int
-        worker : str
-            Name of the new owner, for people.
-        group : str
-            The worker's consumer group; "" for any group.
-        metrics : mapping of str to Metric, optional
-            The current definitions by name; open panes of other definitions are not read. By
-            default all open panes are read.
+        `partition`: the partition; `worker`: name of the new owner, for people; `group`: the
+        worker's consumer group; "" for any group; `metrics`: the current definitions by name; open
+        panes of other definitions are not read. By default all open panes are read.
 
         Raises
         ------

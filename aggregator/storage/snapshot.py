@@ -77,20 +77,10 @@ class Snapshot:
     ) -> Snapshot:
         """Return a snapshot made of the replies of a read.
 
-        Parameters
-        ----------
-        prefix : str
-        hashes : sequence of hashes
-            The owner, the watermarks and the counts.
-        panes : sequence of OpenPane
-            With their ids, from :func:`read_ids`.
-        uncounted : collection of bytes
-            Open panes that were not read.
-
-        Raises
-        ------
-        StateUnreadable
-            If stored values contradict each other.
+        `prefix`: the beginning of the keys of the partition; `hashes`: the owner, the watermarks
+        and the counts; `panes`: the open panes, with their ids from :func:`read_ids`; `uncounted`:
+        the members of open panes that were not read. Raises StateUnreadable if stored values
+        contradict each other.
         """
         owner, marks, counts = map(pairs, hashes[:3])
         open_panes: dict[PaneKey, OpenPane] = {}
@@ -171,16 +161,9 @@ def open_pane(
 ) -> OpenPane:
     """Return an open pane without its ids.
 
-    Parameters
-    ----------
-    prefix : str
-    member : bytes
-        The pane in the set of open panes.
-    statistic : bytes or None
-    chunked : mapping of bytes to bytes
-        The number of ids in the chunks of each pane.
-    uses : hash
-        The reports by message key.
+    `prefix`: the beginning of the keys of the partition; `member`: the pane in the set of open
+    panes; `statistic`: the stored statistic; None if there is none; `chunked`: the number of ids in
+    the chunks of each pane; `uses`: the reports by message key.
     """
     key, first_offset = parsing.opened(f"{prefix}:open", member)
     ids = parsing.integer(f"{prefix}:ids", chunked.get(str(key).encode(), b"0"), 0, MAX_PANE_IDS)
@@ -198,20 +181,12 @@ def read_panes(
     chunked: Mapping[bytes, bytes],
     metrics: Mapping[str, Metric] | None = None,
 ) -> list[OpenPane]:
-    """Return open panes, read in several round trips; only their owner, who changes them, may call.
+    """Return open panes, read in several round trips; only the panes' owner may call this.
 
-    Parameters
-    ----------
-    ask : callable
-        Runs commands in one round trip.
-    prefix : str
-    members : sequence of bytes
-        Members of the set of open panes.
-    chunked : mapping of bytes to bytes
-        The number of batch ids in chunks, by pane.
-    metrics : mapping of str to Metric, optional
-        The current definitions, by name: message keys are read only where a definition limits
-        them. By default they are read for every pane.
+    `ask`: runs commands in one round trip; `prefix`: the beginning of the keys of the partition;
+    `members`: members of the set of open panes; `chunked`: the number of batch ids in chunks, by
+    pane; `metrics`: the current definitions, by name: message keys are read only where a definition
+    limits them. By default they are read for every pane.
     """
     limited = {name for name, m in (metrics or {}).items() if m.max_key_reports is not None}
 
@@ -253,14 +228,8 @@ def read_ids(
 ) -> None:
     """Add the ids of open panes, except those that were stored after the panes were read.
 
-    A repeated id or a wrong size raises StateUnreadable.
-
-    Parameters
-    ----------
-    ask : callable
-        Runs commands in one round trip.
-    prefix : str
-    panes : sequence of OpenPane
+    A repeated id or a wrong size raises StateUnreadable. `ask`: runs commands in one round trip;
+    `prefix`: the beginning of the keys of the partition; `panes`: the open panes.
     """
     pane_loads = [_Loading(pane) for pane in panes]
     all_reads = _reads(prefix, panes)

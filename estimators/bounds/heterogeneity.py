@@ -96,9 +96,8 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
 def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     """Return :func:`heterogeneity` of each of many windows.
 
-    `law`: those of the windows, in rows, in all of which the same levels have 25 reports, or the
-    law of a single window; `means`, shape (windows, levels, k): the unbiased
-    mean of each level.
+    `law`: the laws of the windows, in rows, in all of which the same levels have 25 reports, or the
+    law of a single window; `means`, shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     counts = np.atleast_2d(law.counts)
@@ -119,8 +118,8 @@ def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
 def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
     """Return the largest least Q over the k categories of each window, for single signs.
 
-    It is 0 if the p-value is 1. `law`: in rows, or of a single window; `levels`: those that are
-    compared; `means`, shape (windows, levels, k).
+    It is 0 if the p-value is 1. `law`: the laws in rows, or the law of a single window; `levels`:
+    the compared levels; `means`, shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     means = np.moveaxis(means, 1, 2).reshape(windows * k, levels.size)

@@ -44,23 +44,12 @@ def largest_shifts(
 ) -> Floats:
     """Return the largest change of each of an estimate's numbers, in either direction.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (k,)
-        The estimate E.
-    counts : ndarray of int64, shape (levels,)
-        The reports in the estimate.
-    reach : Reach
-    reports : int
-        m, the number of fabricated reports, at levels that the attacker chooses.
-    among : bool
-        Whether they are among the counted reports; the change is then from the estimate without
-        them to E. Otherwise they are added to the counted reports, and the change is from E.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        NaN without reports; infinite if all reports are fabricated.
+    `values`, shape (k,): the estimate E; `counts`, shape (levels,): the reports in the estimate;
+    `reach`: what one report of each level can do; `reports`: m, the number of fabricated reports,
+    at levels that the attacker chooses; `among`: whether these are among the counted reports: the
+    change is then from the estimate without them to E. Otherwise they are added to the counted
+    reports, and the change is from E. The result, of shape (k,), is NaN without reports, and
+    infinite if all reports are fabricated.
 
     Examples
     --------
@@ -89,17 +78,10 @@ def shift_of_values(
 ) -> float:
     """Return how far true values move a mean of `counted` values, or of a `share` of them.
 
-    It is NaN without values, and infinite if no others are left.
-
-    Parameters
-    ----------
-    distance : float
-        The largest distance of a value from the mean.
-    counted : int
-    reports, among
-        As for :func:`largest_shifts`.
-    share : float
-        The share of the counted values that the mean is about.
+    The result is NaN without values, and infinite if no other values are left. `distance`: the
+    largest distance of a value from the mean; `counted`: the number of counted values; `reports`,
+    `among`: as for :func:`largest_shifts`; `share`: the share of the counted values that the mean
+    is about.
     """
     if not counted:
         return np.nan
@@ -176,9 +158,10 @@ def _largest_removal(
 
 
 def _worthiest(worth: Floats, counts: Counts, reports: int) -> Counts:
-    """Return the numbers, at most `reports` in all, of counted reports of the largest total worth.
+    """Return how many reports of each level have the largest total worth, at most `reports` in all.
 
-    `worth`, shape (k, levels): that of one report of each level; the result has the same shape.
+    `worth`, shape (k, levels): the worth of one report of each level; `counts`: the reports of each
+    level. The result has the shape of `worth`.
     """
     rows, order = np.arange(len(worth))[:, None], np.argsort(-worth, axis=1)
     ordered = np.where(worth > 0, counts, 0)[rows, order]

@@ -232,7 +232,7 @@ class Categories(Domain):
 
     @functools.cached_property
     def _parse(self) -> Callable[[str], ShareAmong]:
-        """Parses a share among; the last ones are kept."""
+        """A parser of shares, which remembers the last ones."""
         parse = functools.partial(
             parse_share, metric=self.metric, indices=self._indices, axes=self.axes
         )

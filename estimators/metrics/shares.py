@@ -48,7 +48,7 @@ class ShareEstimate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShareAmong:
-    """The share of users in A among those in B; `text` is its canonical name."""
+    """The share of users in A among those in B; `text` is the canonical name of the share."""
 
     text: str
     sets: CategorySets
@@ -117,10 +117,11 @@ def parse_share(
 
 
 def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str, ...]:
-    """Return the canonical names of the shares that a text of a definition names.
+    """Return the canonical names of the shares that a text in a definition names.
 
-    `text`: with axes, it may name several shares; `domain`: the categories; `mechanism`: that of
-    the metric. Raises ValueError if the text names no share, or the mechanism has no bounds for it.
+    `text`: the text, which may name several shares if there are axes; `domain`: the categories;
+    `mechanism`: the metric's mechanism. Raises ValueError if the text names no share, or the
+    mechanism has no bounds for it.
     """
     if not isinstance(mechanism, SupportCounts):
         raise ValueError(refusal_of(mechanism.name))
@@ -165,7 +166,7 @@ def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
 
 
 def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
-    """Yield the sets that a category's name may mean, with or without its mark for later ones."""
+    """Yield the sets that a category's name may mean, with or without the mark for later ones."""
     if axes is not None:
         if condition := axes.condition(text):
             yield _Set(condition.text, repr(condition.text), condition.members)
@@ -193,10 +194,10 @@ def estimate_shares(
 ) -> list[list[ShareEstimate]]:
     """Return the estimates of all shares, for each of several tables.
 
-    `mechanism`: that of the metric; `tables`, shape (tables, levels, columns); `question`: its
-    `numbers` are those that share its beta; `shares`: the shares to estimate. Raises
+    `mechanism`: the metric's mechanism; `tables`, shape (tables, levels, columns); `question`: its
+    `numbers` is how many intervals share its beta; `shares`: the shares to estimate. Raises
     ShareBoundsError if there are no bounds for this question; the message says what to ask instead.
-    Raises ValueError if there are none for this mechanism.
+    Raises ValueError if there are no bounds for this mechanism.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):
@@ -232,8 +233,8 @@ def joined(
 ) -> Estimate:
     """Return the estimates of categories and of shares as one, in the order of the question.
 
-    `estimate`: that of the categories; `is_share`: whether each number of the question is a share;
-    `shares`: the estimates of the shares.
+    `estimate`: the estimate of the categories; `is_share`: whether each number of the question is a
+    share; `shares`: the estimates of the shares.
     """
     plain = [np.atleast_1d(x).tolist() for x in (estimate.value, estimate.lower, estimate.upper)]
     categories = [*zip(*plain, [1.0] * len(plain[0]), strict=True)]
@@ -255,8 +256,8 @@ def share_shifts(
 ) -> tuple[list[float], list[float]]:
     """Return how far fabricated reports can move shares, and how far true values could.
 
-    `mechanism`: that of the metric; `estimate`: the estimate; `shares`: the shares by their index
-    among the estimate's numbers; `reports`, `among`: as for
+    `mechanism`: the metric's mechanism; `estimate`: the estimate; `shares`: the shares by their
+    index among the estimate's numbers; `reports`, `among`: as for
     :func:`estimators.bounds.manipulation.largest_shifts`.
     """
     assert estimate.denominators is not None  # noqa: S101
@@ -278,7 +279,7 @@ def share_shifts(
 
 @functools.lru_cache(maxsize=64)
 def _extreme_scores(mechanism: SupportCounts, policy: str, sets: CategorySets) -> Floats:
-    """Return the weighted :meth:`SupportCounts.extreme_scores`, shape (2, levels, kinds).
+    """Return :meth:`SupportCounts.extreme_scores` times a report's weight, (2, levels, kinds).
 
     The last kind of a level is repeated if other levels have more.
     """

@@ -82,10 +82,8 @@ class Windows:
     def look(self, course: Course, now: int, delay: int) -> Course:
         """Return the course at `now`: windows that are over are closed, and due or missed.
 
-        Parameters
-        ----------
-        course, now, delay
-            Times in ms; `delay` is used if windows have ended since the last call.
+        `course`: the course so far; `now`: the time in ms; `delay`: the new delay in ms, used if
+        windows have ended since the last call.
 
         Examples
         --------
@@ -129,12 +127,9 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 
 
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
-    """Return the length of the part of an interval that is in no run; runs are disjoint.
+    """Return the length of the part of an interval that is in no run.
 
-    Parameters
-    ----------
-    closed, start, end
-        The runs, and the ends of the interval.
+    `closed`: the runs, which are disjoint; `start`, `end`: the ends of the interval.
 
     Examples
     --------

@@ -35,10 +35,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, metric: SearchMetric, progress: Progress, opened_ms: int) -> Round:
         """Return the round that follows from the decisions so far.
 
-        Parameters
-        ----------
-        metric, progress, opened_ms
-            The decisions so far, and when the round opens, in ms since the epoch.
+        `metric`: the metric; `progress`: the decisions so far; `opened_ms`: when the round opens,
+        in ms since the epoch.
         """
         search = metric.search
         over = search.finished(progress)

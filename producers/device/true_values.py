@@ -78,10 +78,8 @@ def entrusted(
 def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
     """Return a device's id in a pane; ids of different panes are like independent random bytes.
 
-    Parameters
-    ----------
-    secret, metric, start
-        The device's secret, the metric's name and the start of the pane in ms.
+    `secret`: the device's secret; `metric`: the metric's name; `start`: the start of the pane in
+    ms.
     """
     message = f"{metric} {start}".encode()
     return hashlib.blake2b(message, digest_size=BATCH_ID_BYTES, key=secret).digest()

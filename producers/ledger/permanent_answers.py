@@ -49,25 +49,15 @@ def repeat_or_draw(
 ) -> Reports:
     """Return one report for each value, from permanent answers; all of them, or none.
 
-    New answers and charges are on disk when this returns.
+    New answers and charges are on disk when this returns. `ledger`, `metric`: the device's ledger
+    and the metric; `values`, `level`, `times`, shape (n,): values, indices of levels, and event
+    times in ms, each in a later pane than the one before; `permanent`, `changes`, `bits`: as for
+    :meth:`producers.Reporter.report`; by default, each level is permanent.
 
-    Parameters
-    ----------
-    ledger, metric, values, level, times
-        Of shape (n,): values, levels and event times in ms; each time in a later pane.
-    permanent, changes, bits
-        As for :meth:`producers.Reporter.report`; by default, each level is permanent.
-
-    Raises
-    ------
-    ValueError
-        If a value, `permanent` or `changes` cannot be used.
-    DefinitionChanged
-        If the ledger has answers of another definition of that name.
-    AlreadyAnswered
-        If the device has a report in one of the panes, or in a later one.
-    BudgetSpent, LedgerError
-        As for :meth:`Ledger.spend`.
+    Raises ValueError if a value, `permanent` or `changes` cannot be used. Raises DefinitionChanged
+    if the ledger has answers of another definition of that name. Raises AlreadyAnswered if the
+    device has a report in one of the panes, or in a later one. Raises BudgetSpent, LedgerError like
+    :meth:`Ledger.spend`.
 
     Examples
     --------
@@ -116,7 +106,7 @@ def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Session:
-    """Answers of one transaction: the time on the ledger's clock, and the room of a period."""
+    """One transaction's answers; `now`: the ledger's time; `room`: how many a period pays for."""
 
     ledger: Ledger
     database: sqlite3.Connection

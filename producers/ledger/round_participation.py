@@ -30,23 +30,14 @@ def claim_round(
     """Return whether this device answers a round now; if so, the answer is charged, on disk.
 
     A crash after that loses the answer: no round is answered twice. If the users are split over the
-    rounds, the device draws its round when it is first asked.
+    rounds, the device draws its round when it is first asked. If the budget is split, an answer
+    costs epsilon / rounds, rounded up to the ledger's unit.
 
-    Parameters
-    ----------
-    ledger, metric, number
-        The number of the round, from 1 on.
-    level, bits
-        If the budget is split, an answer costs epsilon / rounds, rounded up to the ledger's unit.
-
-    Raises
-    ------
-    ValueError
-        If the metric has no such round.
-    DefinitionChanged
-        If the ledger has a search of this name with another definition.
-    BudgetSpent, LedgerError
-        As for :meth:`Ledger.spend`. The round is not answered then.
+    `ledger`, `metric`: the device's ledger and the metric; `number`: the number of the round, from
+    1 on; `level`: the index of the answer's level; `bits`: the source of randomness. Raises
+    ValueError if the metric has no such round. Raises DefinitionChanged if the ledger has a search
+    of this name with another definition. Raises BudgetSpent, LedgerError like :meth:`Ledger.spend`;
+    the round is not answered then.
 
     Examples
     --------

@@ -259,7 +259,7 @@ class _Rows:
             line += _count_lines(row)
 
     def _has_rows(self, lines: Sequence[str], row: Sequence[str], position: int) -> bool:
-        """Return whether most lines of a cell look like its row, or like a header."""
+        """Return whether most lines of a cell look like rows of the file."""
         parts = [line.split(self.delimiter) for line in lines[1:]]
         parts[-1] += row[position + 1 :]
         fitting = [cells for cells in parts if len(cells) == len(row) > 1]

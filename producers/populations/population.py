@@ -61,10 +61,8 @@ class Population:
     ) -> Self:
         """Return the population with its rows sorted by event time.
 
-        Parameters
-        ----------
-        time_ms, columns, skipped, attributes
-            As for :class:`Population`, but with rows in any order.
+        `time_ms`, `columns`, `skipped`, `attributes`: as for :class:`Population`, with rows in any
+        order.
 
         Examples
         --------

@@ -159,12 +159,10 @@ def summarize_rows(
     columns: Sequence[str],
     present: NDArray[np.bool_],
 ) -> str:
-    """Return a note on how many rows have a time (`timed`) and a value (`present`).
+    """Return a note on how many rows have a time and a value.
 
-    Parameters
-    ----------
-    table, time, timed, columns, present
-        The columns of times and of values; which rows have a time and a value, shape (rows,).
+    `table`: the table; `time`, `columns`: the columns of times and of values; `timed`, `present`,
+    shape (rows,): which rows have a time, and which have a value.
     """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
     for names, left_out, noun in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
@@ -314,16 +312,9 @@ def read_numbers(
 ) -> NDArray[np.float64]:
     """Return cells as numbers: NaN if missing, infinity if not a finite number.
 
-    Parameters
-    ----------
-    cells, location, missing, decimal
-        As for :func:`read_values`; `decimal` may also be "?" for an unknown separator, and "" for a
-        likely point.
-
-    Raises
-    ------
-    ValueError
-        If the point may separate thousands in all numbers that have it, and `decimal` is "?".
+    `cells`, `location`, `missing`: as for :func:`read_values`; `decimal`: as there; also "?" for an
+    unknown separator, and "" for a likely point. Raises ValueError if the point may separate
+    thousands in all numbers that have it, and `decimal` is "?".
     """
     texts = MISSING_TEXTS | missing
     words = {cell.casefold() for cell in cells if cell not in texts}
@@ -355,10 +346,8 @@ def read_numbers(
 def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: str) -> ValueError:
     """Return the error for cells that are no numbers.
 
-    Parameters
-    ----------
-    cells, numbers, location
-        The cells, and their numbers, which are infinite if a cell is no number; file and column.
+    `cells`: the cells; `numbers`: their numbers, infinite if a cell is no number; `location`: the
+    file and the column.
     """
     wrong = np.flatnonzero(np.isinf(numbers)).tolist()
     rows: dict[str, list[int]] = {}

@@ -481,24 +481,13 @@ def read_time_columns(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return the event times in some columns, whose cells are joined by spaces, and notes.
 
-    Parameters
-    ----------
-    path, table, columns
-        The file, its table, and the columns of times.
-    time_format, zone, missing
-        As for :class:`TimeFormat`, by default detected; texts of cells without a time.
+    The times are in ms since the epoch, -1 for a row without a time. The notes are the format, the
+    zone, the first and the last time; then notes on doubtful times.
 
-    Returns
-    -------
-    ndarray of int64
-        The times in ms since the epoch; -1 for a row without a time.
-    list of str
-        The format, the zone, the first and the last time; then notes on doubtful times.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`detect_time_format`; or if a cell is no time, with the row and the cell.
+    `path`, `table`: the file and its table; `columns`: the columns of times; `time_format`, `zone`:
+    as for :class:`TimeFormat`; by default they are detected; `missing`: the texts of cells without
+    a time. Raises ValueError like :func:`detect_time_format`; or if a cell is no time, with the row
+    and the cell.
     """
     texts, marks = [], {_number(text) for text in missing if _SIGNED_NUMBER.fullmatch(text)}
     for row in zip(*(table.columns[name] for name in columns), strict=True):

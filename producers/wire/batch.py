@@ -95,12 +95,8 @@ def encode_randomized(
 ) -> bytes:
     """Return reports that this metric has just made as bytes, without the checks of encode_batch.
 
-    Parameters
-    ----------
-    metric, level, reports, time_ms, batch_id, number
-        As for :func:`encode_batch`.
-    attributes
-        The result of :func:`estimators.metrics.attributes.sent_attributes`.
+    `metric`, `level`, `reports`, `time_ms`, `batch_id`, `number`: as for :func:`encode_batch`;
+    `attributes`: the result of :func:`estimators.metrics.attributes.sent_attributes`.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -159,16 +155,9 @@ def check_batch(
 ) -> Metric:
     """Return the metric of a batch, after a check that its reports can be counted.
 
-    Parameters
-    ----------
-    batch, metrics, heartbeats
-        The batch, whose time is not checked; the metrics by name; whether a batch of a metric
-        without rounds may be empty: see :func:`heartbeat`.
-
-    Raises
-    ------
-    ReportError
-        If they cannot be counted; it names the reason.
+    `batch`: the batch, whose time is not checked; `metrics`: the metrics by name; `heartbeats`:
+    whether a batch of a metric without rounds may be empty: see :func:`heartbeat`. Raises
+    ReportError, with the reason, if the reports cannot be counted.
     """
     metric = metrics.get(batch.metric)
     if metric is None:

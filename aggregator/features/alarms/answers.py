@@ -28,7 +28,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 class Since(msgspec.Struct, frozen=True, kw_only=True):
     """The estimate from `since` on, or of the last pane if earlier ones have expired.
 
-    Its bounds are not guaranteed: the data chose the window.
+    Its bounds are not guaranteed, because the window was chosen from the data.
     """
 
     value: Numbers

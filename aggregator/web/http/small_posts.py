@@ -65,10 +65,8 @@ class PostReceiver(Protocol):
     ) -> None:
         """Take a small post.
 
-        Parameters
-        ----------
-        head, body, client, answer, is_secret
-            As for :meth:`producers.gateway.Gateway.post_whole`.
+        `head`, `body`, `client`, `answer`, `is_secret`: as for
+        :meth:`producers.gateway.Gateway.post_whole`.
         """
 
 

@@ -58,10 +58,7 @@ def forbid_resumption(context: ssl.SSLContext) -> None:
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Reload a certificate and its key on SIGHUP; files that cannot be used change nothing.
 
-    Parameters
-    ----------
-    context, certificate, key
-        As for :func:`load_certificate`.
+    `context`, `certificate`, `key`: as for :func:`load_certificate`.
     """
 
     def reload() -> None:

@@ -15,7 +15,7 @@ from estimators.exact.piecewise_shapes import WindowShape
 
 
 class Symbols(NamedTuple):
-    """Constants of the levels' symbols; short rows end in zeros, those of windows in the last one.
+    """Constants of the levels' symbols; short rows end in zeros, or repeat the last window.
 
     `values`, shape (levels, symbols): y_j; `moments`, shape (levels, symbols, 6): P(j | x) y_j^k
     for (x, k) = (-1, 0), (1, 0), (-1, 1), ..., (1, 2); `squares`, shape (levels, windows): E[Y^2 |

@@ -105,9 +105,9 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
 
 
 def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
-    """Return :func:`interval` of sums that have different laws, of signs without offset.
+    """Return :func:`interval` of sums of signs that have different laws, without offset.
 
-    `law`: those of the windows, in rows; `observed`, shape (windows,): their sums; `log_p`: as in
+    `law`: the laws of the windows, in rows; `observed`, shape (windows,): the sums; `log_p`: as in
     :func:`limits`.
     """
     both_sides = law.rows(np.tile(np.arange(observed.size), 2))
@@ -120,9 +120,9 @@ def intervals_of_categories(
 ) -> Limits:
     """Return :func:`interval` of the k sums of each of many windows, of shape (windows, k).
 
-    `law`: those of the windows, in rows, or the law of a single window; `observed`, shape (windows,
-    k): their sums; `log_p`: as in :func:`limits`; `totals`, shape (windows,), optional: N of each
-    window, for bounds at all times.
+    `law`: the laws of the windows, in rows, or the law of a single window; `observed`, shape
+    (windows, k): the sums; `log_p`: as in :func:`limits`; `totals`, shape (windows,), optional: N
+    of each window, for bounds at all times.
     """
     mirrored, size = law.mirrored(), observed.shape[1]
     if mirrored is law:

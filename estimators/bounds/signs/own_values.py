@@ -32,7 +32,7 @@ class _Line(NamedTuple):
 def own_value_limits(law: Law, signs: Floats, log_p: float, total: float | None = None) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
-    With `total` they hold at all times at once. `law`: that of signs with an offset; `signs`,
+    With `total` they hold at all times at once. `law`: the law of signs with an offset; `signs`,
     `log_p`, `total`: as in :func:`estimators.bounds.signs.limits.limits`.
 
     >>> law = Law(np.array([1e4]), np.array([2e-4]), np.array([0.5]), offset=np.array([-0.25]))

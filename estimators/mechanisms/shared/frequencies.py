@@ -87,7 +87,7 @@ class SupportCounts(SupportReports):
         return kinds.sizes.scores(supports, *self._chances(level))
 
     def _chances(self, level: int) -> tuple[float, float]:
-        """Return q and p - q."""
+        """Return q and p - q of a level."""
         return float(self.signs.q[level]), float(self.signs.contrast[level])
 
     def share_bets(
@@ -95,17 +95,9 @@ class SupportCounts(SupportReports):
     ) -> tuple[ShareBets, float]:
         """Return the bets on the share of A among B, and the total weight.
 
-        Parameters
-        ----------
-        table : ndarray of int64, shape (levels, columns)
-            With at least one report.
-        question : Question
-        sets : CategorySets
-
-        Raises
-        ------
-        ValueError
-            If the mechanism cannot estimate shares among.
+        `table`, shape (levels, columns): the statistic, with at least one report; `question`: the
+        requested bounds and weights; `sets`: the categories in A and in B. Raises ValueError if the
+        mechanism has no bounds for such shares.
         """
         _, counts, shares, total = self._weigh(table[:, 0], question)
         used, support = np.flatnonzero(counts).tolist(), None

@@ -45,11 +45,8 @@ def slice_parts(
 ) -> list[Part]:
     """Return the slices of some values, slices with most reports first.
 
-    Parameters
-    ----------
-    metric, values, attributes
-        The metric, the values, and the attributes of each value, by name; "" is not sent. The
-        bounds of slices with enough reports hold together.
+    The bounds of slices with enough reports hold together. `metric`: the metric; `values`: the
+    values; `attributes`: the attributes of each value, by name; "" is not sent.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():

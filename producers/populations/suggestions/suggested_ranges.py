@@ -98,10 +98,8 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:
     """Return the lines of a table of ranges; `chosen` is marked, and added if it is missing.
 
-    Parameters
-    ----------
-    ranges, chosen, rows, unit
-        The ranges, the number of reports for the widths, and the unit of the values or "".
+    `ranges`: the ranges; `chosen`: the chosen range; `rows`: the number of reports for the widths;
+    `unit`: the unit of the values, or "".
     """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"
