@@ -178,7 +178,8 @@ def _least_statistics(
         is_inside = (next_theta > low) & (next_theta < high)
         theta = np.where(is_close, theta, np.where(is_inside, next_theta, (low + high) / 2))
     scores = binomial_scores(ones, n, chance)
-    return np.maximum(np.vecdot(scores, scores) - loss, 0.0)
+    least: Floats = np.maximum(np.vecdot(scores, scores) - loss, 0.0)
+    return least
 
 
 def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:

@@ -122,7 +122,10 @@ def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Flo
         if law.free:
             hoeffding = flat * touched + _hoeffding(laws, flat)
             is_smaller = hoeffding < tangents[0]
-            tangents = np.where(is_smaller, (hoeffding, flat), tangents)
+            tangents = (
+                np.where(is_smaller, hoeffding, tangents[0]),
+                np.where(is_smaller, flat, tangents[1]),
+            )
         value[part], slope[part] = (x.reshape(-1, tilts.shape[1]) for x in tangents)
     return value, slope
 

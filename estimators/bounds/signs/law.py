@@ -309,7 +309,8 @@ class Law:
         """Return a bound on what noise adds to the third moment of values with this variance."""
         weight = self.counts * self.coefficient**3
         first, second, cube = (np.vecdot(weight, moment) for moment in self._noise_moments)
-        return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
+        third: Floats = cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
+        return third
 
 
 def blocks(size: int, numbers: int) -> Iterator[slice]:

@@ -145,8 +145,8 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, totals: Floats | Non
         limit = inversion.lower_limit(laws, ascending[starts], log_p, sizes)[_groups(starts)]
     else:
         spacing = np.maximum(PIVOT_SPACING, positions[:, -1:] / MAX_PIVOTS)
-        groups = (_groups(_starts(positions, width)) for width in (spacing, POINT_SPACING))
-        limit = anytime.lower_limit(law, ascending.ravel(), *groups, log_p, totals)
+        pivots, points = (_groups(_starts(positions, x)) for x in (spacing, POINT_SPACING))
+        limit = anytime.lower_limit(law, ascending.ravel(), pivots, points, log_p, totals)
     limits = np.empty_like(observed)
     np.put_along_axis(limits, order, limit.reshape(order.shape), axis=1)
     return limits

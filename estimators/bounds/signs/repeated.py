@@ -132,8 +132,10 @@ class RepeatedLaw(Law):
         value_factor = self.contrast**2 * (1 - 1 / self.repeats)
 
         def summed(weight: Floats) -> Floats:
-            total: Floats = np.vecdot(weight * sign_variance, self.counts)[:, None]
-            return total + np.vecdot(weight * value_factor, self.counts)[..., None] * edges
+            by_sign = np.vecdot(weight * sign_variance, self.counts)[:, None]
+            by_value = np.vecdot(weight * value_factor, self.counts)[..., None]
+            total: Floats = by_sign + by_value * edges
+            return total
 
         variance = summed(np.broadcast_to(square, mean.shape))
         third = summed(cube * (1 + np.abs(mean)))
