@@ -79,6 +79,7 @@ def test_an_estimate_from_random_signs_lies_within_its_bounds(bound: str, target
     assert np.asarray(estimate.value).shape == np.asarray(estimate.lower).shape == (0,)
     for rows, n in itertools.product((1, 30, 3000), (1, 20, 3000)):
         metric = metric_for("projection", options={"rows": rows})
+        assert np.isnan(metric.estimate(metric.zero(), bound=bound, target=target).value).all()
         statistic = filled(metric, values_for(metric, n))
         wide, narrow = (
             metric.estimate(statistic, beta=beta, bound=bound, target=target)
