@@ -7,16 +7,16 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
+from aggregator.monitoring.families import Collected, text_of
 from aggregator.reading.query import Query
 from aggregator.state.pane import Pane
 from aggregator.state.pane_cover import COVER_GRAINS, spans
@@ -225,22 +225,13 @@ def scrape(places: Places) -> Iterator[Benchmark]:
         yield compared(
             *(f"scrape/{name}/encode", "scrapes/s", 1),
             functools.partial(_encode, exporter),
-            lambda: _encode(lambda: Collected(families)),
+            lambda: generate_latest(Collected(families)),
             time.perf_counter,
         )
 
 
-class Collected:
-    """Families that were collected before."""
-
-    def __init__(self, families: Iterable[object]) -> None:
-        self.collect = families.__iter__
-
-
-def _encode(exporter: Callable[[], object]) -> object:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(exporter())  # type: ignore[arg-type]
-    return generate_latest(registry)
+def _encode(exporter: Callable[[], Exporter]) -> bytes:
+    return text_of(exporter(), generate_latest, CONTENT_TYPE_LATEST)
 
 
 TAKEN_IDS = (100_000, 1_000_000, 10_000_000)

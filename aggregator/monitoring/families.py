@@ -102,34 +102,35 @@ class Families:
         ]
 
 
+@dataclasses.dataclass
+class Collected(Collector):
+    """Families that were collected before."""
+
+    families: Sequence[Family]
+
+    def collect(self) -> Sequence[Family]:
+        """Return the families."""
+        return self.families
+
+
 def text_of(collector: Collector, encode: Encode, content_type: str) -> bytes:
     """Return the text of all families, as `encode` writes it; the text of a part is kept.
 
     `collector`: the families; `encode`: writes a collector as text; `content_type`: names the
     format and the version of `encode`.
     """
-    end = encode(_Collected([]))
+    end = encode(Collected([]))
     pieces = []
     for family in collector.collect():
         if not isinstance(family, JoinedFamily):
-            pieces.append(encode(_Collected([family])).removesuffix(end))
+            pieces.append(encode(Collected([family])).removesuffix(end))
             continue
         empty = Family(family.name, family.documentation, family.type)
-        head = encode(_Collected([empty])).removesuffix(end)
+        head = encode(Collected([empty])).removesuffix(end)
         pieces.append(head)
         for part in family.parts:
             if part.text[0] != content_type:
-                text = encode(_Collected([part])).removeprefix(head).removesuffix(end)
+                text = encode(Collected([part])).removeprefix(head).removesuffix(end)
                 part.text = content_type, text
             pieces.append(part.text[1])
     return b"".join((*pieces, end))
-
-
-@dataclasses.dataclass
-class _Collected(Collector):
-    """Families that were collected before."""
-
-    families: Sequence[Family]
-
-    def collect(self) -> Sequence[Family]:
-        return self.families

@@ -249,7 +249,8 @@ class BaseReporter(Closing):
                 f"metric {metric.name!r} is asked in rounds: follow them with `Rounds`, and "
                 "`answer` each"
             )
-        check_ledger(metric, ledger)
+        if metric.crowd is not None:
+            check_ledger(metric, ledger)
         values = metric.domain.rows(value)
         level = metric.level_of(epsilon)
         if level.shape not in ((), values.shape[:1]):

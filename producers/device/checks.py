@@ -49,8 +49,8 @@ def check_relay(metric: Metric, *, has_relay: bool) -> None:
 
 
 def check_ledger(metric: Metric, ledger: object) -> None:
-    """Raise ValueError if a metric's reports need a ledger, and it is None."""
-    if metric.crowd is not None and ledger is None:
+    """Raise ValueError if a metric with a crowd has no ledger."""
+    if ledger is None:
         raise ValueError(
             f"metric {metric.name!r} has a crowd, in which a person reports once a pane: expected "
             "a ledger, which remembers it"
