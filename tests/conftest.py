@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class Files:
     """Looks for examples and for tests of a tier only in files that have some.
 
-    Each process imports what it collects: most modules need not be imported. A file says
+    A run imports what it collects: many modules need not be imported. A file says
     `pytest.mark.more` where it has such tests, and in a line by itself where it has no others.
     """
 
