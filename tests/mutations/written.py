@@ -60,10 +60,10 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "estimators/bounds/signs/limits.py: the bounds are swapped where the law is not symmetric",
-        "lower = _lower_limits(law, observed, log_p, total)\n"
-        "    return lower, -_lower_limits(mirrored, -observed, log_p, total)",
-        "lower = _lower_limits(mirrored, observed, log_p, total)\n"
-        "    return lower, -_lower_limits(law, -observed, log_p, total)",
+        "lower = _lower_limits(law, observed, log_p, totals)\n"
+        "    return lower, -_lower_limits(mirrored, -observed, log_p, totals)",
+        "lower = _lower_limits(mirrored, observed, log_p, totals)\n"
+        "    return lower, -_lower_limits(law, -observed, log_p, totals)",
     ),
     (
         "aggregator/storage/progress.py: a pane is final when the first partition has closed it",

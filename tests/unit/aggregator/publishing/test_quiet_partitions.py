@@ -21,7 +21,7 @@ from tests.support.clocks import Hands
 from tests.support.reports.counted import MINUTE
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch
 
-IDLE_SECONDS = 60
+IDLE_SECONDS = 30
 LATENESS = MINUTE
 """Of `delay`."""
 
