@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +22,8 @@ TOGETHER, IN_A_BROWSER = ("tests/services/security/",), ("tests/services/browser
 def pytest_configure(config: pytest.Config) -> None:
     ran_against = config.stash[RAN_AGAINST] = {}
     tier = config.option.markexpr
-    config.pluginmanager.register(Files(tier))  # a hook of this file would see only its folder
+    files = Files(tier, config.args)
+    config.pluginmanager.register(files)  # a hook of this file would see only its folder
     if (processes := int(os.environ.get("DITHER_TEST_PROCESSES", "1"))) > 1:
         together = TOGETHER + IN_A_BROWSER * (tier == USUAL)
         config.pluginmanager.register(ForkedRun(processes, together))
@@ -31,21 +32,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Files:
-    """Looks for examples and for tests of a tier only in files that have some.
+    """Looks for examples and for tests of a tier only in files that have some, or are named.
 
     A run imports what it collects: many modules need not be imported. A file says
     `pytest.mark.more` where it has such tests, and in a line by itself where it has no others.
     """
 
-    def __init__(self, tier: str) -> None:
+    def __init__(self, tier: str, arguments: Iterable[str]) -> None:
         self.tier = tier
+        self.named = {Path(argument.partition("::")[0]).absolute() for argument in arguments}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(
         self, file_path: Path
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
         collectors = yield
-        if not collectors:
+        if not collectors or file_path in self.named:
             return collectors
         text = file_path.read_bytes()
         if self.tier == MORE and b"mark.more" not in text:

@@ -14,17 +14,7 @@ from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import mechanism_class
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords
-from tests.support.reports.cases import (
-    CASES,
-    CATEGORIES,
-    DIMENSION,
-    LEVELS,
-    MANY_LEVELS,
-    exact,
-    metric_for,
-    summed,
-    values_for,
-)
+from tests.support.reports import cases
 from tests.support.rows import row
 
 #: Bytes of a report and cells of the statistic a level, as documented; 10 categories.
@@ -32,10 +22,10 @@ SIZES = {
     "randomized_response": (1, 2),
     "windows": (1, 1 + 30),
     "laplace": (4, 4),
-    "rappor": (2, 1 + CATEGORIES),
-    "grr": (1, 1 + CATEGORIES),
-    "oue": (2, 1 + CATEGORIES),
-    "subset_selection": (2, 1 + CATEGORIES),
+    "rappor": (2, 1 + cases.CATEGORIES),
+    "grr": (1, 1 + cases.CATEGORIES),
+    "oue": (2, 1 + cases.CATEGORIES),
+    "subset_selection": (2, 1 + cases.CATEGORIES),
     "hadamard_response": (1, 1 + 32),
     "projective_geometry_response": (1, 1 + 15),
     "recursive_hadamard": (1, 1 + 32),
@@ -43,16 +33,16 @@ SIZES = {
     "count_sketch": (2, 1 + 65536),
     "projective_sketch": (2, 1 + 16383),
     "prefix_tree": (4, 1 + 70644 + 8 * 1407),
-    "caps": (DIMENSION, 1 + 2 * DIMENSION),
-    "lifted_caps": (DIMENSION + 1, 1 + 2 * (DIMENSION + 1)),
-    "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
+    "caps": (cases.DIMENSION, 1 + 2 * cases.DIMENSION),
+    "lifted_caps": (cases.DIMENSION + 1, 1 + 2 * (cases.DIMENSION + 1)),
+    "hemisphere": (2 * cases.DIMENSION, 1 + cases.DIMENSION),
     "dyadic_hadamard": (5, 2 * 16),
-    "auto_frequency": (2, 1 + CATEGORIES),
+    "auto_frequency": (2, 1 + cases.CATEGORIES),
     "auto_mean": (1, 1 + 30),
-    "repetition_frequency": (4 * 2, 1 + CATEGORIES),
+    "repetition_frequency": (4 * 2, 1 + cases.CATEGORIES),
     "repetition_mean": (4, 2),
 }
-HISTOGRAMS = [name for name, (_, kind) in CASES.items() if kind == "frequency"]
+HISTOGRAMS = [name for name, (_, kind) in cases.CASES.items() if kind == "frequency"]
 BOUNDS = ("fixed", "anytime", "normal")
 TARGETS = ("population", "sample")
 WEIGHTS = ("optimal", "paper", "uniform", "proportional")
@@ -80,20 +70,20 @@ class Drawn(NamedTuple):
 
 @functools.cache
 def population(name: str, n: int, seed: int = 1) -> Drawn:
-    metric = metric_for(name)
-    level = np.random.default_rng(seed).integers(0, len(LEVELS), n).astype(np.uint8)
-    reports = metric.randomize(values_for(metric, n, seed), level, SeededBits(seed))
+    metric = cases.metric_for(name)
+    level = np.random.default_rng(seed).integers(0, len(cases.LEVELS), n).astype(np.uint8)
+    reports = metric.randomize(cases.values_for(metric, n, seed), level, SeededBits(seed))
     statistic = metric.zero()
     metric.accumulate(statistic, level, reports)
     return Drawn(metric, level, reports, statistic)
 
 
 def test_reports_have_their_documented_size_and_survive_the_wire() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         metric, level, reports, statistic = population(name, 300)
         with row(name):
             assert (metric.randomizer.width, metric.randomizer.columns) == SIZES[name]
-            assert metric.zero().shape == (len(LEVELS) * SIZES[name][1],)
+            assert metric.zero().shape == (len(cases.LEVELS) * SIZES[name][1],)
             assert metric.zero().dtype == np.int64
             wire = metric.randomizer.encode(reports)
             metric.randomizer.check(level.tobytes(), wire)
@@ -104,13 +94,13 @@ def test_reports_have_their_documented_size_and_survive_the_wire() -> None:
             again = copy.deepcopy(metric)
             assert type(again.randomizer) is type(metric.randomizer)
             assert np.array_equal(again.estimate(statistic).value, metric.estimate(statistic).value)
-            text = mechanism_class(*CASES[name]).__doc__ or ""
+            text = mechanism_class(*cases.CASES[name]).__doc__ or ""
             assert ">>>" in text
             assert "Source:" in text
 
 
 def test_accumulation_is_additive_and_free_of_order() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         for seed, cut in ((1, 0), (2, 1), (3, 137), (4, 400)):
             metric, level, reports, whole = population(name, 400, seed)
             first, second, shuffled = metric.zero(), metric.zero(), metric.zero()
@@ -121,14 +111,14 @@ def test_accumulation_is_additive_and_free_of_order() -> None:
             with row(name, cut):
                 assert np.array_equal(first + second, whole)
                 assert np.array_equal(shuffled, whole)
-                counts = np.bincount(level, minlength=len(LEVELS))
+                counts = np.bincount(level, minlength=len(cases.LEVELS))
                 assert np.array_equal(metric.counts(whole), counts)
 
 
 def test_what_the_check_lets_through_can_be_counted() -> None:
     """Random bytes, zeros, and reports of which one bit is another."""
     rng, let_through = np.random.default_rng(1), 0
-    for name in CASES:
+    for name in cases.CASES:
         metric, level, reports, _ = population(name, 300)
         width, wire = metric.randomizer.width, metric.randomizer.encode(reports)
         batches = [(level[:n].tobytes(), bytes(n * width)) for n in (0, 1, 5)]
@@ -155,11 +145,11 @@ def test_what_the_check_lets_through_can_be_counted() -> None:
 
 
 def test_a_wrong_length_or_level_is_refused_and_nothing_is_added() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         metric, level, reports, _ = population(name, 300)
         wire = metric.randomizer.encode(reports)
         unheard = level.copy()
-        unheard[7] = len(LEVELS)
+        unheard[7] = len(cases.LEVELS)
         for levels, values, reason in (
             (level, wire[:-1], "bad_length"),
             (level, wire + b"\0", "bad_length"),
@@ -176,16 +166,16 @@ def test_a_wrong_length_or_level_is_refused_and_nothing_is_added() -> None:
 
 
 def test_every_level_is_private() -> None:
-    for name in CASES:
-        randomizer = metric_for(name, MANY_LEVELS).randomizer
-        for level, epsilon in enumerate(MANY_LEVELS):
+    for name in cases.CASES:
+        randomizer = cases.metric_for(name, cases.MANY_LEVELS).randomizer
+        for level, epsilon in enumerate(cases.MANY_LEVELS):
             with row(name, epsilon):
                 assert randomizer.is_private(level)
-                assert 1 < randomizer.privacy_ratio(level) <= exp_bounds(exact(epsilon))[1]
+                assert 1 < randomizer.privacy_ratio(level) <= exp_bounds(cases.exact(epsilon))[1]
 
 
 def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         metric, level, reports, _ = population(name, 5000)
         low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
         statistic, statistics = metric.zero(), []
@@ -211,11 +201,11 @@ def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
                     if count == 5000:
                         assert 0 < estimate.effective_reports < count
                         assert estimate.weights.sum() == pytest.approx(1)
-                    assert (*told, estimate.levels) == (*asked.values(), 0.1, LEVELS)
+                    assert (*told, estimate.levels) == (*asked.values(), 0.1, cases.LEVELS)
 
 
 def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         metric, level, reports, whole = population(name, 5000)
         statistic = metric.zero()
         metric.accumulate(statistic, level[:300], reports[:300])
@@ -233,7 +223,7 @@ def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
 
 
 def test_bounds_narrow_with_beta_and_widen_for_all_times() -> None:
-    for name in CASES:
+    for name in cases.CASES:
         metric, _, _, whole = population(name, 5000)
         least = -1.0 if metric.kind == "mean" else 0.0
         for bound in BOUNDS:
@@ -256,8 +246,8 @@ def test_bounds_narrow_with_beta_and_widen_for_all_times() -> None:
 
 
 def test_nothing_is_known_before_the_first_report() -> None:
-    for name in CASES:
-        metric = metric_for(name)
+    for name in cases.CASES:
+        metric = cases.metric_for(name)
         estimate = metric.estimate(metric.zero())
         low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
         with row(name):
@@ -272,20 +262,20 @@ def test_nothing_is_known_before_the_first_report() -> None:
     ("levels", "sizes", "targets"),
     [
         ((0, 6, 10), (1, 2), TARGETS[:1]),
-        pytest.param(range(len(MANY_LEVELS)), (1, 2, 3), TARGETS, marks=pytest.mark.slow),
+        pytest.param(range(len(cases.MANY_LEVELS)), (1, 2, 3), TARGETS, marks=pytest.mark.slow),
     ],
     ids=["some", "all"],
 )
 def test_the_first_reports_already_have_bounds(levels: Any, sizes: Any, targets: Any) -> None:
-    for name in CASES:
-        metric = metric_for(name, MANY_LEVELS)
+    for name in cases.CASES:
+        metric = cases.metric_for(name, cases.MANY_LEVELS)
         for level in levels:
             for n in sizes:
-                statistic = summed(metric, values_for(metric, n), level, seed=n)
+                statistic = cases.summed(metric, cases.values_for(metric, n), level, seed=n)
                 for bound in BOUNDS:
                     for target in targets:
                         estimate = metric.estimate(statistic, target=target, bound=bound)
-                        with row(name, MANY_LEVELS[level], n, bound, target):
+                        with row(name, cases.MANY_LEVELS[level], n, bound, target):
                             assert np.all(np.isfinite(estimate.value))
                             assert np.all(estimate.lower <= estimate.upper)
 

@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import LocalMetric, Metric, define
+from estimators import LocalMetric, Metric, define, planning
 from estimators.exact.randomness import SeededBits
-from estimators.planning import (
-    Wish,
-    best_split,
-    first_come_reports,
-    half_width,
-    make_plan,
-    small_tickets,
-    synthetic_values,
-)
 from tests.support.rows import row
 
 SHARE: dict[str, Any] = {"kind": "mean", "mechanism": "randomized_response", "range": (0, 1)}
@@ -53,16 +44,16 @@ def test_widths_are_those_of_the_documentation_and_fall_with_the_reports() -> No
     ]
     for name, keys, expected in cases:
         with row(name):
-            width = half_width(metric(keys), 1, 10_000)
+            width = planning.half_width(metric(keys), 1, 10_000)
             if expected is not None:
                 assert math.isclose(width, expected, rel_tol=0.06)
-            fewer = half_width(metric(keys), 1, 1_000_000) / width
+            fewer = planning.half_width(metric(keys), 1, 1_000_000) / width
             assert fewer < 0.11 or name == "strings"  # hashes that collide stay
     steps = {"kind": "frequency", "mechanism": "grr", "categories": ["none", "visit", "paid"]}
-    among = half_width(metric({**steps, "shares": ["paid / visit.."]}), 1, 10_000)
-    assert among > 1.05 * half_width(metric(steps), 1, 10_000), "those of its shares among"
+    among = planning.half_width(metric({**steps, "shares": ["paid / visit.."]}), 1, 10_000)
+    assert among > 1.05 * planning.half_width(metric(steps), 1, 10_000), "those of its shares among"
     age = metric({"kind": "maximum", "range": (0, 128), "rounds": 7})
-    assert 0 < half_width(age, 1, 50_000) < half_width(age, 1, 100) <= 64
+    assert 0 < planning.half_width(age, 1, 50_000) < planning.half_width(age, 1, 100) <= 64
 
 
 @pytest.mark.parametrize(
@@ -76,13 +67,13 @@ def test_widths_are_those_of_the_documentation_and_fall_with_the_reports() -> No
 def test_ten_metrics_need_eight_times_fewer_devices_as_simulated(keys: dict[str, Any]) -> None:
     """By the real bounds, of the plan and of devices that draw; they agree within 20%."""
     devices, budget = 100_000, 1.0
-    wishes = [Wish(metric(keys, f"m{number}"), 0.05) for number in range(10)]
-    plan = make_plan(wishes, devices, budget)
+    wishes = [planning.Wish(metric(keys, f"m{number}"), 0.05) for number in range(10)]
+    plan = planning.make_plan(wishes, devices, budget)
     assert plan.tickets == {f"m{number}": 1 for number in range(10)}
     assert plan.needed_split > 8 * plan.needed
     planned = (plan.split["m0"] / plan.lottery["m0"]) ** 2
     drawn = np.random.default_rng(5).integers(10, size=devices) == 0
-    values = synthetic_values(wishes[0].metric, devices)
+    values = planning.synthetic_values(wishes[0].metric, devices)
     widths = [
         simulated_width(wishes[0].metric, values[drawn], budget),
         simulated_width(wishes[0].metric, values, plan.split_levels["m0"]),
@@ -108,10 +99,10 @@ def define_like(asked: Metric, epsilon: float) -> Metric:
 
 
 def test_tickets_are_needed_reports_over_how_often_it_happens() -> None:
-    rare = Wish(metric(SHARE, "rare"), 0.02, happens=0.25)
-    common = Wish(metric(SHARE, "common"), 0.02)
-    exact = Wish(metric(SHARE, "exact"), 0.01)
-    plan = make_plan([rare, common, exact], 100_000, 1)
+    rare = planning.Wish(metric(SHARE, "rare"), 0.02, happens=0.25)
+    common = planning.Wish(metric(SHARE, "common"), 0.02)
+    exact = planning.Wish(metric(SHARE, "exact"), 0.01)
+    plan = planning.make_plan([rare, common, exact], 100_000, 1)
     parts = {name: count / plan.tickets["common"] for name, count in plan.tickets.items()}
     assert parts == pytest.approx({"rare": 4, "common": 1, "exact": 4}, rel=0.06)
     assert plan.lottery["rare"] == pytest.approx(plan.lottery["common"], rel=0.05)
@@ -119,11 +110,11 @@ def test_tickets_are_needed_reports_over_how_often_it_happens() -> None:
         plan.needed, 4 * common.needed(1, 0.02) + common.needed(1, 0.02) + exact.needed(1, 0.01),
         rel_tol=0.02,
     )  # fmt: skip
-    assert small_tickets({"a": 1, "b": 1, "c": 1}) == {"a": 1, "b": 1, "c": 1}
-    levels = best_split([rare, common, exact], 100_000, 1)
+    assert planning.small_tickets({"a": 1, "b": 1, "c": 1}) == {"a": 1, "b": 1, "c": 1}
+    levels = planning.best_split([rare, common, exact], 100_000, 1)
     assert 0.97 <= sum(levels.values()) <= 1
     assert levels["exact"] > levels["common"]
-    alone = make_plan([common], 1000, 4)
+    alone = planning.make_plan([common], 1000, 4)
     assert alone.split_levels == {"common": 1}, "a level that its definition has"
     assert alone.split == alone.lottery
 
@@ -131,7 +122,7 @@ def test_tickets_are_needed_reports_over_how_often_it_happens() -> None:
 def test_first_come_is_the_sum_over_all_that_can_happen_before() -> None:
     happens, costs = (0.5, 0.25, 0.8), (0.5, 0.6, 0.5)
     wishes = [
-        Wish(metric(SHARE, f"m{i}", (cost,)), 0.1, share)
+        planning.Wish(metric(SHARE, f"m{i}", (cost,)), 0.1, share)
         for i, (share, cost) in enumerate(zip(happens, costs, strict=True))
     ]
     expected = [0.0] * 3
@@ -144,7 +135,7 @@ def test_first_come_is_the_sum_over_all_that_can_happen_before() -> None:
                 spent += costs[i]
                 expected[i] += 1000 * chance
     levels = {f"m{i}": cost for i, cost in enumerate(costs)}
-    found = first_come_reports(wishes, levels, 1000, 1.0)
+    found = planning.first_come_reports(wishes, levels, 1000, 1.0)
     assert [found[f"m{i}"] for i in range(3)] == pytest.approx(expected)
     with pytest.raises(ValueError, match="the lowest level of 'm0' is"):
-        make_plan(wishes, 1000, 0.1)
+        planning.make_plan(wishes, 1000, 0.1)

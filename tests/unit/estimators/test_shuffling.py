@@ -14,28 +14,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from estimators import mechanisms
 from estimators.exact.thresholds import exp_bounds
-from estimators.mechanisms import (
-    AutoMean,
-    Grr,
-    HadamardResponse,
-    Oue,
-    Piecewise,
-    Projection,
-    ProjectiveGeometryResponse,
-    RandomizedResponse,
-    Rappor,
-    RecursiveHadamard,
-    SubsetSelection,
-)
 from estimators.mechanisms.mechanism import Mechanism
+from estimators.shuffling import crowds
 from estimators.shuffling.blankets import blanket_divergence, excess_masses
-from estimators.shuffling.crowds import (
-    are_signs_private,
-    is_private,
-    largest_level,
-    shuffled_epsilon,
-)
 from estimators.shuffling.set_laws import SetLaw
 from tests.support.reports.cases import CASES, metric_for
 from tests.support.reports.populations import symbol_chances
@@ -165,8 +148,8 @@ def sign_delta(ratio: float, ones: int, zeros: int, epsilon: float) -> float:
 def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilon: float) -> None:
     deltas = [sign_delta(ratio, ones, reports - 1 - ones, epsilon) for ones in range(reports)]
     worst = max(deltas)
-    assert are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 + 1e-6))
-    assert not are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 - 1e-6))
+    assert crowds.are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 + 1e-6))
+    assert not crowds.are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 - 1e-6))
     if ratio == 2:
         assert deltas.index(worst) == 1, "all others alike are not the worst dataset"
 
@@ -175,7 +158,7 @@ def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilo
 def test_explicit_attacks_come_close(level: int, reports: int) -> None:
     """All others hold 0."""
     delta, law = 1e-6, SetLaw(exp_bounds(Fraction(level))[1], is_sign=True)
-    epsilon = shuffled_epsilon([law], reports, delta)
+    epsilon = crowds.shuffled_epsilon([law], reports, delta)
     attacks = [sign_delta(math.exp(level), 0, reports - 1, x * epsilon) for x in (1, 0.99)]
     assert attacks[0] <= delta < attacks[1]
 
@@ -192,37 +175,37 @@ TABLE = {
 @pytest.mark.parametrize("level", TABLE)
 def test_the_published_figures_are_met(level: int) -> None:
     ratio = exp_bounds(Fraction(level))[1]
-    geometry = ProjectiveGeometryResponse([Fraction(level)], categories=100).set_laws(0)
+    geometry = mechanisms.ProjectiveGeometryResponse([Fraction(level)], categories=100).set_laws(0)
     columns = [SetLaw(ratio)], [SetLaw(ratio, is_sign=True)], geometry
     cells = itertools.product(columns, CROWDS)
     for (laws, reports), figure in zip(cells, TABLE[level], strict=True):
         with row(level, laws, reports):
-            assert 0.97 * figure <= shuffled_epsilon(laws, reports, DELTA) <= 1.01 * figure
+            assert 0.97 * figure <= crowds.shuffled_epsilon(laws, reports, DELTA) <= 1.01 * figure
 
 
 LEVELS = [Fraction(1, 2), Fraction(1), Fraction(3)]
 STATED: dict[str, Mechanism] = {
-    "grr": Grr(LEVELS, categories=5),
-    "windows": Piecewise(LEVELS),
-    "planes": ProjectiveGeometryResponse(LEVELS, categories=7),
-    "hadamard": HadamardResponse(LEVELS, categories=9),
-    "recursive": RecursiveHadamard(LEVELS, categories=9),
-    "projection": Projection(LEVELS, categories=9),
-    "subsets": SubsetSelection(LEVELS, categories=6),
-    "rappor": Rappor(LEVELS, categories=3),
-    "oue": Oue(LEVELS, categories=3),
+    "grr": mechanisms.Grr(LEVELS, categories=5),
+    "windows": mechanisms.Piecewise(LEVELS),
+    "planes": mechanisms.ProjectiveGeometryResponse(LEVELS, categories=7),
+    "hadamard": mechanisms.HadamardResponse(LEVELS, categories=9),
+    "recursive": mechanisms.RecursiveHadamard(LEVELS, categories=9),
+    "projection": mechanisms.Projection(LEVELS, categories=9),
+    "subsets": mechanisms.SubsetSelection(LEVELS, categories=6),
+    "rappor": mechanisms.Rappor(LEVELS, categories=3),
+    "oue": mechanisms.Oue(LEVELS, categories=3),
 }
 
 
 def actual_law(mechanism: Any, level: int) -> SetLaw:
     """Return the law from the mechanism's description."""
     e = math.exp(mechanism.epsilons[level])
-    if isinstance(mechanism, SubsetSelection):
+    if isinstance(mechanism, mechanisms.SubsetSelection):
         subsets = itertools.combinations(range(6), mechanism.sizes[level])
         return law_of(np.array(in_sets(subsets, 6, e)).T)
-    if isinstance(mechanism, Rappor | Oue):
-        q = 1 / (1 + (math.sqrt(e) if isinstance(mechanism, Rappor) else e))
-        p = 1 - q if isinstance(mechanism, Rappor) else 0.5
+    if isinstance(mechanism, mechanisms.Rappor | mechanisms.Oue):
+        q = 1 / (1 + (math.sqrt(e) if isinstance(mechanism, mechanisms.Rappor) else e))
+        p = 1 - q if isinstance(mechanism, mechanisms.Rappor) else 0.5
         reports = np.array(list(itertools.product((0, 1), repeat=3)))
         ones = np.where(np.eye(3, dtype=bool), p, q)[:, None, :]
         chances = np.where(reports, ones, 1 - ones).prod(axis=2)
@@ -242,9 +225,9 @@ def test_mechanisms_state_the_law_that_they_have() -> None:
                 assert float(stated.overlap) == pytest.approx(float(actual.overlap))
                 assert not stated.is_sign
     for mechanism in (
-        RandomizedResponse(LEVELS),
-        Grr(LEVELS, categories=2),
-        AutoMean(LEVELS, values="two"),
+        mechanisms.RandomizedResponse(LEVELS),
+        mechanisms.Grr(LEVELS, categories=2),
+        mechanisms.AutoMean(LEVELS, values="two"),
     ):
         assert mechanism.set_laws(0)[0].is_sign
 
@@ -262,24 +245,26 @@ def test_every_mechanism_states_laws() -> None:
 
 def test_the_largest_level_is_found_where_a_lower_one_fails() -> None:
     def geometry(level: Fraction) -> Sequence[SetLaw]:
-        return ProjectiveGeometryResponse([level], categories=100).set_laws(0)
+        return mechanisms.ProjectiveGeometryResponse([level], categories=100).set_laws(0)
 
-    assert largest_level(geometry, 7400, 0.25, DELTA) == Fraction(365, 100)
-    assert not is_private(geometry(Fraction(7, 2)), 7400, 0.25, 100 * DELTA)
-    assert largest_level(geometry, 10_000, 1.0, DELTA) == Fraction(55, 10)
-    windows = largest_level(lambda level: Piecewise([level]).set_laws(0), 10_000, 1.0, DELTA)
+    assert crowds.largest_level(geometry, 7400, 0.25, DELTA) == Fraction(365, 100)
+    assert not crowds.is_private(geometry(Fraction(7, 2)), 7400, 0.25, 100 * DELTA)
+    assert crowds.largest_level(geometry, 10_000, 1.0, DELTA) == Fraction(55, 10)
+    windows = crowds.largest_level(
+        lambda level: mechanisms.Piecewise([level]).set_laws(0), 10_000, 1.0, DELTA
+    )
     assert windows == Fraction(51, 10)
-    assert largest_level(lambda level: None, 10_000, 1.5, DELTA) == Fraction(3, 2)
+    assert crowds.largest_level(lambda level: None, 10_000, 1.5, DELTA) == Fraction(3, 2)
 
 
 def test_a_crowd_of_one_has_its_level_and_bad_sizes_are_refused() -> None:
     for is_sign in (True, False):
         law = SetLaw(Fraction(3), is_sign=is_sign)
-        assert shuffled_epsilon([law], 1, DELTA) == pytest.approx(math.log(3), rel=1e-3)
-        assert shuffled_epsilon([law], 100, 1.0) == 0
+        assert crowds.shuffled_epsilon([law], 1, DELTA) == pytest.approx(math.log(3), rel=1e-3)
+        assert crowds.shuffled_epsilon([law], 100, 1.0) == 0
         for reports, delta in ((0, 0.1), (10, 0.0), (10, 1.1)):
             with pytest.raises(ValueError, match="expected"):
-                shuffled_epsilon([law], reports, delta)
+                crowds.shuffled_epsilon([law], reports, delta)
 
 
 def test_a_crowd_needs_no_scipy_and_a_p_value_not_its_optimizer() -> None:

@@ -10,25 +10,14 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from estimators import DefinitionError, define
+from producers import sealing
 from producers.opening import suite
-from producers.sealing import (
-    CrowdLabel,
-    decode_crowd,
-    decode_post,
-    encode_crowd,
-    encode_post,
-    key_hash,
-    read_private_key,
-    read_public_key,
-    seal,
-    sealed_size,
-)
 from tests.support.reports.crowds import opened, public
 from tests.support.rows import row
 
 PRIVATE = "07" * 32
 PUBLIC = public(PRIVATE)
-LABEL = CrowdLabel(key_hash(PUBLIC), bytes(range(32)), 1_700_006_400_000, "late")
+LABEL = sealing.CrowdLabel(sealing.key_hash(PUBLIC), bytes(range(32)), 1_700_006_400_000, "late")
 CROWD: dict[str, Any] = {"minimum": 10_000, "wait": "12h"}
 DEFINITION: dict[str, Any] = {
     "name": "late", "kind": "mean", "range": (0, 1), "levels": [3], "pane": "1d", "lateness": "1d",
@@ -48,12 +37,14 @@ def test_the_suite_is_that_of_the_standard() -> None:
         ),
     )
     sealed = enc + AESGCM(key).encrypt(nonce, b"Beauty is truth", None)
-    assert suite().decrypt(sealed, read_private_key(private.hex()), info) == b"Beauty is truth"
+    assert (
+        suite().decrypt(sealed, sealing.read_private_key(private.hex()), info) == b"Beauty is truth"
+    )
 
 
 def test_a_sealed_report_opens_for_its_key_under_its_label_unchanged() -> None:
-    sealed = seal(b"\x02\x01", LABEL, PUBLIC)
-    assert len(sealed) == sealed_size(2)
+    sealed = sealing.seal(b"\x02\x01", LABEL, PUBLIC)
+    assert len(sealed) == sealing.sealed_size(2)
     assert opened(sealed, LABEL, PRIVATE) == [b"\x02\x01"]
     changes: tuple[dict[str, Any], ...] = (
         {"pane_start_ms": 0},
@@ -75,7 +66,7 @@ def test_a_sealed_report_opens_for_its_key_under_its_label_unchanged() -> None:
 
 
 def test_keys_are_64_digits_of_a_point_that_hides() -> None:
-    assert read_public_key(PUBLIC.hex().upper()) == PUBLIC
+    assert sealing.read_public_key(PUBLIC.hex().upper()) == PUBLIC
     for bad, told in (
         ("00" * 32, "a public key of X25519"),  # everybody knows the secret that it agrees on
         ("01" + "00" * 31, "a public key of X25519"),
@@ -83,18 +74,21 @@ def test_keys_are_64_digits_of_a_point_that_hides() -> None:
         (PUBLIC.hex()[:-2] + " 7", "64 hexadecimal digits"),
     ):
         with row(bad), pytest.raises(ValueError, match=told):
-            read_public_key(bad)
+            sealing.read_public_key(bad)
 
 
 def test_everything_has_one_encoding() -> None:
     """Changed bytes are refused, or the encoding of something else."""
     source, sealed = random.Random(1), os.urandom(49)
     encodings: tuple[tuple[bytes, Callable[[bytes], bytes]], ...] = (
-        (LABEL.encode(), lambda data: CrowdLabel.decode(data).encode()),
-        (encode_post(LABEL, sealed), lambda data: encode_post(*decode_post(data))),
+        (LABEL.encode(), lambda data: sealing.CrowdLabel.decode(data).encode()),
         (
-            encode_crowd(bytes(16), LABEL, [sealed, sealed]),
-            lambda data: encode_crowd(*decode_crowd(data)),
+            sealing.encode_post(LABEL, sealed),
+            lambda data: sealing.encode_post(*sealing.decode_post(data)),
+        ),
+        (
+            sealing.encode_crowd(bytes(16), LABEL, [sealed, sealed]),
+            lambda data: sealing.encode_crowd(*sealing.decode_crowd(data)),
         ),
     )
     for encoded, again in encodings:

@@ -11,17 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import producers
 from estimators import LocalMetric, Metric, define
 from estimators.extremes import Progress
-from producers import (
-    AlreadyAnswered,
-    BudgetSpent,
-    Connection,
-    HttpReporter,
-    Ledger,
-    Reporter,
-    RollUp,
-)
 from producers.device import roll_up as roll_ups
 from producers.device.roll_up import How
 from producers.device.rounds import Round
@@ -73,11 +65,12 @@ def steps(draw: st.DrawFn) -> Step:
 class Device:
     """Reports with a ledger, and notes what became of each call, and what left."""
 
-    def __init__(self, folder: Path, budget: float, connection: Connection) -> None:
+    def __init__(self, folder: Path, budget: float, connection: producers.Connection) -> None:
         self.clock = Clock(BEGINNING)
-        self.ledger = Ledger(folder / "ledger", budget, f"{PERIOD}s", clock=self.clock)
+        self.ledger = producers.Ledger(folder / "ledger", budget, f"{PERIOD}s", clock=self.clock)
         self.reporters = {
-            metric.name: Reporter(metric, connection, clock=self.clock) for metric in METRICS
+            metric.name: producers.Reporter(metric, connection, clock=self.clock)
+            for metric in METRICS
         }
         self.round = 0
 
@@ -108,7 +101,7 @@ class Device:
                 permanent=step.permanent,
                 changes=step.changes,
             )
-        except (BudgetSpent, AlreadyAnswered) as refused:
+        except (producers.BudgetSpent, producers.AlreadyAnswered) as refused:
             said = str(refused).replace(str(self.ledger.path), "")
             return type(refused), said
         return ("sent", step.reports)
@@ -121,8 +114,8 @@ class Device:
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
-    with Connection({"test.mock.num.brokers": 1}) as connection:
+def connection() -> Iterator[producers.Connection]:
+    with producers.Connection({"test.mock.num.brokers": 1}) as connection:
         yield connection
 
 
@@ -140,7 +133,7 @@ SAME = [Step(60, BITS, 1.0)] * 6 + [Step(0, FRESH, 0.5)]
 @example(told=SAME, budget=4, seed=1, constant=True)
 def test_the_same_times_and_levels_are_sent_and_refused_alike_whatever_the_values(
     tmp_path_factory: pytest.TempPathFactory,
-    connection: Connection,
+    connection: producers.Connection,
     told: list[Step],
     budget: float,
     seed: int,
@@ -180,7 +173,7 @@ def test_histories_that_change_alike_repeat_their_answers_alike(
     for names in (range(CATEGORIES), other):
         clock = Clock(BEGINNING)
         path = tmp_path_factory.mktemp("device") / "ledger"
-        ledger = Ledger(path, 100, f"{PERIOD}s", clock=clock)
+        ledger = producers.Ledger(path, 100, f"{PERIOD}s", clock=clock)
         sent: list[int] = []
         for pane, (seconds, value) in enumerate(history[:12]):
             clock.now += seconds
@@ -212,13 +205,13 @@ class Gatherer:
     def __init__(self, folder: Path, how: How) -> None:
         self.folder, self.how, self.clock = folder, how, Clock(BEGINNING)
         self.seen = list[tuple[float, Any]]()
-        self.ledger = Ledger(folder / "ledger", 2, "3h", clock=self.clock)
+        self.ledger = producers.Ledger(folder / "ledger", 2, "3h", clock=self.clock)
         self.start()
 
     def start(self) -> None:
         seen, clock = self.seen, self.clock
 
-        class Seen(HttpReporter):
+        class Seen(producers.HttpReporter):
             def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
                 super().report(value, epsilon, time, **more)
                 seen.append((clock.now, time))
@@ -226,7 +219,7 @@ class Gatherer:
         queue = self.folder / "queue"
         metric, nothing = OF_CATEGORIES.get(self.how, (HOURLY, None))
         self.reporter = Seen(metric, "http://127.0.0.1:9", queue=queue, clock=clock)
-        self.gathered = RollUp(
+        self.gathered = producers.RollUp(
             self.reporter, self.how, "1h", 1, ledger=self.ledger, nothing=nothing, clock=clock
         )
 
@@ -237,7 +230,7 @@ class Gatherer:
     def look(self) -> None:
         try:
             self.gathered.report_ended()
-        except BudgetSpent as refused:
+        except producers.BudgetSpent as refused:
             self.seen.append((self.clock.now, refused.free_at))
 
     def add(self, values: list[float]) -> None:

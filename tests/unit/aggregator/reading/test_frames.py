@@ -14,16 +14,10 @@ import pytest
 
 from aggregator import Reader
 from aggregator.errors import DitherError
+from aggregator.reading.frames import pictures
 from aggregator.reading.frames.columns import ESTIMATE_COLUMNS
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
 from aggregator.reading.frames.frame import FORMULA_STARTS, Frame
-from aggregator.reading.frames.pictures import (
-    History,
-    HistoryLine,
-    Intervals,
-    LabelledInterval,
-    Pictured,
-)
 from aggregator.reading.window import Window
 from aggregator.storage.store import Store
 from estimators import LocalMetric, define
@@ -211,7 +205,7 @@ def pyplot() -> Iterator[Any]:
     pyplot.close("all")
 
 
-def drawn(answer: Pictured) -> ElementTree.Element:
+def drawn(answer: pictures.Pictured) -> ElementTree.Element:
     """Return what a notebook shows, which has to be well-formed."""
     return ElementTree.fromstring(answer._repr_html_())  # noqa: S314
 
@@ -232,7 +226,7 @@ def test_a_notebook_shows_an_estimate_with_its_interval(reader: Reader) -> None:
 
 
 def test_quantiles_that_span_decades_have_a_logarithmic_axis(pyplot: Any) -> None:
-    unknown = LabelledInterval("0.9", *[np.nan] * 3)
+    unknown = pictures.LabelledInterval("0.9", *[np.nan] * 3)
     for (lower, upper), of_quantiles, scale in [
         ((2, 200), True, "log"),
         ((2, 199), True, "linear"),
@@ -241,11 +235,11 @@ def test_quantiles_that_span_decades_have_a_logarithmic_axis(pyplot: Any) -> Non
         ((np.nan, np.nan), True, "linear"),
     ]:
         with row(lower, upper, of_quantiles):
-            rows = (LabelledInterval("0.5", lower, lower, upper), unknown)
-            line = HistoryLine("0.5", [0, HOUR], [HOUR, 2 * HOUR], rows)
+            rows = (pictures.LabelledInterval("0.5", lower, lower, upper), unknown)
+            line = pictures.HistoryLine("0.5", [0, HOUR], [HOUR, 2 * HOUR], rows)
             _, (first, second) = pyplot.subplots(2)
-            Intervals("", (), rows, of_quantiles=of_quantiles).plot(first)
-            History("", (), (line,), of_quantiles=of_quantiles).plot(second)
+            pictures.Intervals("", (), rows, of_quantiles=of_quantiles).plot(first)
+            pictures.History("", (), (line,), of_quantiles=of_quantiles).plot(second)
             assert (first.get_xscale(), second.get_yscale()) == (scale, scale)
 
 

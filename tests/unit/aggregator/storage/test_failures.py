@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 import redis
 
+from aggregator import errors
 from aggregator.config.settings import Settings
-from aggregator.errors import (
-    DitherError,
-    SettingsError,
-    StateUnreadable,
-    StoreEvicts,
-    StoreUnreachable,
-)
 from aggregator.features.reader import Reader
 from aggregator.health_port import answer_health
 from aggregator.kafka import clients
@@ -191,7 +185,7 @@ def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.Mo
             told = "without TLS" if (kind, way) == ("Redis server", "TLS") else kind
             start = time.monotonic()
             if kind != way:
-                with row(kind, way), pytest.raises((DitherError, GatewayError), match=told):
+                with row(kind, way), pytest.raises((errors.DitherError, GatewayError), match=told):
                     ways[way](address)
                 assert time.monotonic() - start < 30
     for url, told in (
@@ -201,12 +195,12 @@ def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.Mo
         (f"redis://nobody:secret@{node.address}/0", "the user or the password"),
         (f"redis://{node.address}/99999999", "99999999: Redis has no database of this number"),
     ):
-        with row(url), pytest.raises(StoreUnreachable, match=told) as refused:
+        with row(url), pytest.raises(errors.StoreUnreachable, match=told) as refused:
             connect(url)
         assert "secret" not in str(refused.value)
     for url, reason in UNREADABLE.items():
         said = rf"expected .*{re.escape(reason)}.*percent-encoded.*unix:///PATH"
-        with row(url), pytest.raises(SettingsError, match=said) as wrong:
+        with row(url), pytest.raises(errors.SettingsError, match=said) as wrong:
             connect(url)
         assert "secret" not in str(wrong.value)
 
@@ -219,7 +213,7 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store) -> None:
         key = next(k for k in sorted(client.keys()) if f"}}:{what}".encode() in k).decode()
         client.delete(key)
         client.rpush(key, "a list")
-        with row(what), pytest.raises(StateUnreadable, match=re.escape(key)) as unreadable:
+        with row(what), pytest.raises(errors.StateUnreadable, match=re.escape(key)) as unreadable:
             store.partition.acquire(0, "one").partition(METRICS, FUTURE_MS)
         assert "`dither recount 0`" in str(unreadable.value)
 
@@ -229,7 +223,7 @@ def test_an_unreadable_partition_is_shown_and_no_estimate_leaves_it_out(store: S
     owner = "{dither:reports:0}:owner"
     store.client.hset(owner, "next", "soon")
     reader = Reader(store, METRICS)
-    with pytest.raises(StateUnreadable, match=f"{owner}, field next") as unreadable:
+    with pytest.raises(errors.StateUnreadable, match=f"{owner}, field next") as unreadable:
         reader.estimate("delay")
     problem = as_problem(unreadable.value)
     assert problem.status == 503
@@ -257,7 +251,7 @@ def test_a_server_that_evicts_is_refused_with_what_mends_it(store: Store) -> Non
         refuse_eviction(client)
         client.config_set("maxmemory", "100mb")
         told = f"maxmemory-policy = {policy} with maxmemory = 104857600"
-        with pytest.raises(StoreEvicts, match=told):
+        with pytest.raises(errors.StoreEvicts, match=told):
             refuse_eviction(client)
     client.config_set("maxmemory-policy", "noeviction")
     refuse_eviction(client)

@@ -19,26 +19,18 @@ from producers.sealing import encode_post
 from tests.support.rows import row
 from tests.support.running.deployment import wait_until
 from tests.support.running.fleet import CONTEXT
-from tests.unit.producers.relay.crowds import (
-    CLOSES_MS,
-    LABEL,
-    NEXT_LABEL,
-    PANE_MS,
-    TERMS,
-    files,
-    sealed,
-    serve_relay,
-    serving,
-)
+from tests.unit.producers.relay import crowds
 
 pytestmark = pytest.mark.more
-NEXT_TERMS = CrowdTerms(NEXT_LABEL, TERMS.report_bytes, 100, CLOSES_MS, TERMS.late_ms)
+NEXT_TERMS = CrowdTerms(
+    crowds.NEXT_LABEL, crowds.TERMS.report_bytes, 100, crowds.CLOSES_MS, crowds.TERMS.late_ms
+)
 
 
 @contextmanager
 def relay(*arguments: Any) -> Iterator[BaseProcess]:
     """Run a relay, and kill it at the end."""
-    process = CONTEXT.Process(target=serve_relay, args=arguments)
+    process = CONTEXT.Process(target=crowds.serve_relay, args=arguments)
     process.start()
     yield process
     process.kill()
@@ -52,7 +44,7 @@ def test_a_kill_at_each_step_of_closing_loses_and_doubles_nothing(tmp_path: Path
     Mutants: parts of an unfinished run are posted; a closed crowd opens again.
     """
     clock = tmp_path / "clock"
-    clock.write_text(str(CLOSES_MS / 1000))
+    clock.write_text(str(crowds.CLOSES_MS / 1000))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         for step in itertools.count(1):
             with row("step", step):
@@ -63,19 +55,19 @@ def test_a_kill_at_each_step_of_closing_loses_and_doubles_nothing(tmp_path: Path
 
 def was_killed(step: int, path: Path, clock: Path, listening: socket.socket) -> bool:
     """Return whether a relay was killed at a step; what it has left is closed by another one."""
-    reports = sealed(230)
+    reports = crowds.sealed(230)
     with closing(CrowdFolder(path)) as folder:
-        OpenCrowd(folder, TERMS).append(reports + reports[:9])
-        OpenCrowd(folder, NEXT_TERMS).append(sealed(99))
-    with serving() as service:
+        OpenCrowd(folder, crowds.TERMS).append(reports + reports[:9])
+        OpenCrowd(folder, NEXT_TERMS).append(crowds.sealed(99))
+    with crowds.serving() as service:
         service.statuses = [500, 503]
         arguments = path, service.port, clock, listening
         with relay(*arguments, step) as first:
-            wait_until(lambda: not (first.is_alive() and files(path)), "it has ended")
+            wait_until(lambda: not (first.is_alive() and crowds.files(path)), "it has ended")
             is_alive = first.is_alive()
         if not is_alive:
             with relay(*arguments):
-                wait_until(lambda: not files(path), "all crowds have closed")
+                wait_until(lambda: not crowds.files(path), "all crowds have closed")
         assert sorted(service.reports) == sorted(reports)
         assert len(service.bodies) == 2
     return not is_alive
@@ -84,12 +76,12 @@ def was_killed(step: int, path: Path, clock: Path, listening: socket.socket) -> 
 def test_kills_at_random_instants_lose_and_double_nothing(tmp_path: Path) -> None:
     generator = random.Random(seed := random.SystemRandom().randrange(2**32))
     clock, path = tmp_path / "clock", tmp_path / "relay"
-    clock.write_text(str((CLOSES_MS - 1) / 1000))
-    labels = {LABEL: sealed(200), NEXT_LABEL: sealed(60)}
+    clock.write_text(str((crowds.CLOSES_MS - 1) / 1000))
+    labels = {crowds.LABEL: crowds.sealed(200), crowds.NEXT_LABEL: crowds.sealed(60)}
     unposted = [(label, report) for label, reports in labels.items() for report in reports]
     with (
         row("seed", seed),
-        serving() as service,
+        crowds.serving() as service,
         socket.create_server(("127.0.0.1", 0)) as listening,
     ):
         service.statuses = [generator.choice([500, 503, 202]) for _ in range(8)]
@@ -100,13 +92,13 @@ def test_kills_at_random_instants_lose_and_double_nothing(tmp_path: Path) -> Non
                 while unposted and time.monotonic() < end:
                     if is_acknowledged(port, encode_post(*unposted[-1])):
                         unposted.pop()
-        clock.write_text(str((CLOSES_MS + PANE_MS) / 1000))
+        clock.write_text(str((crowds.CLOSES_MS + crowds.PANE_MS) / 1000))
         for _ in range(3):
             with relay(*arguments):
                 time.sleep(generator.uniform(0.5, 2))
         with relay(*arguments):
-            wait_until(lambda: not files(path), "all crowds have closed")
-    assert sorted(service.reports) == sorted(labels[LABEL])
+            wait_until(lambda: not crowds.files(path), "all crowds have closed")
+    assert sorted(service.reports) == sorted(labels[crowds.LABEL])
 
 
 def is_acknowledged(port: int, data: bytes) -> bool:
