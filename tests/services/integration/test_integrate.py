@@ -99,6 +99,8 @@ SOURCES = [
 PROGRAM = r"(?:\.venv/bin/)?(?:dither|make|python3?)"
 LINE = re.compile(rf"^(?:\$ )?({PROGRAM}(?: .*)?)$")
 INLINE = re.compile(rf"`({PROGRAM} [^`]*)`")
+IN_SOURCE = re.compile(rf"(?:`|^ +|\\n +){PROGRAM} ", re.MULTILINE)
+"""Where a source without a match has no command: most need not be parsed."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL = {"", "bash", "sh", "console"}
 
@@ -122,7 +124,7 @@ def in_document(text: str) -> Iterator[str]:
 
 def in_source(text: str) -> Iterator[str]:
     """Yield the commands in backticks in a module's strings, those of its messages among them."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if IN_SOURCE.search(text) else ():
         if isinstance(node, ast.JoinedStr):
             parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
             yield from INLINE.findall("".join(str(part) for part in parts))
