@@ -28,8 +28,8 @@ messages and commits survive restarts and changes of owner, because they are com
 what they count. These counters decrease only if Redis lost writes.
 
 The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are about
-one server: sum requests over instances. A gateway that does not publish exports only these if it
-cannot read Redis, because Redis is unreachable or the gateway's role lacks the right.
+one server: sum requests over instances. A gateway that does not publish exports only these metrics
+if it cannot read Redis, because Redis is unreachable or the gateway's role lacks the right.
 
 Generated from `aggregator/monitoring/metric_definitions.py` and the features' `samples.py`:
 `python -m aggregator.monitoring.reference > docs/metrics.md`.
