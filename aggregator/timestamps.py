@@ -78,8 +78,8 @@ def parse_time(text: str) -> float:
     """Return a time in ISO 8601, or in seconds, as seconds since the epoch.
 
     Raises ValueError if the text is no time, is beyond the years 1 to 9999 (as milliseconds would
-    be), or is only four to eight or twelve digits, which could be a year, a month, a spreadsheet's
-    day or a date.
+    be), or consists of four to eight, or of twelve, digits: these could be a year, a month, a
+    spreadsheet's day or a date.
 
     Examples
     --------

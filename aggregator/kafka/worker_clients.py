@@ -141,7 +141,7 @@ class WorkerClients:
 
     consumer: Consumer  # fetches the assigned partitions
     inspector: RenewedConsumer  # queries logs, as queries would queue behind a waiting fetch
-    producer: Producer  # of dead letters
+    producer: Producer  # sends dead letters
     topic_id: Callable[[], str]  # see `TopicId`
     probe: Callable[[int, int], Probe]  # see `Probe`
     partitions: Callable[[], int]  # see `ask_partition_count`

@@ -47,7 +47,7 @@ def _of_features() -> list[type[Samples]]:
 
 
 def reference() -> str:
-    """Return docs/metrics.md."""
+    """Return the text of docs/metrics.md."""
     parts = [PAGE_HEAD.rstrip()]
     titles, labels_of_all = {**SECTION_TITLES, RELAY_METRICS[0]: "Relays"}, dict(LABEL_MEANINGS)
     for kind in _of_features():

@@ -66,7 +66,7 @@ class Publisher(Leader):
         self._heartbeats: Heartbeats | None = None
 
     def obstacles(self) -> list[str]:
-        """Return the obstacles to publishing, as public sentences."""
+        """Return the obstacles to publishing, as sentences without confidential parts."""
         trouble = self.trouble()
         stopped = [f"nothing is published: the publisher stands still, {trouble}"] * bool(trouble)
         if self.failing:

@@ -301,7 +301,7 @@ def answer(
     """
     metric = window.metric
     shown = estimate.numbers if top is None else estimate.numbers.top(top)
-    if nearest is not None:  # in the same order: the projection keeps it
+    if nearest is not None:  # the projection keeps the order
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
     no_losses = [UNSET] * len(estimate.levels)
     losses = no_losses if estimate.privacy is None else map(_number, estimate.privacy)

@@ -167,7 +167,7 @@ class IdTable:
         is_present[rows[is_equal]] = True
 
     def _find_by_rank(self, ids: Scrambled, is_present: Bools) -> None:
-        """Find ids when many share a prefix, or even a rank."""
+        """Look ids up in the run one by one, because many share a prefix or even a rank."""
         first = self._rank.searchsorted(ids.rank)
         last = self._rank.searchsorted(ids.rank, side="right")
         for row in np.flatnonzero(last > first).tolist():

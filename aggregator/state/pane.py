@@ -28,7 +28,7 @@ class Pane:
     """A statistic over a stretch of event time, or a chunk of its slices, open in memory."""
 
     metric: Metric
-    first_offset: int  # of the message that opened it
+    first_offset: int  # offset of the message that opened the pane
     statistic: Counts
     # Counted batches; a copy is a duplicate until the pane closes.
     batch_ids: BatchIds = dataclasses.field(default_factory=BatchIds)

@@ -120,7 +120,7 @@ class PartitionProgress:
     owner: dict[str, str]
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
-    age_ms: int | None = None  # of the last commit, by Redis's clock; None if unknown
+    age_ms: int | None = None  # age of the last commit by Redis's clock; None if unknown
     # The starts of the first and last pane by metric key, in ms since the epoch; None: not read.
     extents: dict[str, tuple[int, int]] | None = None
 

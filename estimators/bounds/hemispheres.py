@@ -29,17 +29,17 @@ from estimators.bounds.spheres import (
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
-MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
+MAX_FREQUENCY = 3.2  # largest tau, in standard deviations of Z: beyond, digits are lost
 LINEAR_SHARES = (1.0, 0.5)
 SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too small to matter
 SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands
-RELATIVE_DIGITS = 12  # of coefficients: the error is far below what bounds are widened by
-LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # of the grids of tilts, and of numbers of reports
+RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
+LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # for the grids of tilts and of numbers of reports
 MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept
 TRIED_STEPS, TRIED_CUTOFFS = (-1, 2), 32
 """The steps from a probably best tilt to the tilts that are tried; the number of candidates for
 D."""
-MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
+MEAN_KNOTS = 17  # for a coordinate's mean; twice as many change no width by 0.1%
 
 
 @dataclasses.dataclass(frozen=True)

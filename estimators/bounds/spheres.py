@@ -19,9 +19,9 @@ T = TypeVar("T", np.float64, np.complex128)
 PerWindow = Any
 """A number, or for many windows an array with a number for each window."""
 LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
-MARKOV_ENDS = (0.02, 4.0)  # of the tilts that are tried, in units of a nearly best tilt
+MARKOV_ENDS = (0.02, 4.0)  # tilts that are tried, in units of a nearly best tilt
 COARSE_STRIDE = 8  # each 8th tilt is tried first
-MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # for Newton's method; five to eight steps suffice
+MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # Newton's method needs five to eight steps
 
 
 class VectorLaw(Protocol):

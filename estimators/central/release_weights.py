@@ -19,7 +19,7 @@ import numpy as np
 from estimators.errors import meant
 from estimators.estimate import Floats
 
-ADPM_NOISE = 8.0  # of |w|^2 / 4 + 2 |w/e|^2: twice the variance of noise over that of the data
+ADPM_NOISE = 8.0  # 2 / (1/4), from ADPM's objective |w|^2 / 4 + 2 |w/e|^2
 HOPELESS_ERROR = 1 / 4  # the worst-case error of the middle of the domain, of width 1
 
 

@@ -21,7 +21,7 @@ from estimators.interruption import checkpoint
 
 CELLS_PER_INTERVAL = 4  # the number of cells of the interval for the first mean
 MAX_LIMIT_STEPS = 40
-TILT_STEPS = 2  # of Newton's method for a tilt, at each step
+TILT_STEPS = 2  # steps of Newton's method for a tilt, at each step of the search
 RATIO_CELL_WIDTHS = 0.03 * 1.3 ** np.arange(17)
 """The widths of the cells for a ratio, in standard errors; their sum is 8.6."""
 

@@ -12,7 +12,7 @@ from estimators.interruption import checkpoint
 from estimators.roots import crossing
 
 SMALLEST_P_VALUE = 1e-12
-P_VALUE_HALVINGS = 24  # of ln p between SMALLEST_P_VALUE and 0: p is exact to a factor of 1 + 2e-6
+P_VALUE_HALVINGS = 24  # of the range of ln p: p is exact to a factor of 1 + 2e-6
 LOG_P_TOLERANCE = 5e-7  # of ln p
 COARSE_HALVINGS = 6  # for many numbers, which share the tried p: exact to a factor of 1.5
 MAX_SEARCHED_P_VALUES = 4

@@ -232,7 +232,7 @@ class Search:
         if not 1 <= number <= self.rounds:
             return False
         parts = 2 ** (number - 1)
-        sign = 1 if self.kind == "minimum" else -1  # of the direction in which indices go inwards
+        sign = 1 if self.kind == "minimum" else -1  # indices grow inwards: upwards for a minimum
         index = bisect.bisect_left(
             range(parts), sign * threshold, key=lambda i: sign * self._middle(i, parts)
         )

@@ -13,7 +13,7 @@ TRIED_ALPHAS = np.geomspace(0.1, 20, 160)
 LARGEST_SHARE = 0.5  # the largest share of users that counts as a tail
 MIN_TELLING_ROUNDS = 3  # the least number of informative rounds for an estimate
 CHI_SQUARE = 3.84  # its 95% quantile with one degree of freedom
-MAX_INTERVAL_RATIO = 4.0  # of the interval's ends: a wider one is no estimate
+MAX_INTERVAL_RATIO = 4.0  # largest ratio of the interval's ends; a wider one is no estimate
 
 
 @dataclasses.dataclass(frozen=True)

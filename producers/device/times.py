@@ -107,7 +107,7 @@ def _from_object(time: Any) -> int:
         return int(_from_seconds(np.array(min(max(time, -1), END_OF_TIME))))
     if isinstance(time, np.datetime64):
         return int(event_times(time, 1)[0])
-    if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # of pandas
+    if not isinstance(time, datetime.datetime) or str(time) == "NaT":  # pandas' NaT is a datetime
         reader = "; datetime.fromisoformat() reads texts" * isinstance(time, str)
         raise ValueError(f"time {shortened(time)}: {_EXPECTED_TIME}{conversion(time)}{reader}")
     if time.tzinfo is None:

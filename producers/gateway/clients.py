@@ -97,7 +97,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left, apart from what `charged` says this post has used.
+        """Refuse a client that has nothing left; `charged`: what this post has already used.
 
         Raises Problem with status 429, and the time after which the client may continue.
         """

@@ -214,7 +214,7 @@ class QueueFile:
         try:
             self._check(database)
             database.execute("PRAGMA secure_delete = ON")
-            self._is_log_empty = _empty_log(database)  # of a process that was killed
+            self._is_log_empty = _empty_log(database)  # the log of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:
             database.close()

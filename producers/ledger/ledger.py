@@ -163,7 +163,7 @@ class Ledger:
     def spend(
         self, metric: str, epsilon: Number, reports: int = 1, *, fingerprint: bytes | None = None
     ) -> None:
-        """Charge epsilon for reports of a metric; it is on disk when this returns.
+        """Charge epsilon for reports of a metric; the charge is on disk when this returns.
 
         A ledger with a lottery is charged by roll-ups alone. `metric`: the metric's name;
         `epsilon`: the cost of all these reports together, with at most 4 decimal digits; `reports`:
@@ -187,7 +187,7 @@ class Ledger:
             self.pay(database, metric, parts, reports)
 
     def spend_once(self, metric: Metric, epsilon: Number, times: Sequence[int]) -> None:
-        """Charge reports, and record their panes as answered; it is on disk when this returns.
+        """Charge reports, and record their panes as answered; both are on disk when this returns.
 
         From then on the ledger accepts no other definition of this name, by which the device could
         answer twice. `metric`: the metric; `epsilon`: the cost of all these reports together;

@@ -274,7 +274,7 @@ class CrowdFolder:
         if path.exists():
             terms = CrowdTerms.read(path)
             for part in self._root.glob(f"out/{name}.*"):
-                part.unlink()  # of an unfinished run, which posted no part of this crowd
+                part.unlink()  # an unfinished run left it, and posted no part of the crowd
             self._write_parts(path, terms)
             self._unsynced.add(name)
             path.unlink()

@@ -12,8 +12,8 @@ from estimators.estimate import Floats
 
 BULK_STEP, BULK_END = 0.05, 6.0
 """In standard deviations of the tilted law: the cells where most of the integral is."""
-STEP_GROWTH = 0.04  # of cells beyond, as a share of tau
-MAX_REPORT_STEP = 0.3  # of cells, in standard deviations of one report
+STEP_GROWTH = 0.04  # width of later cells, as a share of tau
+MAX_REPORT_STEP = 0.3  # width of cells, in standard deviations of a report
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
 CUTOFF_CANDIDATES = 16  # candidates for D
 MIN_LOG_INTEGRAND = -600.0  # below it a double may be 0, and so would R be

@@ -106,7 +106,7 @@ class SymbolBets:
 
 
 class ExpectedWealth(NamedTuple):
-    """K, its derivative by theta, and that of each report, (..., m, levels), with their counts."""
+    """K, its slope in theta, the slope of one report of each level, and the numbers of reports."""
 
     value: Floats
     slope: Floats
@@ -115,7 +115,7 @@ class ExpectedWealth(NamedTuple):
 
     @property
     def curvature(self) -> Floats:
-        """The second derivative by theta."""
+        """The second derivative of K by theta."""
         curvature: Floats = -np.vecdot(self.rate**2, self.counts)
         return curvature
 

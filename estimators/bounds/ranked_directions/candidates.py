@@ -12,7 +12,7 @@ from estimators.estimate import Floats
 
 MAX_STANDARD_SCORE = 20.0
 """The largest score that is integrated over, in standard deviations; the rest is below 10^-80."""
-QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # of Gauss and Legendre's rule
+QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # for the rule of Gauss and Legendre
 RANK_DEVIATIONS = 8.0
 """How many standard deviations of the number of better candidates are summed around rank W."""
 

@@ -14,7 +14,7 @@ from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
 from estimators.estimate import Floats, Indices
 
-SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
+SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
 """Coordinates whose ln variances differ by at most 0.1 share a tilt; the most such groups."""
 

@@ -26,8 +26,8 @@ CONVERGED_RATIO = 0.999  # ratio of a bound to the one before, from where on it 
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
-CHUNK_STEPS = 32  # of the grid of tilts: their growth is computed together
-RELATIVE_DIGITS = 12  # of coefficients: the error is far below what bounds are widened by
+CHUNK_STEPS = 32  # steps of tilts whose growth is computed together
+RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 

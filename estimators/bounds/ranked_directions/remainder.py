@@ -18,7 +18,7 @@ from estimators.interruption import checkpoint
 NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less than 0.01%
-LOG_VARIANCE_STEP = 0.1  # of the grid of variances that windows share
+LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
 MIN_SERIES_TERM = 1e-15  # the least term of the power series that is added
@@ -127,7 +127,7 @@ def _paired_modulus(
     relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
     largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
     added = np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))
-    order = 3 + int(added.max(initial=0))  # none if s is tiny beside the largest
+    order = 3 + int(added.max(initial=0))  # nothing is added if s is tiny beside the largest
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)

@@ -17,7 +17,7 @@ T = TypeVar("T", np.float64, np.complex128)
 
 SQUARE_CELLS = 160
 """Cells of c^2 in [0, 1]: in each the mean square of a coordinate changes by about 1%."""
-SERIES_ORDER = 128  # of the power series: enough for the max_tilt tilt (tests)
+SERIES_ORDER = 128  # terms of the power series, enough for the largest tilt
 MAX_REPORT_TILT = 5.0
 """The largest tilt of a report over sqrt(d): larger tilts help only if there are few reports."""
 

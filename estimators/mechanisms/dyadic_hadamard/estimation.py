@@ -151,7 +151,7 @@ def worst_scores(
 def _worst_variance(second: Floats, mean: Floats) -> Floats:
     """Return a bound on the variance of one score, for any data, shape (edges,).
 
-    It is the mean square around a fixed centre in the worst shell, for the best such centre.
+    The bound is the mean square around a fixed centre in the worst shell, for the best such centre.
     `second`, `mean`, shape (edges, h + 1): from :meth:`ScoreTables.of_level`.
     """
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]

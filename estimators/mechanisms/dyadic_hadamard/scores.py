@@ -23,10 +23,11 @@ from estimators.mechanisms.dyadic_hadamard.haar import split_tree
 class PathTerms(NamedTuple):
     """Terms of the inner edges t = 1 to B - 1, which are the same for all levels.
 
-    `signs`, shape (B - 1, h): 1 if t is in the left child of the node at depth i that contains it,
-    else -1; `signed`, shape (B - 1, h): these times w_i(t) = min(o, s - o) / s, the weight in F(t)
-    of the Haar sum of each split on the edge's path, where s is the width in bins of that node, and
-    o = t mod s; `products`, shape (B - 1, h (h + 1) / 2): of each two of `signed`, i <= k.
+    `signs`, shape (B - 1, h): 1 if t is in the left child of the node at depth i that contains t,
+    else -1; `signed`, shape (B - 1, h): the signs times w_i(t) = min(o, s - o) / s, the weight in
+    F(t) of the Haar sum of each split on the edge's path, where s is the width in bins of that
+    node, and o = t mod s; `products`, shape (B - 1, h (h + 1) / 2): the product of each two of
+    `signed`, i <= k.
     """
 
     signs: Floats
@@ -50,9 +51,10 @@ def path_terms(height: int) -> PathTerms:
 class ScoreTables:
     """The moments of the scores of levels, as coefficients of :class:`PathTerms`, and their sizes.
 
-    `height`: h; `second`, shape (levels, h (h + 1) / 2, h + 1): of `products`, for E[score^2] in
-    each shell: Q0; `mean`, shape (levels, h, h + 1): of signed weights, for E[score] in each shell:
-    M; `centred`, shape (levels, B - 1): a bound on abs(score - E[score]), for every law of x: b.
+    `height`: h; `second`, shape (levels, h (h + 1) / 2, h + 1): the coefficients of `products` in
+    Q0 = E[score^2] in each shell; `mean`, shape (levels, h, h + 1): the coefficients of `signed` in
+    M = E[score] in each shell; `centred`, shape (levels, B - 1): b, a bound on abs(score -
+    E[score]) for every law of x.
     """
 
     height: int
@@ -67,7 +69,7 @@ class ScoreTables:
         return cls(levels[0].height, second, mean, np.array([*map(_centred_sizes, levels)]))
 
     def added(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return Q0 and M at the inner edges, each added over the levels times `factors`.
+        """Return the sums of Q0 and of M at the inner edges over the levels, times `factors`.
 
         `factors`, shape (..., levels); the results have the shape (..., B - 1, h + 1).
         """
@@ -250,8 +252,8 @@ def _moment_lines(level: LevelConstants) -> Floats:
 def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
     """Return upper bounds on E[d^2] and on abs(d), where d is one report's term in a Haar sum.
 
-    They hold for any values: the second moment grows with a node's share, which is at most 1. The
-    result has, for each split i from 0 to `splits` - 1, an array of shape (2^i,).
+    The bounds hold for any values: the second moment grows with a node's share, which is at most 1.
+    The result has, for each split i from 0 to `splits` - 1, an array of shape (2^i,).
     """
     full_masses = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
     largest = []

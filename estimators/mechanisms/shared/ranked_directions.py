@@ -102,7 +102,7 @@ class RankedDirections(OutputSets):
         best = best_columns(np.concatenate([scores, -scores], axis=1), best_count)
         missed = bernoulli(bits, self._thresholds, level)
         column = np.zeros(n, dtype=np.int64)
-        if candidates > 2:  # of one inside and one outside there is nothing to choose
+        if candidates > 2:  # if one is inside and one outside, there is no choice
             bound = np.where(missed, candidates - best_count, best_count).astype(np.uint64)
             column = uniform_below(bits, bound).astype(np.int64)
         candidate = best[np.arange(n), np.minimum(column, best_count - 1)]

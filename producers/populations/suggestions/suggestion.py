@@ -435,7 +435,7 @@ def _of_numbers(
     try:
         ranges = rank_ranges(numbers, levels)
         chosen = assess(numbers, *value_range, levels) if value_range else ranges[0]
-    except DefinitionError as error:  # of the metric with which they are tried
+    except DefinitionError as error:  # the error names the metric with which they are tried
         key = f"{metric_name}.{error.key.partition('.')[2]}"
         raise DefinitionError(key, error.value, error.expected) from None
     why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
