@@ -40,7 +40,7 @@ DIVIDED_END = 4.5
 """The cells up to this node, where most of the integral is, are divided."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
 """Steps are longer by a factor of 1/8 of the number of reports outside their window, at most 5."""
-LARGEST_TABLE = 2**14
+LARGEST_TABLE = 2**13
 """The most phases that are computed at a time: a processor's cache holds them."""
 
 
@@ -63,9 +63,11 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     for names in {*map(tuple, grids.tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
         number = max(1, LARGEST_TABLE // (grid.phases.multiples.size * gains.knots.values.size))
-        for begin in range(0, rows.size, number):
-            part = rows[begin : begin + number]
-            log_remainders[part] = gains.log_remainders(part, grid, sd[part])
+        parts = [rows[begin : begin + number] for begin in range(0, rows.size, number)]
+        modulus = np.concatenate([gains.modulus(part, grid.phases, sd[part]) for part in parts])
+        unit, variance = sd[rows], gains.variance[rows] / sd[rows, None] ** 2
+        moduli = np.minimum(grid.cells.moduli(modulus, variance), 1.0)
+        log_remainders[rows] = grid.cutoffs.log_remainder(unit, moduli, law.counts[rows], variance)
     return log_remainders
 
 
@@ -139,7 +141,6 @@ class _KnotGains:
     """The tilted law of a report's gain, for each law, each level, and each knot as the value."""
 
     def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
-        self.counts = law.counts
         self.knots = table = _knots_of(law.shapes)
         stakes = tilts[:, None] * law.coefficient
         grown = stakes[:, table.level] * table.values
@@ -156,13 +157,13 @@ class _KnotGains:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
         return sums
 
-    def log_remainders(self, rows: Indices, grid: _Grid, unit: Floats) -> Floats:
-        """Return ln R of these laws; the nodes are those of `grid` over each law's `unit`."""
-        terms = grid.phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
+    def modulus(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
+        """Return the largest moduli of the tilted laws at each node over each law's `unit`.
+
+        The result has the shape (laws, levels, nodes).
+        """
+        terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))
         np.square(sums, out=sums)
         square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
-        modulus = np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
-        variance = self.variance[rows] / unit[:, None] ** 2
-        moduli = np.minimum(grid.cells.moduli(modulus, variance), 1.0)
-        return grid.cutoffs.log_remainder(unit, moduli, self.counts[rows], variance)
+        return np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
