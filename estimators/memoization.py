@@ -127,7 +127,7 @@ class Memoization:
 
     @property
     def bits_of_a_report(self) -> int:
-        """The number of bits flipped again."""
+        """The number of bits of a report that are flipped again."""
         return 1 if self.metric.kind == "mean" else len(self.metric.labels)
 
     def ratio_for_ever(self, values: int) -> Fraction:

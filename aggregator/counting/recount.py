@@ -44,7 +44,7 @@ def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) 
     Parameters
     ----------
     owner : mapping
-        From :func:`read_owner`.
+        The owner's fields, from :func:`read_owner`.
     low, high : int
         The log's first and next offset.
     topic_id : str

@@ -103,7 +103,7 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
 
 
 def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) -> LawOfLevels:
-    """Return the law of these levels (repeated, if `rows` does so), mirrored where `sign` is -1."""
+    """Return the law of the levels in `rows`, which may repeat, mirrored where `sign` is -1."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:

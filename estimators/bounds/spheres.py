@@ -52,7 +52,7 @@ class VectorLaw(Protocol):
         """Return bounds on |N|, which all hold at all times with probability 1 - beta."""
 
     def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
-        """Return the law of windows in rows, for a fixed number of reports; None if none is."""
+        """Return one law of windows, in rows, for a fixed number of reports; None without one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class VectorNoise:
     unit: float
 
     def in_rows(self, laws: Sequence[Any]) -> Self | None:
-        """Return the law of windows in rows, for a fixed number of reports; None if none is."""
+        """Return one law of windows, in rows, for a fixed number of reports; None without one."""
         counts, coefficient = (
             np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
         )
