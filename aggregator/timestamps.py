@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import numbers
 import re
@@ -27,6 +28,7 @@ def utc(ms: int) -> datetime.datetime:
 def iso(ms: int) -> str: ...
 @overload
 def iso(ms: None) -> None: ...
+@functools.lru_cache(maxsize=4_096)
 def iso(ms: int | None) -> str | None:
     """Return a time as ISO 8601 in UTC, clipped to the years 1 to 9999.
 

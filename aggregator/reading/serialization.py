@@ -546,10 +546,10 @@ def plain(x: Any) -> Numbers:
     numbers = np.asarray(x, dtype=np.float64)
     if not numbers.ndim:
         return _number(numbers.item())
-    finite: list[Number] = numbers.tolist()
-    for index in np.flatnonzero(~np.isfinite(numbers)).tolist():
-        finite[index] = None
-    return finite
+    values: list[Number] = numbers.tolist()
+    if not np.isfinite(numbers).all():
+        values = [_number(value) for value in numbers.tolist()]
+    return values
 
 
 def _floats(numbers: Sequence[Number]) -> Floats:
@@ -557,4 +557,4 @@ def _floats(numbers: Sequence[Number]) -> Floats:
 
 
 def _number(x: float) -> Number:
-    return float(x) if np.isfinite(x) else None
+    return float(x) if math.isfinite(x) else None

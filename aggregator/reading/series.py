@@ -289,8 +289,8 @@ def _estimates(
     ]
     policy = query.weights or full_range.policy
     question = query, reading.definition_hash, policy, full_range.changed_ms, plan.step_ms
-    history = (*question, tuple(owners), expiry_period(full_range.metric))
-    keys = {window.start_ms: (*history, window.start_ms) for window in windows}
+    history = repr((*question, owners, expiry_period(full_range.metric)))
+    keys = {window.start_ms: (history, window.start_ms) for window in windows}
     cached = cache.cached(keys[window.start_ms] for window in windows if window.status == "final")
     estimates = {start: cached[key] for start, key in keys.items() if key in cached}
     missing = [window for window in windows if window.start_ms not in estimates]
