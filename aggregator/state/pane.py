@@ -39,6 +39,7 @@ class Pane:
     # Keys with another number in the store.
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     closed: bool = False  # since the last commit
+    unchunked: int = 0  # number of ids that the store has in one value
     committed_bytes: int = 0  # `nbytes` at the last commit
 
     def add(
@@ -84,7 +85,7 @@ class Pane:
     def saved_ids(self) -> int:
         """The number of ids that the store has in chunks."""
         unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
-        return len(self.batch_ids) - unsaved
+        return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
         """Return the bytes to store: little-endian int64, or a chunk of slices."""

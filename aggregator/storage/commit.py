@@ -48,13 +48,14 @@ def commit_commands(
             words["SADD", f"{prefix}:open"].append(opened)
             if pane.unsaved:
                 yield from id_commands(prefix, key, pane)
-                words["HSET", f"{prefix}:ids"] += str(key), len(pane.batch_ids)
+                words["HSET", f"{prefix}:ids"] += str(key), len(pane.batch_ids) - pane.unchunked
             for name in pane.unsaved_keys:
                 words["HSET", f"{prefix}:keys:{key}"] += name, pane.used[name]
             continue
         words["SREM", f"{prefix}:open"].append(opened)
         id_keys = [chunk for chunk, _ in chunks(prefix, key, pane.saved_ids)]
-        yield from _parts(["UNLINK"], [f"{prefix}:keys:{key}", *id_keys])
+        gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys]
+        yield from _parts(["UNLINK"], gone)
         if id_keys:
             words["HDEL", f"{prefix}:ids"].append(str(key))
         if (pane_retention_ms := retention_ms(key.grain, pane.metric)) is not None:

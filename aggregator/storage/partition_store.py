@@ -236,7 +236,8 @@ class PartitionStore:
         with contextlib.suppress(redis.ResponseError):
             for member in self._commands.members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
-                types |= {f"{prefix}:{name}": b"string", f"{prefix}:keys:{name}": b"hash"}
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
             (key_type,) = self._commands.ask([("TYPE", key)])
             if key_type not in (kind, b"none"):
@@ -265,8 +266,8 @@ class _SnapshotRequest:
         commands: list[Command] = [("HGETALL", f"{self.prefix}:{name}") for name in SNAPSHOT_HASHES]
         for member in sorted(head[1]):
             key, _ = parsing.opened(f"{self.prefix}:open", member)
-            commands.append(("GET", f"{self.prefix}:{key}"))
-            commands.append(("HGETALL", f"{self.prefix}:keys:{key}"))
+            commands += [("GET", f"{self.prefix}:{key}"), ("STRLEN", f"{self.prefix}:seen:{key}")]
+            commands += [("HGETALL", f"{self.prefix}:keys:{key}")]
         return commands
 
     def weigh(self, commands: Sequence[Command]) -> list[int]:
@@ -278,7 +279,7 @@ class _SnapshotRequest:
         values = iter(replies)
         *hashes, ids = (next(values) for _ in SNAPSHOT_HASHES)
         panes = [
-            open_pane(self.prefix, member, next(values), pairs(ids), next(values))
+            open_pane(self.prefix, member, next(values), next(values), pairs(ids), next(values))
             for member in sorted(opened)
         ]
         return hashes, panes

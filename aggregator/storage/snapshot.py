@@ -1,4 +1,8 @@
-"""Reads a partition's whole state from Redis, and checks that its parts agree."""
+"""Reads a partition's whole state from Redis, and checks that its parts agree.
+
+The ids of a pane's batches are in chunks, to which commits append
+(:mod:`aggregator.storage.commit`); a pane may also have ids in one value, ``P:seen:PANE``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import ask_each
 from aggregator.storage.commit import chunks
 from aggregator.storage.parsing import Command
 from aggregator.storage.progress import TORN, UNSET
@@ -24,6 +27,8 @@ from estimators import Metric
 from producers.wire.batch import BATCH_ID_BYTES
 
 MAX_PANE_IDS = 2**48
+PIECE_BYTES = 2**20
+"""Bytes that one command reads of a value with all ids; a multiple of the size of an id."""
 ROUND_BYTES = 2**22
 """The most bytes that one round trip reads."""
 ROUND_COMMANDS = 1_000
@@ -43,6 +48,7 @@ class OpenPane:
     key: PaneKey
     first_offset: int
     statistic: bytes | None  # None if it is missing
+    unchunked_bytes: int  # of ids in one value
     chunked: int  # number of ids in chunks
     used: Uses  # reports by message key, where the metric has a limit
     ids: BatchIds = dataclasses.field(default_factory=BatchIds)
@@ -53,7 +59,7 @@ class OpenPane:
         if self.statistic is None:
             return f"{prefix}:{self.key}"
         has_no_ids = self.key.grain == "pane" and not self.ids
-        return self.gone or (f"{prefix}:ids, field {self.key}" if has_no_ids else "")
+        return self.gone or (f"{prefix}:seen:{self.key}" if has_no_ids else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +140,7 @@ class Snapshot:
                 statistic = opened.statistic or b""
                 sums = parsing.pane(f"{self.prefix}:{key}", key, statistic, metric).copy()
                 pane = Pane(metric, opened.first_offset, sums, opened.ids, used={**opened.used})
+                pane.unchunked = opened.unchunked_bytes // BATCH_ID_BYTES
                 partition.restore(key, pane)
         return partition
 
@@ -157,13 +164,19 @@ class Snapshot:
 
 
 def open_pane(
-    prefix: str, member: bytes, statistic: bytes | None, chunked: Mapping[bytes, bytes], uses: Any
+    prefix: str,
+    member: bytes,
+    statistic: bytes | None,
+    unchunked_bytes: int,
+    chunked: Mapping[bytes, bytes],
+    uses: Any,
 ) -> OpenPane:
     """Return an open pane without its ids.
 
     `prefix`: the beginning of the keys of the partition; `member`: the pane in the set of open
-    panes; `statistic`: the stored statistic; None if there is none; `chunked`: the number of ids in
-    the chunks of each pane; `uses`: the reports by message key.
+    panes; `statistic`: the stored statistic; None if there is none; `unchunked_bytes`: the bytes of
+    ids in one value; `chunked`: the number of ids in the chunks of each pane; `uses`: the reports
+    by message key.
     """
     key, first_offset = parsing.opened(f"{prefix}:open", member)
     ids = parsing.integer(f"{prefix}:ids", chunked.get(str(key).encode(), b"0"), 0, MAX_PANE_IDS)
@@ -171,7 +184,7 @@ def open_pane(
         name: parsing.integer(f"{prefix}:keys:{key}", count, 1)
         for name, count in pairs(uses).items()
     }
-    return OpenPane(key, first_offset, statistic, ids, used)
+    return OpenPane(key, first_offset, statistic, unchunked_bytes, ids, used)
 
 
 def read_panes(
@@ -197,19 +210,27 @@ def read_panes(
     for first in range(0, len(members), PANES_PER_READ):
         page = members[first : first + PANES_PER_READ]
         keys = [parsing.opened(f"{prefix}:open", member)[0] for member in page]
-        reads: list[Command] = [("GET", f"{prefix}:{key}") for key in keys]
-        scans = [_scan(prefix, key, 0) for key in keys if has_uses(key)]
-        statistics, all_uses = ask_each(ask, [reads, scans])
-        scanned = iter(all_uses)
-        for member, key, statistic in zip(page, keys, statistics, strict=True):
-            used: dict[bytes, bytes] = {}
+        reads = [_pane_reads(prefix, key, has_uses(key)) for key in keys]
+        replies = iter(ask([command for commands in reads for command in commands]))
+        for member, key in zip(page, keys, strict=True):
+            statistic, unchunked, used = next(replies), 0, dict[bytes, bytes]()
+            if key.grain == "pane":
+                unchunked = next(replies)
             if has_uses(key):
-                cursor, used = next(scanned)
+                cursor, used = next(replies)
                 while cursor:
                     ((cursor, more),) = ask([_scan(prefix, key, cursor)])
                     used.update(more)
-            panes.append(open_pane(prefix, member, statistic, chunked, used))
+            panes.append(open_pane(prefix, member, statistic, unchunked, chunked, used))
     return panes
+
+
+def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
+    """Return the commands that read an open pane; only panes of the metric's own width have ids."""
+    commands: list[Command] = [("GET", f"{prefix}:{key}")]
+    if key.grain == "pane":
+        commands.append(("STRLEN", f"{prefix}:seen:{key}"))
+    return [*commands, _scan(prefix, key, 0)] if has_uses else commands
 
 
 def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
@@ -281,6 +302,10 @@ class _Read(NamedTuple):
 
 def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
     for number, pane in enumerate(panes):
+        key = f"{prefix}:seen:{pane.key}"
+        for first in range(0, pane.unchunked_bytes, PIECE_BYTES):
+            end = min(first + PIECE_BYTES, pane.unchunked_bytes)
+            yield _Read(number, ("GETRANGE", key, first, end - 1), end - first)
         for chunk, ids in chunks(prefix, pane.key, pane.chunked):
             size = ids * BATCH_ID_BYTES
             yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)

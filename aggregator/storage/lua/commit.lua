@@ -9,7 +9,8 @@
 -- the commits before have left there: a write would make it anew with a part. Nothing was written.
 -- How many members each set has is kept in KEYS[2], by the key without its tag, and how many fields
 -- each hash of message keys, and that of the numbers of ids. The owner's field 'sizes' is the commit
--- that wrote them last: where it is not the last commit ('done'), they begin anew.
+-- that wrote them last: where it is not the last commit ('done'), that was made by a version that
+-- keeps none; they begin anew.
 -- Next offset -2 says that a commit was applied by half: a write below failed (Lua cannot roll back),
 -- or Redis lost power while it logged one and later ran what it had of it, which some versions do
 -- when they start for the second time. 'begun' and 'done' tell: each commit counts the one up, and
@@ -69,8 +70,8 @@ while i <= #ARGV do
   if type(reply) == 'table' and reply.err then
     return {'torn', epoch, ARGV[i + 1] .. ' ' .. ARGV[i + 2] .. ': ' .. reply.err}
   end
-  if ARGV[i + 1] == 'UNLINK' then -- the first key has message keys, or is a chunk
-    redis.call('HDEL', sizes, name_of(ARGV[i + 2]))
+  if ARGV[i + 1] == 'UNLINK' and words > 2 then -- the second key has message keys, or is a chunk
+    redis.call('HDEL', sizes, name_of(ARGV[i + 3]))
   end
   i = i + words + 1
 end

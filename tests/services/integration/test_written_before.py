@@ -1,7 +1,7 @@
 """A state of Redis from before is counted on: an earlier version's, and one from a backup.
 
-`tests/vectors/written_before.json` has a log and a state, as an earlier commit left them: every
-kind of metric, copies, late and malformed messages, two partitions.
+`tests/vectors/written_before.json` has a log and a state, as the commit before the modules moved
+into rooms left them: every kind of metric, copies, late and malformed messages, two partitions.
 """
 
 import base64

@@ -114,6 +114,26 @@ def test_a_pane_that_opens_and_closes_within_one_commit_leaves_nothing(store: St
     assert store.client.hlen(f"{PREFIX}:ids") == 1
 
 
+def test_ids_of_an_earlier_version_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "PIECE_BYTES", 48)
+    client: Any = store.client
+    worker = Worker(store)
+    worker.count(11)
+    places = [f"{PREFIX}:seen:{worker.key}:{number}" for number in range(3)]
+    joined = b"".join(client.get(place) for place in places)[: 16 * 11]
+    client.delete(*places, f"{PREFIX}:ids")
+    client.hdel(f"{PREFIX}:sizes", "ids")
+    client.set(f"{PREFIX}:seen:{worker.key}", joined)
+    for more in (1, 2, 5):
+        worker = Worker(store)
+        assert worker.ids == numbered(worker.next)
+        worker.count(more)
+    assert chunks(store).keys() == {str(EPOCH), "0", "1"}
+    worker.close()
+    left = [key for key in client.scan_iter(f"{PREFIX}:seen:*") if b":%d" % EPOCH in key]
+    assert left == []
+
+
 def test_a_chunk_that_is_gone_or_empty_is_missed(store: Store) -> None:
     for number, is_gone in ((0, True), (1, True), (4, True), (1, False)):
         store.client.flushdb()
