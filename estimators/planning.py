@@ -379,8 +379,9 @@ def first_come_reports(
 ) -> dict[str, float]:
     """Return the mean number of reports of each metric, if metrics are served in a fixed order.
 
-    On each of `devices`, the metrics that have something to report take their `levels` in the order
-    of `wishes`, as long as the `budget` suffices. Events of different metrics are independent.
+    On each of the `devices`, the metrics that have something to report take their `levels` from the
+    `budget` in the order of `wishes`; a metric whose level no longer fits is skipped. The events of
+    different metrics are assumed to be independent.
     """
     spent, reports = {0.0: 1.0}, {}
     for wish in wishes:

@@ -296,8 +296,9 @@ class PartitionComparison:
     ) -> dict[PaneKey, Pane]:
         """Return the replayed panes that can be compared although the log's beginning is missing.
 
-        A replayed pane that the index lacks is an error if it cannot have been closed. Otherwise
-        its reports may have been late: only the deleted messages would tell.
+        A replayed pane that the index lacks is included, so that it is found to differ, if it must
+        still be open. If it may have been closed, all its reports may have been late, which only
+        the deleted messages could tell: the pane is noted as doubtful and left out.
         """
         certain = {}
         for key, pane in replayed.items():

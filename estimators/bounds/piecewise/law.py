@@ -64,10 +64,11 @@ class PiecewiseLaw(Law):
     def of(
         cls, shapes: Sequence[WindowShape], counts: Floats, coefficient: Floats, *, free: bool
     ) -> PiecewiseLaw:
-        """Return the law of levels with these shapes.
+        """Return the law of a sum of reports.
 
-        `shapes`: the mechanism of each level; `counts`, `coefficient`, shape (levels,): reports of
-        each level, and the factor of one report; `free`: as in :class:`estimators.bounds.Law`.
+        `shapes`: the mechanism of each level; `counts`, `coefficient`, shape (levels,): the number
+        of reports of each level, and the factor by which each of them is multiplied; `free`: as in
+        :class:`estimators.bounds.Law`.
         """
         ones = np.ones_like(coefficient)
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))

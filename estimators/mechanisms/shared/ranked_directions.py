@@ -236,7 +236,8 @@ class RankedDirections(OutputSets):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of the choice among k candidates, of which at most half are preferred.
 
-        It is valid for the report, which shows less than the choice together with all candidates.
+        Its guarantee holds for the report, too: the report reveals no more than the candidates and
+        the choice do.
         """
         candidates, best_count = self.sets[level]
         return (SetLaw(self.privacy_ratio(level), Fraction(best_count, candidates)),)
