@@ -141,7 +141,7 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     tanh = np.tanh(x)
     mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
     holder_variance, non_holder_variance = (x**2 * (1 - m) * (1 + m) for m in mean)
-    third = (x**3 * np.maximum(*(1 - m**4 for m in mean))) @ law.counts
+    third = (x**2 * x * np.maximum(*(1 - (m**2) ** 2 for m in mean))) @ law.counts
     variance_gap = holder_variance - non_holder_variance
     worst_slope = (variance_gap / (law.coefficient * law.contrast)).min(axis=1)
     holders = np.where(worst_slope > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
