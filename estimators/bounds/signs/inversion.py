@@ -12,7 +12,7 @@ from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_RO
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
-MAX_SEARCH_STEPS, MAX_MOMENT_STEPS = 40, 8
+MAX_SEARCH_STEPS, MAX_MOMENT_STEPS = 40, 16
 COUNT_ROUNDING = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 TANGENT_STEPS = 4
 RELATIVE_FREE_TILTS = (0.5, 0.8, 1.0, 1.2)
@@ -107,17 +107,21 @@ def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Float
     limits, active = limits.copy(), np.arange(observed.size)
     sd = np.sqrt(law.largest_variance(np.clip(observed, -1.0, 1.0)))
     theta = np.clip(observed - normal_quantile(log_p) * sd, -1.0, 1.0)
+    high = np.full_like(theta, np.inf)  # from which theta on the theorem says nothing
     for _ in range(MAX_MOMENT_STEPS):
         checkpoint()
         bound = berry_esseen_bound(law, theta, observed, log_p)
-        limits[active] = np.where(theta <= bound, np.maximum(limits[active], theta), limits[active])
+        low = np.where(theta <= bound, np.maximum(limits[active], theta), limits[active])
+        limits[active], high = low, np.where(np.isinf(bound), theta, high)
         # the bound hardly depends on theta: a little below it, theta is below its own
-        margin = LOG_P_TOLERANCE / 16 * (observed - bound)
-        is_active = bound - limits[active] > 2 * margin
+        margin = LOG_P_TOLERANCE / 16 * (observed - np.maximum(bound, low))
+        is_active = np.minimum(np.where(np.isinf(bound), high, bound), high) - low > 2 * margin
         if not is_active.any():
             break
-        theta = np.clip(bound - margin, -1.0, 1.0)[is_active]
-        active, observed, law = active[is_active], observed[is_active], law.of_rows(is_active)
+        theta = np.where(np.isinf(bound), (low + high) / 2, np.clip(bound - margin, -1.0, 1.0))
+        theta = np.where(theta < high, theta, (low + high) / 2)[is_active]
+        active, observed, high = active[is_active], observed[is_active], high[is_active]
+        law = law.of_rows(is_active)
     return limits
 
 
