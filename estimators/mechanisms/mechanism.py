@@ -328,7 +328,7 @@ class Mechanism(ABC):
             bound=question.bound,
             target=question.target,
             policy=question.weights,
-            levels=tuple(float(epsilon) for epsilon in self.epsilons),
+            levels=tuple(self.facts.epsilons.tolist()),
             counts=counts.copy(),
             weights=shares,
             heterogeneity=heterogeneity,

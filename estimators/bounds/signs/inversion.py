@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from estimators.bounds.normal import normal_quantile
 from estimators.bounds.signs.law import Law, blocks
 from estimators.bounds.signs.noise import log_laplace_remainder
-from estimators.bounds.signs.tails import log_tail
+from estimators.bounds.signs.tails import berry_esseen_bound, log_tail
 from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
-MAX_SEARCH_STEPS = 40
+MAX_SEARCH_STEPS, MAX_MOMENT_STEPS = 40, 16
 COUNT_ROUNDING = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 TANGENT_STEPS = 4
+RELATIVE_FREE_TILTS = (0.5, 0.8, 1.0, 1.2)
 RELATIVE_NOISE_TILTS = (0.85, 0.93)  # ratios to the tilt of Chernoff's bound for a normal law
 SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start between these
 
@@ -31,7 +33,10 @@ def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None 
     else:
         if sizes is None:
             sizes = np.array([observed.size] if law.counts.ndim == 1 else [1] * observed.size)
-        limits = _chernoff_limits(law, observed, log_p, sizes)[0]
+        limits, tilts = _chernoff_limits(law, observed, log_p, sizes)
+        if not law.is_determined_by_mean:
+            limits = np.maximum(limits, _moment_limits(law, observed, log_p - LOG_P_SAFETY))
+            limits = _with_smaller_tilts(law, observed, log_p - LOG_P_SAFETY, tilts, limits)
         if law.rate is not None:
             limits = np.maximum(limits, _noisy_limits(law, law.rate, observed, log_p, limits))
     return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
@@ -86,6 +91,64 @@ def _chernoff_limits(
     return limits[0], limits[1]
 
 
+# Theorem 5 of docs/proofs/inversion.md
+def _moment_limits(law: Law, observed: Floats, log_p: float) -> Floats:
+    """Return limits by the theorems of Berry and Esseen, and of Hoeffding, or -1."""
+    limits = np.full_like(observed, -1.0)
+    if law.rate is None:
+        limits = np.clip(observed - np.sqrt(-2 * log_p * law.proxy), -1.0, 1.0)
+    for part in blocks(observed.size, law.contrast.size):
+        limits[part] = _berry_esseen_limits(law.of_rows(part), observed[part], log_p, limits[part])
+    return limits
+
+
+def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Floats) -> Floats:
+    """Return limits that are at least the given ones."""
+    limits, active = limits.copy(), np.arange(observed.size)
+    sd = np.sqrt(law.largest_variance(np.clip(observed, -1.0, 1.0)))
+    theta = np.clip(observed - normal_quantile(log_p) * sd, -1.0, 1.0)
+    high = np.full_like(theta, np.inf)  # from which theta on the theorem says nothing
+    for _ in range(MAX_MOMENT_STEPS):
+        checkpoint()
+        bound = berry_esseen_bound(law, theta, observed, log_p)
+        low = np.where(theta <= bound, np.maximum(limits[active], theta), limits[active])
+        limits[active], high = low, np.where(np.isinf(bound), theta, high)
+        # the bound hardly depends on theta: a little below it, theta is below its own
+        margin = LOG_P_TOLERANCE / 16 * (observed - np.maximum(bound, low))
+        is_active = np.minimum(np.where(np.isinf(bound), high, bound), high) - low > 2 * margin
+        if not is_active.any():
+            break
+        theta = np.where(np.isinf(bound), (low + high) / 2, np.clip(bound - margin, -1.0, 1.0))
+        theta = np.where(theta < high, theta, (low + high) / 2)[is_active]
+        active, observed, high = active[is_active], observed[is_active], high[is_active]
+        law = law.of_rows(is_active)
+    return limits
+
+
+def _with_smaller_tilts(
+    law: Law, observed: Floats, log_p: float, tilts: Floats, limits: Floats
+) -> Floats:
+    """Return limits that are at least the given ones, by Chernoff's bound.
+
+    The search takes tilts for levels of one mean; free means suit smaller ones.
+    """
+    limits, max_tilt = limits.copy(), np.broadcast_to(law.max_tilt, observed.shape)
+    for relative_tilt in RELATIVE_FREE_TILTS:
+        for part in blocks(observed.size, law.contrast.size):
+            rows = np.arange(observed.size)[part]
+            for _ in range(TANGENT_STEPS):
+                theta = limits[rows]
+                tilt = np.minimum(relative_tilt * tilts[rows], max_tilt[rows])
+                value, slope = law.of_rows(rows).tangent(theta, tilt)
+                rejected = np.minimum(theta + (tilt * observed[rows] + log_p - value) / slope, 1.0)
+                is_larger = rejected > theta
+                if not is_larger.any():
+                    break
+                rows = rows[is_larger]
+                limits[rows] = rejected[is_larger]
+    return limits
+
+
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
     """Return limits with the noise's remainder, from first limits: Theorem 6 of inversion.md."""
     step = law.unit * law.coefficient
@@ -117,8 +180,9 @@ def _search_block(
     """Return rejected thetas and their tilts; `start`: first guesses, or None."""
     log_p_goal = log_p - LOG_P_SAFETY
     log_p_target = log_p_goal - LOG_P_TOLERANCE / 2
-    # for a normal tail, the slope of ln p(theta) is this factor times that of the cumulant
-    slope_factor = 1 + 1 / max(1.0, -2 * log_p - 2)
+    slope_factor = 1.0
+    if law.is_determined_by_mean:  # for a normal tail, ln p(theta) is steeper than the cumulant
+        slope_factor += 1 / max(1.0, -2 * log_p - 2)
     sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
     if law.offset is not None:  # rare categories have a far smaller variance than the worst
         sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))

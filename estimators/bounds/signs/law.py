@@ -122,7 +122,8 @@ class Law:
         """
         z = tilt[:, None] * self.coefficient
         terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
-        square, cube = self.coefficient**2, self.coefficient**3
+        square = self.coefficient**2
+        cube = square * self.coefficient
         by_theta = tanh / denominator
         value = np.vecdot(terms, self.counts)
         by_tilt = np.vecdot(tilted, self.counts * self.coefficient)
@@ -288,7 +289,8 @@ class Law:
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
         """Return ranges of the moments of signs with free means, of mean theta +- `radius`."""
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
-        square, cube = self.coefficient**2, self.coefficient**3
+        square = self.coefficient**2
+        cube = square * self.coefficient
         max_mean = np.abs(offset) + self.contrast
         least_variance = np.vecdot(self.counts, square * (1 - max_mean) * (1 + max_mean))
         mean = self.means(theta)
@@ -296,8 +298,9 @@ class Law:
         gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
         largest_variance = largest_variance + gain + np.abs(slope) * radius
         largest_variance = np.maximum(largest_variance, 1e-12 * self.worst_variance)
-        third = np.vecdot(cube * (1 - mean**4), self.counts)
-        gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
+        mean_square = mean**2
+        third = np.vecdot(cube * (1 - mean_square**2), self.counts)
+        gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean_square * mean)
         third = third + gain + np.abs(slope) * radius
         return Moments(
             np.broadcast_to(np.maximum(least_variance, 0.0), theta.shape)[:, None],

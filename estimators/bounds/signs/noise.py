@@ -12,11 +12,12 @@ import numpy as np
 from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.bounds.normal import berry_esseen_deviation, log_dense_remainder
-from estimators.bounds.signs.law import MAX_SIGN_TILT, tilted_signs
+from estimators.bounds.signs.law import MAX_SIGN_TILT
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
 FLIP_TILTS = np.geomspace(0.05, 4, 400)  # in units of the normal law's; 1.1% apart
+FLIP_STRIDE = 20  # each 20th tilt is tried first; any tilt gives a valid bound
 
 
 class Noise(Protocol):
@@ -62,8 +63,9 @@ class FlipNoise:
     def cumulant(self, tilt: Floats) -> Floats:
         """Return upper bounds on ln E exp(tilt noise), valid for the noise of either sign."""
         z, flip = tilt[:, None] * self.coefficient, self.flip
-        grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
-        falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
+        growth = np.expm1(2 * z)
+        grows = np.log1p(flip * growth) - 2 * flip * z
+        falls = np.log1p(-flip * growth / (1 + growth)) + 2 * flip * z
         return np.maximum(grows, falls) @ self.counts
 
     # Theorem 7 (a) of docs/proofs/inversion.md
@@ -72,15 +74,22 @@ class FlipNoise:
         n, s, contrast = self.counts, self.coefficient, 1 - 2 * self.flip
         proxy = contrast / np.log((1 - self.flip) / self.flip)
         scale = np.sqrt(-2 * log_p / float(n @ (2 * s**2 * proxy)))
-        tilt = np.minimum(FLIP_TILTS * scale, self.max_tilt)
-        z = tilt[:, None] * s
-        square = np.square([tilted_signs(z, mean)[1] for mean in (contrast, -contrast)])
-        least_variance = (1 - square.max(axis=0)) @ (n * s**2)
-        largest_third = (1 - square.min(axis=0) ** 2) @ (n * s**3)
-        log_remainder = log_dense_remainder(tilt, least_variance, largest_third)
-        tilted = (self.cumulant(tilt) + log_remainder - log_p) / tilt
+
+        def bounds(tilts: Floats) -> Floats:
+            tilt = np.minimum(tilts * scale, self.max_tilt)
+            tanh = np.tanh(tilt[:, None] * s)
+            square = np.square([(tanh + x) / (1 + tanh * x) for x in (contrast, -contrast)])
+            least_variance = (1 - square.max(axis=0)) @ (n * s**2)
+            largest_third = (1 - square.min(axis=0) ** 2) @ (n * s**3)
+            log_remainder = log_dense_remainder(tilt, least_variance, largest_third)
+            deviations: Floats = (self.cumulant(tilt) + log_remainder - log_p) / tilt
+            return deviations
+
+        nearest = FLIP_STRIDE * int(bounds(FLIP_TILTS[::FLIP_STRIDE]).argmin())
+        around = slice(max(0, nearest - FLIP_STRIDE), nearest + FLIP_STRIDE)
         third = float(n @ (s**3 * (1 - contrast**4)))
-        return min(float(tilted.min()), berry_esseen_deviation(self.variance, third, log_p))
+        tilted = float(bounds(FLIP_TILTS[around]).min())
+        return min(tilted, berry_esseen_deviation(self.variance, third, log_p))
 
 
 @dataclasses.dataclass(frozen=True)

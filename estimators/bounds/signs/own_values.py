@@ -100,16 +100,21 @@ def _anytime_limit(law: Law, signs: Floats, log_p: float, total: float) -> Float
     return np.clip(lines.solve(np.zeros(shape[0]), goal) - _rounding_margin(law), -1.0, 1.0)
 
 
-# Theorem 12 of docs/proofs/inversion.md
-def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
-    """Return x, shape (tilts, levels), and lines in theta above K, for S and for -S."""
+def _factors(law: Law, tilt: Floats) -> Floats:
+    """Return x, shape (tilts, levels): how much a sign counts in W."""
     holder_mean, non_holder_mean = _means(law)
     exponent = 2 * tilt[:, None] * law.coefficient * law.contrast
     growth = np.expm1(np.minimum(exponent, 4 * MAX_SIGN_TILT))
     denominator = holder_mean - (1 + growth) * non_holder_mean
     tanh = np.where(growth < denominator, growth / np.maximum(denominator, 1e-300), 1.0)
     x = np.arctanh(np.minimum(tanh, math.tanh(MAX_SIGN_TILT)))
-    x = np.minimum(x, MAX_TILT_FACTOR * tilt[:, None] * law.coefficient)
+    return np.minimum(x, MAX_TILT_FACTOR * tilt[:, None] * law.coefficient)
+
+
+# Theorem 12 of docs/proofs/inversion.md
+def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
+    """Return x, shape (tilts, levels), and lines in theta above K, for S and for -S."""
+    x, (holder_mean, non_holder_mean) = _factors(law, tilt), _means(law)
     base = (np.log1p((1 + non_holder_mean) / 2 * np.expm1(2 * x)) - x) @ law.counts
     tanh_x = np.tanh(x)
     mean_gap = holder_mean - non_holder_mean
@@ -137,11 +142,11 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     """Return an upper bound on ln R for each tilt, for all thetas between neighbouring edges."""
     from scipy.special import erfcx
 
-    x, _, _ = _bound_cumulant(law, tilt)
+    x = _factors(law, tilt)
     tanh = np.tanh(x)
     mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
     holder_variance, non_holder_variance = (x**2 * (1 - m) * (1 + m) for m in mean)
-    third = (x**3 * np.maximum(*(1 - m**4 for m in mean))) @ law.counts
+    third = (x**2 * x * np.maximum(*(1 - (m**2) ** 2 for m in mean))) @ law.counts
     variance_gap = holder_variance - non_holder_variance
     worst_slope = (variance_gap / (law.coefficient * law.contrast)).min(axis=1)
     holders = np.where(worst_slope > 0, edges[:-1], edges[1:]) / 2 + 1 / 2

@@ -41,6 +41,7 @@ class RepeatedLaw(Law):
             theta[:, None], z
         )
         by_theta, mean = growth / (2 * denominator), tilted + self.offsets
+        square = self.coefficient**2
         value = np.vecdot(log_mgf, self.counts)
         if self.free:
             value = value + self._free_increase(theta, by_theta)
@@ -48,11 +49,11 @@ class RepeatedLaw(Law):
             value=value,
             by_tilt=np.vecdot(self.coefficient * tilted, self.counts),
             by_theta=np.vecdot(by_theta, self.counts),
-            curvature=np.vecdot(self.coefficient**2 * spread, self.counts),
+            curvature=np.vecdot(square * spread, self.counts),
             cross=np.vecdot(
                 self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2), self.counts
             ),
-            third=np.vecdot(self.coefficient**3 * spread * (1 + np.abs(mean)), self.counts),
+            third=np.vecdot(square * self.coefficient * spread * (1 + np.abs(mean)), self.counts),
         )
 
     def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
@@ -113,7 +114,8 @@ class RepeatedLaw(Law):
 
     def moments(self, theta: Floats) -> Moments:
         """Return ranges that contain the moments of S, whatever data have this mean."""
-        square, cube = self.coefficient**2, self.coefficient**3
+        square = self.coefficient**2
+        cube = square * self.coefficient
         if self.free:
             max_mean = np.abs(self.offsets) + self.contrast
             sign_variance = (1 - max_mean) * (1 + max_mean) / self.repeats

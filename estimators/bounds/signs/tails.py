@@ -19,12 +19,7 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: 
     chernoff = cumulant.value - tilt * observed
     if law.is_determined_by_mean:
         return chernoff + _log_tilted_remainder(tilt, observed, cumulant)
-    bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
-    if law.rate is None:
-        excess = np.maximum(observed - theta, 0)
-        bounds.append(-(excess**2) / (2 * law.proxy))
-    least_bound: Floats = np.minimum.reduce(bounds)
-    return least_bound
+    return chernoff
 
 
 def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
@@ -44,14 +39,17 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
 
 
 # Theorem 5 of docs/proofs/inversion.md
-def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
-    """Return upper bounds on ln P(S >= observed) if only ranges of the moments are known."""
-    from scipy.special import ndtr
+def berry_esseen_bound(law: Law, theta: Floats, observed: Floats, log_p: float) -> Floats:
+    """Return the largest mean that is rejected if the law has the moments of a mean of `theta`.
 
-    excess = np.maximum(observed - theta, 0)[:, None]
+    So `theta` is rejected if it is at most this. Shape (k,); -inf if none is rejected.
+    """
+    from scipy.special import ndtri
+
     moments = law.moments(theta)
-    normal_tail = ndtr(-excess / np.sqrt(moments.largest_variance))
-    least_variance = np.maximum(moments.least_variance, 1e-12 * law.worst_variance)
-    tail_bound = normal_tail + BERRY_ESSEEN * moments.third / least_variance**1.5
-    log_bound: Floats = np.log(np.minimum(tail_bound.max(axis=1), 1))
-    return log_bound
+    rounding = 1e-12 * np.asarray(law.worst_variance)[..., None]
+    sd = np.sqrt(np.maximum(moments.least_variance, rounding))
+    remaining_p = np.exp(log_p) - BERRY_ESSEEN * moments.third / sd**3
+    quantile = ndtri(np.maximum(remaining_p, 0.0))  # -inf where nothing remains
+    bound: Floats = observed + (quantile * np.sqrt(moments.largest_variance)).min(axis=1)
+    return bound
