@@ -118,6 +118,7 @@ def test_events_do_not_wait_and_metrics_take_turns(counted: Store, published: Pu
         for row, truth in zip(told["discovery"]["strings"], (0.5, 0.3, 0.2), strict=True):
             assert row["lower"] < truth < row["upper"]
         assert (told["reports"], told["discovery"]["left_out"]) == (4_000, 0)
+        assert told["discovery"]["beta"] == 0.05
 
 
 def test_a_list_is_bounded_and_survives_a_takeover(counted: Store, published: PublishedLog) -> None:
