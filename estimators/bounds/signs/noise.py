@@ -66,7 +66,8 @@ class FlipNoise:
         growth = np.expm1(2 * z)
         grows = np.log1p(flip * growth) - 2 * flip * z
         falls = np.log1p(-flip * growth / (1 + growth)) + 2 * flip * z
-        return np.maximum(grows, falls) @ self.counts
+        cumulant: Floats = np.maximum(grows, falls) @ self.counts
+        return cumulant
 
     # Theorem 7 (a) of docs/proofs/inversion.md
     def deviation(self, log_p: float) -> float:
