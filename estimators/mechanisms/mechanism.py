@@ -146,6 +146,7 @@ class Mechanism(ABC):
 
     def __init__(self, epsilons: Epsilons) -> None:
         self.epsilons = tuple(epsilons)
+        self._levels = tuple(map(float, self.epsilons))
 
     @functools.cached_property
     def width(self) -> int:
@@ -328,7 +329,7 @@ class Mechanism(ABC):
             bound=question.bound,
             target=question.target,
             policy=question.weights,
-            levels=tuple(self.facts.epsilons.tolist()),
+            levels=self._levels,
             counts=counts.copy(),
             weights=shares,
             heterogeneity=heterogeneity,
