@@ -177,7 +177,8 @@ def run_items(
     capture = config.pluginmanager.get_plugin("capturemanager")
     capture.stop_global_capturing()  # its file is that of all processes
     with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)  # threads may log between tests
+        for descriptor in (1, 2):  # threads may log between tests
+            os.dup2(nowhere.fileno(), descriptor)
     capture.start_global_capturing()
     capture.suspend_global_capture()
     folder.mkdir(mode=0o700)
