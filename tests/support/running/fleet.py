@@ -36,8 +36,18 @@ PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 def serve_all_forks() -> None:
-    """Have the processes that are forked from this one share the process that imports."""
+    """Have the processes that are forked from this one share the process that imports.
+
+    What commands write without a log file is not shown.
+    """
+    shown = [os.dup(number) for number in (1, 2)]
+    with Path(os.devnull).open("wb") as nowhere:
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
     forkserver.ensure_running()
+    for number, descriptor in enumerate(shown, start=1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     server: Any = forkserver._forkserver
     os.register_at_fork(after_in_child=lambda: setattr(server, "ensure_running", lambda: None))
 
@@ -80,7 +90,7 @@ def start(
     command : str
     arguments : sequence of str
     log : Path, optional
-        Where it writes; where this process does if it is left out.
+        Where it writes; without it, what it writes is not shown.
     ahead_seconds : float
         By how much its clock is ahead.
     """
