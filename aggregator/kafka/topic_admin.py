@@ -34,6 +34,8 @@ COUNT_SECONDS = 2.0
 """Timeout of a count of partitions; without an answer the last count is used, as it never falls."""
 MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
+LISTING_SECONDS = 0.05
+"""The time between two looks whether brokers list a new topic."""
 POLICY_CHECK_SECONDS = 60.0
 """The time between two checks of a topic that is being counted."""
 NO_TOPIC_CODES = (
@@ -49,6 +51,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
     With ``topics.managed = false`` nothing is created. The reports topic is created with the
     broker's timestamps, by which future event times are refused; those of producers could be false.
+    It waits until a broker lists the new topics, which the controller creates before.
     `settings`: the settings of the deployment; `needed`: the topics that the caller uses and may
     create; by default all. Raises DitherError if a topic cannot be created.
     """
@@ -90,7 +93,18 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
                 ) from None
         else:
             created.append(name)
+    _wait_until_listed(client, created)
     return created
+
+
+def _wait_until_listed(client: AdminClient, topics: list[str]) -> None:
+    """Wait until a broker lists new topics; after ANSWER_SECONDS their users wait by themselves."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        listed = client.list_topics(timeout=ANSWER_SECONDS).topics
+        if all(name in listed and listed[name].partitions for name in topics):
+            return
+        time.sleep(LISTING_SECONDS)
 
 
 class TopicId:
