@@ -109,6 +109,13 @@ def test_everything_has_one_encoding() -> None:
         assert accepted > 100
 
 
+def test_a_post_that_was_cut_where_no_zeros_follow_is_refused() -> None:
+    posts = (sealing.encode_post(LABEL, b"\1" * size) for size in range(1, 129))
+    whole = next(post for post in posts if post.endswith(b"\1"))
+    with pytest.raises(ValueError, match=f"body of {len(whole) - 1} bytes: expected {len(whole)}"):
+        sealing.decode_post(whole[:-1])
+
+
 def test_a_definition_that_no_crowd_hides_is_refused() -> None:
     define(**DEFINITION, crowd=CROWD)
     wide = {"mechanism": "rappor", "kind": "frequency", "categories": 10_000, "range": None}
