@@ -46,7 +46,7 @@ colour = {{kind = "frequency", mechanism = "grr", categories = ["red", "blue", "
 levels = [4], pane = "1h", lateness = "1m", by = ["variant"]}}
 plain = {{{UNIT}}}
 {"".join(f"quiet_{number} = {{{UNIT}}}" + chr(10) for number in range(5))}\
-unknown = {{title = "Nobody knows{"W" * 10_000}", group = "\\u202eOdd", {UNIT}, \
+unknown = {{title = "Nobody knows{"W" * 500}", group = "\\u202eOdd", {UNIT}, \
 by = ["variant"]}}
 [comparisons]
 queue = {{metric = "pause", {ARMS}, against = {{ variant = "old" }}, split = "1:1"}}
