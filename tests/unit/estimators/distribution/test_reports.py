@@ -28,6 +28,7 @@ from estimators.mechanisms.dyadic_hadamard.scores import (
     haar_moments,
     score_range,
 )
+from estimators.question import Question
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
 
@@ -139,6 +140,12 @@ def test_every_report_of_a_level_has_the_stated_law(bins: int, epsilon: float) -
     assert np.allclose(law.T @ scores, truth, rtol=0, atol=1e-11)
     variance = (law.mean(axis=1) @ scores**2)[1:-1].mean()
     assert mechanism.levels[0].variance == pytest.approx(variance, rel=1e-11)
+    table = np.zeros((1, mechanism.columns), dtype=np.int64)
+    mechanism.accumulate(table, np.zeros(1, dtype=np.uint8), reports_of(mechanism)[:1])
+    answer = mechanism.estimate(table, Question(bound="normal"))
+    centre = np.clip(scores[0] + edges / bins, 0, 1) - edges / bins
+    worst = (law.T @ (scores - centre)[:, 1:-1] ** 2).max()
+    assert answer.effective_reports == pytest.approx(1 / (4 * worst), rel=1e-9)
 
 
 def shell(bins: int, edge: int, value: int) -> int:
