@@ -25,11 +25,11 @@ closes when this process ends, even if it is killed; the member then ends the ch
 
 
 def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a child process that ends with this process, and that Ctrl-C does not reach.
+    """Start a child process that ends with this process and does not receive Ctrl-C.
 
     The caller calls :func:`release` when the child has ended. `command`: the program and its
-    arguments; `grace`: seconds between SIGTERM and SIGKILL; 0 kills the child at once; `options`:
-    options of :class:`subprocess.Popen`; standard input is empty.
+    arguments; `grace`: the seconds between SIGTERM and SIGKILL, where 0 kills the child at once;
+    `options`: options of :class:`subprocess.Popen`; standard input is empty.
     """
     return subprocess.Popen(
         ["sh", "-c", _GUARD_SCRIPT, "sh", str(grace), *command],  # noqa: S607  (every POSIX system has sh)

@@ -94,7 +94,7 @@ class TransactionOpen(DitherError):  # noqa: N818
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
-    """Redis does not answer, or what answers is not Redis."""
+    """Redis does not answer, or the server that answers is not Redis."""
 
 
 class StateUnreadable(DitherError):  # noqa: N818
@@ -138,7 +138,7 @@ class UnknownMetric(DitherError):  # noqa: N818
 
 
 class Fenced(DitherError):  # noqa: N818
-    """The store's state of a partition, ``topic:partition``, is not the one that this worker wrote.
+    """The stored state of a partition is not the one that this worker wrote.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class Fenced(DitherError):  # noqa: N818
 
     @property
     def has_other_owner(self) -> bool:
-        """Whether another worker took the partition over; if not, the store has lost writes."""
+        """Whether another worker took over the partition; if not, the store has lost writes."""
         return self.stored_epoch > self.epoch
 
 

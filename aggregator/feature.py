@@ -48,7 +48,7 @@ class EventType:
 
 
 class Feature:
-    """A feature: a folder of `aggregator/features/`, some of whose modules have hooks.
+    """A feature: a folder of `aggregator/features/` in which some modules have hooks.
 
     A hook's module is imported when the core first uses the hook.
 
@@ -57,11 +57,12 @@ class Feature:
     name : str
         The folder's name.
     *modules : str
-        The modules of the folder that have hooks; without a hook's module the default is used.
+        The modules of the folder that have hooks; a hook whose module is missing has a default.
     metric_class : str
         The name of the class of metrics that `plan.py` reads, if the folder has such a module.
     commands : mapping
-        Group and help of the commands by name; command `x` is the function `x` of `x_command.py`.
+        The group and the help text of each command, by name; command `x` is the function `x` of
+        `x_command.py`.
     """
 
     def __init__(
@@ -114,6 +115,6 @@ class Feature:
 
 
 def features() -> tuple[Feature, ...]:
-    """Return all features; they are imported on first use, as they depend on the core."""
+    """Return all features; they are imported on first use, because they depend on the core."""
     registered: tuple[Feature, ...] = importlib.import_module("aggregator.features").FEATURES
     return registered

@@ -103,4 +103,4 @@ class _Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, *_: object) -> None:
-        """Ignore the error that a client which left early causes."""
+        """Ignore the error that occurs if a client leaves early."""

@@ -1,4 +1,4 @@
-"""Masks secrets wherever settings are shown; the value of a mistyped name may be one."""
+"""Masks secrets wherever settings are shown; the value of a mistyped name may be a secret."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def masked_path(path: object) -> str:
 
 
 def _address(match: re.Match[str] | None) -> str:
-    """Return an address with the parts hidden that may be secret; all of it if malformed."""
+    """Return an address with its possibly secret parts hidden; a malformed one is hidden whole."""
     if match is None:
         return HIDDEN
     scheme, places, path = match["scheme"], match["places"], match["path"]

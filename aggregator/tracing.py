@@ -1,7 +1,7 @@
 """The spans of the service's work; `monitoring.otlp` records them if configured.
 
-A span has names of topics and metrics, counts and times. It has no value, no string of a report, no
-device and no text of an error.
+A span contains names of topics and metrics, counts and times. It contains no value, no string of a
+report, no device and no text of an error.
 """
 
 from __future__ import annotations

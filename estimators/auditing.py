@@ -87,7 +87,7 @@ def epsilon_bound(
 
     `hits`, `other_hits`, shape (n,): how often each event occurred under the value that it
     indicates, and under the other value; `trials`, `other_trials`: the numbers of independent
-    trials; `confidence`: the confidence of each bound by itself. It does not hold for an event that
+    trials; `confidence`: the confidence of each bound alone. A bound is not valid for an event that
     was chosen by these counts.
 
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
@@ -121,7 +121,7 @@ def largest_leak(
 
     Events are thresholds of scores: the likelihood ratio that the mechanism states (the best score
     by Neyman and Pearson's lemma, if the statement is true); that of the next level; a ratio
-    learned from the bytes alone; and whether a report repeats another one, which shows that
+    learned from the bytes alone; and whether a report repeats another report, which shows that
     randomness was used twice. An eighth of the trials is for learning. The event with the largest
     bound on another eighth is evaluated on the rest.
 

@@ -43,7 +43,7 @@ class Screen:
             self._live.stop()
 
     def show(self, view: View) -> None:
-        """Show a view; without a terminal only if the last one is a few seconds old."""
+        """Show a view; without a terminal, only if the last shown view is a few seconds old."""
         if self._console.is_terminal:
             self._live.update(draw(view), refresh=True)
         elif time.monotonic() >= self._next:

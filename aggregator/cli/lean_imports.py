@@ -1,4 +1,4 @@
-"""Loads libraries without what they import for features that no command uses."""
+"""Loads libraries without those of their imports that no command uses."""
 
 from __future__ import annotations
 

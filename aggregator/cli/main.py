@@ -55,7 +55,7 @@ COMMAND_GROUPS = {
 
 
 def command_groups() -> dict[str, dict[str, str]]:
-    """Return the help of all commands, including those of features, by group and name."""
+    """Return the help texts of all commands, including those of features, by group and name."""
     groups = {group: dict(commands) for group, commands in COMMAND_GROUPS.items()}
     for feature in features():
         for name, (group, text) in feature.commands.items():
@@ -64,7 +64,7 @@ def command_groups() -> dict[str, dict[str, str]]:
 
 
 def command_help() -> dict[str, str]:
-    """Return the help of all commands by name, in the order in which they are listed."""
+    """Return the help texts of all commands by name, in the order of the list of commands."""
     return {name: text for group in command_groups().values() for name, text in group.items()}
 
 
@@ -146,12 +146,12 @@ def cli() -> None:
     Each device randomizes its value at the privacy level that its owner chose, and reports it to
     Kafka. An aggregator keeps exact sums in Redis. Estimates come with proved confidence bounds.
 
-    Start with `dither demo`: it needs no server.
+    Start with `dither demo`, which needs no server.
     """
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line; an expected failure is a message and exit code 1."""
+    """Run the command line; an expected failure prints a message and exits with 1."""
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     sys.meta_path.insert(0, LeanFinder())
     try:

@@ -88,7 +88,7 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
 def await_outcome(
     settings: Settings, metric: Metric, initial_state: RedisState | None, reports: int
 ) -> dict[str, int] | None:
-    """Return the numbers of a metric's reports since a state, by outcome; None if unknown.
+    """Return how many reports of a metric had each outcome since a state; None if unknown.
 
     Reports of all senders are counted. The wait ends when `reports` of them are counted or refused,
     or when the workers, which may just have been started, count nothing more. `settings`: the

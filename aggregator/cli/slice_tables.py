@@ -16,7 +16,7 @@ from estimators.shapes import Shape
 
 
 def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
-    """Return the estimates of slices as text; `notes` are lines on reports that it lacks."""
+    """Return the estimates of slices as text; `notes` are lines about missing reports."""
     window, query = slices.window, slices.query
     together = "each slice by itself"
     if slices.simultaneous > 1:

@@ -28,7 +28,7 @@ Where = Mapping[str, str | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What comparisons and alarms have in common; `metric` is watched from `start_ms` on."""
+    """The fields that comparisons and alarms share; `metric` is watched from `start_ms` on."""
 
     added: ClassVar[tuple[str, ...]] = ()
     """The fields that were added later; while they are empty, the key does not depend on them."""
@@ -53,7 +53,7 @@ class Watch:
 
 
 class Checks:
-    """Checks the values of one table; a refusal names the key.
+    """Checks the values of one table; the error about an invalid value names its key.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Checks:
         return named_metric
 
     def where(self, key: str, metric: LocalMetric) -> dict[str, str | None]:
-        """Return a key's values by attribute; the word ``none`` becomes None."""
+        """Return the values that a key requires, by attribute; the word ``none`` becomes None."""
         values = self._values.get(key, {})
         allowed_values = self.attributes(key, list(values), metric)
         for name, value in values.items():
@@ -112,7 +112,10 @@ class Checks:
         return {name: [*declared[name], OTHER_VALUE, NO_VALUE] for name in names}
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the listed categories, or None; refuse one that the metric does not have."""
+        """Return the listed categories; None without a list.
+
+        Refuse categories that the metric lacks.
+        """
         selected = self._select("categories", metric, "one category or more, or nothing: all")
         if selected is None:
             return None
@@ -122,7 +125,7 @@ class Checks:
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the names of the listed quantiles; refuse them unless for a distribution."""
+        """Return the names of the listed quantiles; refuse them for any kind but a distribution."""
         if self._values.get("quantiles") is not None and metric.shape is not Shape.DISTRIBUTION:
             self.refuse("quantiles", f"none: metric {metric.name!r} is of kind {metric.kind!r}")
         expected = "one quantile or more, or nothing: those of the definition"
@@ -130,7 +133,7 @@ class Checks:
         return None if selected is None else selected[0]
 
     def _select(self, key: str, metric: LocalMetric, expected: str) -> tuple[Any, Any] | None:
-        """Return the numbers' labels and keys that a list names; None without a list."""
+        """Return the labels and keys of the numbers that a list names; None without a list."""
         listed_names = self._values.get(key)
         if listed_names is None:
             return None
@@ -183,7 +186,7 @@ class Checks:
 
 
 def grain_ms(metric: LocalMetric, *, sliced: bool) -> tuple[int, str]:
-    """Return the shortest interval for which a metric has sums, in ms and in words."""
+    """Return the shortest interval for which a metric has sums: in ms, and in words."""
     if sliced and metric.slicing is not None:
         return metric.slicing.pane_ms, f"by_pane of metric {metric.name!r}"
     return metric.pane_ms, f"the pane of metric {metric.name!r}, {metric.pane}"

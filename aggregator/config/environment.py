@@ -121,9 +121,9 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
 
 
 def _masked_path(path: str) -> str:
-    """Return a path, or a mask if it may be the secret itself, given in place of a path.
+    """Return a path, or a mask if the text may be the secret instead of a path.
 
-    A path is shown if its folder exists and is neither the present folder nor the root.
+    A path is shown if its folder exists and is neither the current folder nor the root.
     """
     folder = Path(path).parent
     try:

@@ -30,7 +30,7 @@ Check = Callable[[Any], object]
 
 @dataclasses.dataclass(frozen=True)
 class Lasting:
-    """A check that refuses texts which are no durations, and durations that are too short."""
+    """A check that refuses durations that are too short, and texts that are no durations."""
 
     shortest_ms: int = 0
 
@@ -66,7 +66,7 @@ def each(check: Check) -> Check:
 
 
 def split(key: str, text: str) -> list[str]:
-    """Split the text of a list setting: at commas, and groupings at semicolons.
+    """Split the text of a list setting at commas; the text of a list of groupings at semicolons.
 
     Examples
     --------

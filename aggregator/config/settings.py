@@ -27,7 +27,7 @@ DEFAULT_FILE = "dither.toml"
 
 
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
-    """Names of the Kafka topics, and how missing ones are created.
+    """The names of the Kafka topics, and how missing topics are created.
 
     If they are `managed`, Dither creates missing topics, and reads the ids of topics, by which it
     notices that a topic was deleted and created again.
@@ -49,13 +49,13 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
-    """The HTTP server; with a certificate and its key, in PEM files, it speaks only TLS.
+    """The HTTP server; with a certificate and its key, in PEM files, it uses only TLS.
 
-    `workers` processes share the port. Each also listens on a port for itself, from `worker_port`
-    on, for Prometheus; with 0 there are no such ports.
+    `workers` processes share the port. Each process also listens on a separate port for Prometheus,
+    from `worker_port` on; with 0 there are no such ports.
 
-    Slices by `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, are exported to Prometheus, namely the
-    `top_slices` slices with most reports.
+    For each ``METRIC: ATTRIBUTE, ATTRIBUTE`` in `slices`, the `top_slices` slices with most reports
+    are exported to Prometheus.
     """
 
     host: str = "127.0.0.1"
@@ -88,7 +88,7 @@ class GatewaySettings(msgspec.Struct, forbid_unknown_fields=True):
 
     `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` apply to each client.
     `trusted_without_tls` admits true values (``trust = "central"``) over plain HTTP. `crowd_keys`
-    is a file with private keys, one on each line, for opening what a relay posts.
+    is a file with private keys, one on each line, which open the reports that a relay posts.
     """
 
     rate_limit: checked.Rate = "100/second"
@@ -106,10 +106,11 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 
     `memory` in bytes is for fetched messages and open panes; by default at most half of the
     container's limit. `skip` lists messages, PARTITION:OFFSET, that may be skipped if they cannot
-    be counted. A partition halts above `deadletter_consecutive` (messages in a row, over at least
-    `deadletter_span` of Kafka's time) or `deadletter_ratio` (a share of the last
-    `deadletter_window` messages); 0: never. A worker that is in one step for `stuck_after` reports
-    it, and ends after `stuck_exit`; 0s: never. `health_port` 0: no port.
+    be counted. A partition halts if more than `deadletter_consecutive` messages in a row are
+    refused, over at least `deadletter_span` of Kafka's time, or more than the share
+    `deadletter_ratio` of the last `deadletter_window` messages; 0 means never. A worker that is in
+    one step for `stuck_after` logs this, and ends after `stuck_exit`; 0s means never. `health_port`
+    0 means no port.
     """
 
     group: str = "dither"
@@ -134,9 +135,9 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """The events on the estimates topic, which one of the `serve` processes publishes.
 
-    Final events contain slices by `slices`, ``METRIC: ATTRIBUTE, ATTRIBUTE``, and the discovered
-    strings, except those of metrics in `unsearched`. `connect_schemas` adds a schema for typed
-    sinks of Kafka Connect.
+    Final events contain the slices for each ``METRIC: ATTRIBUTE, ATTRIBUTE`` in `slices`, and the
+    discovered strings, except those of metrics in `unsearched`. `connect_schemas` adds a schema for
+    typed sinks of Kafka Connect.
     """
 
     enabled: bool = True
@@ -154,8 +155,9 @@ class Schemas(msgspec.Struct, forbid_unknown_fields=True):
 
     `url` is the address of the registry's Confluent-compatible API. `user` and `password`, or
     `token`, give access to it; `ca` is a PEM file with the authority that signed its certificate.
-    `naming` of subjects is by ``topic``, ``record``, or both (``topic_record``). If `schema_id` is
-    not 0, the gateway, `dither produce` and heartbeats frame their batches with it.
+    `naming` says after what subjects are named: ``topic``, ``record``, or both (``topic_record``).
+    If `schema_id` is not 0, the gateway, `dither produce` and heartbeats frame their batches with
+    it.
     """
 
     url: checked.RegistryUrl = ""

@@ -1,4 +1,4 @@
-"""The settings file of a running `dither up`; it remains if the process is killed."""
+"""The settings file of a running `dither up`, which remains if the process is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_abandoned(file: Path) -> bool:
 
 @contextlib.contextmanager
 def write_locked(file: Path, text: str) -> Iterator[None]:
-    """Write and lock a file with the mark and a text; remove it at the end of the context.
+    """Write a file with the mark and a text, and lock it; remove it at the end of the context.
 
     Raises FileExistsError if the file exists.
     """

@@ -112,7 +112,7 @@ class AssignedPartition:
 
     @property
     def open_bytes(self) -> int:
-        """The approximate memory of open panes and uncommitted rejections, in bytes."""
+        """The approximate memory that open panes and uncommitted rejections take, in bytes."""
         return self.state.open_bytes + self.refused_bytes
 
     @property
@@ -126,8 +126,8 @@ class AssignedPartition:
     def slice_messages(self) -> int:
         """The number of messages counted between two checks of the changes.
 
-        Each message may open a pane and a chunk of slices, in the worst case of the metric whose
-        panes are largest.
+        In the worst case, each message opens a pane and a chunk of slices of the metric with the
+        largest panes.
         """
         largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
         return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
@@ -137,9 +137,9 @@ class AssignedPartition:
     def take(self, messages: Sequence[Any], watchdog: Watchdog) -> bool:
         """Count messages in log order; return whether all were counted.
 
-        Uncounted messages are fetched again, after many changes only once these are committed. If
-        counting fails, the messages are dropped and then counted one by one until one of them
-        fails alone; the partition stops before it.
+        Uncounted messages are fetched again; after many changes, only once these are committed. If
+        counting fails, the messages are dropped and then counted one by one, until a single message
+        fails; the partition stops before this message.
         """
         for first in range(0, len(messages), self.slice_messages):
             if self.is_filled:
@@ -156,7 +156,7 @@ class AssignedPartition:
         return True
 
     def follows(self, first: int, last: int) -> bool:
-        """Return whether messages may be counted; if they begin too late, have them fetched again.
+        """Return whether messages may be counted; if they begin too late, fetch them again.
 
         Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
         tells such a gap from messages that were queued for an earlier assignment.
@@ -189,7 +189,7 @@ class AssignedPartition:
     def _add(self, messages: Sequence[Any]) -> None:
         """Count messages; their rejections become dead letters at the next commit.
 
-        If a limit is reached, `excess` names it: the uncommitted state must then be dropped.
+        If a limit is reached, `excess` names it, and the uncommitted state must be dropped.
         """
         arrivals_before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
@@ -226,7 +226,7 @@ class AssignedPartition:
         self.fence()
 
     def fence(self, seconds: float = 0.0) -> None:
-        """Stop counting for some time, after which the state is read again."""
+        """Stop counting for some seconds; then the state is read again."""
         self.is_fenced, self.retry_at = True, self.clock.monotonic() + seconds
         self.state.drop_panes()
 
@@ -279,7 +279,7 @@ class AssignedPartition:
             self._halt_before(obstacle)
 
     def _skip_named(self, obstacle: Obstacle) -> bool:
-        """Skip an obstacle if the settings name it; the next commit stores its offsets."""
+        """Skip an obstacle if the settings name its offsets, which the next commit stores."""
         if not obstacle.is_skippable(self.number, self.settings.skip):
             return False
         following = obstacle.end + 1
@@ -347,7 +347,7 @@ def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
 
 
 def _opened_bytes(metric: Metric) -> int:
-    """Return the size of the statistics that one message can open, in bytes."""
+    """Return the size of the statistics that one message of a metric can open, in bytes."""
     chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
     return metric.zero().nbytes + chunk
 
@@ -359,7 +359,7 @@ def _stack(error: Exception) -> str:
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterable[Sequence[Any]]:
-    """Return messages in pieces counted together; a message that may fail is a piece of its own."""
+    """Return messages in pieces to count together; a message that may fail is a separate piece."""
     wall = trouble.culprit.first if trouble.culprit else -1
     is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:

@@ -1,4 +1,4 @@
-"""The partitions that the consumer group assigns to a worker: acquire, seek, release."""
+"""Acquires, seeks and releases the partitions that the consumer group assigns to a worker."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Assignment:
     def rejoin_if_idle(self) -> None:
         """Join the group again if this worker has no partitions, and some have no owner.
 
-        A group leader that saw a topic without partitions may never assign any. Raises OwnsNothing
-        if joining the group again did not help.
+        A group leader that has seen a topic without partitions may never assign any. Raises
+        OwnsNothing if this worker has already joined again, without effect.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -155,7 +155,7 @@ class Assignment:
             owned.must_seek = False
 
     def seek_due(self) -> None:
-        """Fetch partitions from their next offsets if Kafka's client fetches other ones."""
+        """Fetch partitions from their next offsets if Kafka's client fetches other offsets."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)

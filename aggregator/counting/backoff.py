@@ -43,7 +43,7 @@ class Backoff:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to retry, or nothing failed."""
+        """Whether it is time to try again, or the last attempt succeeded."""
         return self._clock.monotonic() >= self.retry_at
 
     def fail(self, error: Exception) -> None:

@@ -70,9 +70,10 @@ class Committer:
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence counting partitions of a recreated topic, as Kafka's client silently continues.
+        """Fence counting partitions if the topic was created again.
 
-        Halt them if the topic is compacted, or if Redis may evict keys.
+        Kafka's client would silently continue. Halt the partitions if the topic is compacted, or if
+        Redis may evict keys.
         """
         counting = [owned for owned in partitions if owned.is_counting]
         if not counting:

@@ -1,8 +1,8 @@
 """Decides whether a partition's log continues where its sums end.
 
 The log is compared with the next offset in Redis, and with the last counted message, which must
-still be at its offset. If Redis has nothing, it is compared with the progress that the worker and
-the consumer group remember.
+still be at its offset. If Redis has nothing, the log is compared with the progress that the worker
+and the consumer group remember.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class KnownProgress:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """A partition's log, and queries about it."""
+    """Answers queries about a partition's log."""
 
     range: Callable[[], tuple[int, int]]  # returns its first and its next offset
     # Returns the first message from an offset on.
@@ -146,14 +146,14 @@ def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str)
 
 
 def is_another(stored_id: str, current_id: str) -> bool:
-    """Return whether two ids are of different topics; an empty id may be any."""
+    """Return whether two ids belong to different topics; an empty id may belong to any topic."""
     return bool(stored_id and current_id and stored_id != current_id)
 
 
 def _find_forgotten(
     known_progress: tuple[KnownProgress, ...], low: int, topic_id: str
 ) -> Break | None:
-    """Return the loss of a counted partition of which Redis has nothing; None without loss."""
+    """Return what is lost if Redis has nothing of a counted partition; None if nothing is lost."""
     lost = 0
     for progress in known_progress:
         gone = progress.vanished

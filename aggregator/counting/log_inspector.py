@@ -25,7 +25,7 @@ class ClusterTopic(NamedTuple):
 
 
 class LogInspector:
-    """Queries Kafka through its own consumer, as queries would queue behind a waiting fetch.
+    """Queries Kafka through a separate consumer, because queries would wait behind a fetch.
 
     The consumer does not join the workers' group; it is replaced when it gets no answer. Each
     query without an answer in time raises :class:`BrokerUnreachable`.
@@ -115,5 +115,5 @@ class LogInspector:
 
 
 def _was_cut(error: KafkaError | None) -> bool:
-    """Return whether a log has just lost its messages up to the queried offset."""
+    """Return whether an error means that a log has lost its messages up to the queried offset."""
     return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

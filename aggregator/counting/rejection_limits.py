@@ -54,7 +54,7 @@ class RejectionWindow(msgspec.Struct):
             return cls()
 
     def facts(self) -> dict[str, str]:
-        """Return the field to store in the owner's hash."""
+        """Return the field of the owner's hash that stores the window."""
         return {REFUSED_FIELD: msgspec.json.encode(self).decode()}
 
     def add(

@@ -1,9 +1,9 @@
 """Closes open panes whose definition has long been out of force.
 
 A pane closes when reports move its watermark. Without reports of its definition, a pane would stay
-open for ever, with the ids of its batches, and beyond the metric's `retention`. A worker that takes
-the partition over closes such panes as if the watermark had passed them. Until then the definition
-may come back, and its panes continue to count.
+open forever, with the ids of its batches, even beyond the metric's `retention`. A worker that takes
+over the partition closes such panes as if the watermark had passed them. Until then, the definition
+may be restored, and its panes continue to count.
 
 The log does not determine when that happens. So the hash of the partition's owner in Redis has the
 offset of each closing, and `dither verify` closes the panes at the same offset.
@@ -67,7 +67,7 @@ def _due_definitions(
 ) -> list[tuple[Metric, dict[str, int]]]:
     """Return old definitions, each with the ends of the panes to close.
 
-    The ends are by the key of the metric or round.
+    The ends are mapped from the key of the metric or round.
     """
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)

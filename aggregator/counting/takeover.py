@@ -1,4 +1,4 @@
-"""Takes a partition over, and decides where counting continues."""
+"""Takes over a partition, and decides where counting continues."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def acquire_partition(
 ) -> AssignedPartition:
     """Take a partition over and decide where counting continues.
 
-    `store`: the store of the topic; `number`: the partition; `worker`: the name of this worker, for
-    people; `log`: a reader of the log; `metrics`: the definitions in force, by name; `settings`:
-    the settings of counting; `excess`: the limit that the partition has reached, so that it must
-    not be counted; "" if none; `clock`: the clock, which a simulation replaces.
+    `store`: the store of the topic; `number`: the partition; `worker`: the name of this worker,
+    which people see; `log`: a reader of the log; `metrics`: the definitions in force, by name;
+    `settings`: the settings of counting; `excess`: the limit that the partition has reached, so
+    that it must not be counted; "" if none; `clock`: the clock, which a simulation replaces.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def acquire_partition(
 def _find_position(
     state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
 ) -> str:
-    """Set where counting continues, and facts on losses; return why it must not continue, or ""."""
+    """Set where counting continues, and the facts about losses; return why it must not, or ""."""
     owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
     problem = find_break(snapshot, log, low, high, topic_id)
     if problem is not None and on_gap != "skip":

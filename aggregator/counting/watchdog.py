@@ -54,7 +54,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Record the step that begins now.
+        """Record that a step begins now.
 
         `step`: the step's name in logs and metrics; `partition`: the partition of the step, if it
         is about one; `offset`, optional: the offset of the message that is being counted.

@@ -119,7 +119,7 @@ class Worker:
             self._sync()
 
     def _sync(self) -> None:
-        """Do everything that needs Redis; while it is unreachable, only poll for the group."""
+        """Do all that needs Redis; while it is unreachable, only poll to stay in the group."""
         try:
             self._assignment.acquire_pending()
             self._assignment.reacquire_fenced()
@@ -155,7 +155,7 @@ class Worker:
         )
 
     def _leave(self) -> None:
-        """Commit for the last time; what is not committed in time will be read again."""
+        """Commit for the last time; messages that are not committed in time will be read again."""
         while True:
             try:
                 self._commit_all()
@@ -203,7 +203,7 @@ class Worker:
         return is_counted and not owned.is_fenced
 
     def _refresh_definitions(self) -> None:
-        """If the definitions changed, go back to the last commit and count by the new ones."""
+        """If the definitions changed, return to the last commit and count by the new ones."""
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
             for owned in self.owned.values():
@@ -238,7 +238,7 @@ def _next_commit_time(due: float, now: float, interval: float) -> float:
     >>> _next_commit_time(10.0, 10.2, 1.0), _next_commit_time(10.0, 10.9, 1.0)
     (11.0, 11.4)
 
-    After an early commit, made because of much data, the next one is an interval later:
+    After an early commit, made because of much data, the next commit is an interval later:
 
     >>> _next_commit_time(10.0, 9.25, 1.0)
     10.25

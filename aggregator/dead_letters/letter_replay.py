@@ -58,7 +58,7 @@ class _ReplayedMessage:
 
 
 class Forecast:
-    """Forecasts which dead letters workers would count if all were sent again, in order.
+    """Forecasts which dead letters the workers would count if all were sent again, in order.
 
     It applies the rules of a worker with the current definitions, beginning at the stored
     watermarks.
@@ -130,8 +130,9 @@ class Forecast:
 def replay_timestamp(letter: DeadLetter) -> int:
     """Return the Kafka timestamp with which a dead letter is to be sent again, in ms.
 
-    It is the original timestamp if the event time depends on it. Otherwise it is the present:
-    retention may delete an old message at once, and an event time may no longer be in the future.
+    It is the original timestamp if the event time depends on it. Otherwise it is the current time,
+    because retention could delete an old message at once, and because an event time may no longer
+    be in the future.
     """
     batch = letter.batch
     return letter.arrived if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
@@ -154,9 +155,9 @@ def replay(
 ) -> Replayed:
     """Send dead letters to their partitions again, and mark them as handled.
 
-    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: says
-    which letters workers would refuse again; `handled`: where sent letters are marked; None to send
-    nothing and count what would be sent. Raises DitherError if Kafka does not acknowledge some
+    `settings`: the settings of the deployment; `letters`: the letters to send; `forecast`: finds
+    the letters that workers would refuse again; `handled`: where sent letters are marked; None to
+    send nothing and count what would be sent. Raises DitherError if Kafka does not acknowledge some
     letters; the acknowledged letters are marked.
     """
     outcome = Replayed()

@@ -133,7 +133,7 @@ class DeadLetter:
 
     @functools.cached_property
     def metric(self) -> str:
-        """The metric that the value names, printable; empty if it names none."""
+        """The metric that the value names, as printable text; empty if it names none."""
         if self.batch is not None:
             return printable(self.batch.metric)
         try:
@@ -239,7 +239,7 @@ class DeadLetterTopic:
 
 
 def printable(text: str, max_length: int = 80) -> str:
-    r"""Return text from outside as a short line that a terminal can show.
+    r"""Return untrusted text as a short line that a terminal can show.
 
     >>> printable("delay\x1b[2J")
     'delay?[2J'

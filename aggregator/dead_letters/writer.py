@@ -1,8 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
-The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
-letter has the time at which it was written as its timestamp, because its topic's retention runs
-from then; a header has the timestamp of the original.
+The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. The
+timestamp of a dead letter is the time at which it was written, because the topic's retention runs
+from then; a header has the timestamp of the original message.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Letter:
 
 
 def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
-    """Return the message as a dead letter, and shorter letters in case it is too large.
+    """Return a message as a dead letter, and as shorter letters in case that one is too large.
 
     The second letter has the key and the beginning of the value, the last one only the reason and
     the position of the original. If the headers cannot be read, a header says so. A message beyond
@@ -107,7 +107,7 @@ class DeadLetters:
         self._waiting.append(letter_alternatives(message, rejection.reason, rejection.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
-        """Send the first alternative, or the next one if it is too large.
+        """Send the first alternative; if it is too large, send the next.
 
         A full queue of the producer raises BufferError.
         """

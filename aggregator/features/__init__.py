@@ -1,4 +1,4 @@
-"""The features of the service beside counting and estimating, one folder each."""
+"""The features of the service besides counting and estimating, one folder each."""
 
 from __future__ import annotations
 

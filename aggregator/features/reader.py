@@ -101,10 +101,11 @@ class Reader(MetricReader):
         name : str
             The metric's name.
         start, end : datetime, str, float (seconds since the epoch) or None
-            The window [start, end), widened to whole panes. Without an end: up to the last pane
-            that every partition has closed.
+            The window [start, end), widened to whole panes. Without an end, the window reaches to
+            the last pane that every partition has closed.
         window : str or timedelta, optional
-            Instead of start and end: a duration such as ``"1d"``, the last closed one.
+            Instead of start and end: a duration such as ``"1d"``, for the last closed window of
+            this length.
         beta : float
             The largest probability that nobody holds a shown string, or that an interval is wrong.
         progress : callable
@@ -128,7 +129,7 @@ class Reader(MetricReader):
         name : str
             The comparison's name.
         each : bool
-            Whether both arms have bounds, too, which share beta.
+            Whether both arms also have bounds, which share beta.
 
         Returns
         -------

@@ -109,7 +109,7 @@ def admin_properties(settings: Settings) -> dict[str, Any]:
 
 
 def admin(settings: Settings, *topics: str) -> AdminClient:
-    """Return an administrative client, after checking that a broker answers.
+    """Return an administrative client, after a check that a broker answers.
 
     `settings`: the settings of the deployment; `topics`: topics that must exist, and that this user
     must be allowed to describe.
@@ -121,7 +121,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     BrokerRefused
         If a broker refuses this client, for example because of a wrong password or certificate.
     DitherError
-        If a topic does not exist, or this user must not describe it.
+        If a topic does not exist, or this user may not describe it.
     """
     _check_files(settings)
     errors: list[KafkaError] = []
@@ -198,8 +198,9 @@ class RenewedConsumer:
 class ThrottledErrorLog:
     """An ``error_cb`` that logs an unreachable cluster, or a refusal, once a minute each.
 
-    A broken connection is not logged: brokers close connections whose token has expired, maybe all
-    at once, and the client opens new ones. If that fails too, the cluster is unreachable.
+    A broken connection is not logged, because brokers close connections whose token has expired,
+    maybe all at once, and the client opens new ones. If the client cannot, the cluster is
+    unreachable, which is logged.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -209,7 +210,7 @@ class ThrottledErrorLog:
         self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Log an error of the client, if it is one that is logged."""
+        """Log an error of the client, if it is of a kind that is logged."""
         now = self._now()
         if error.code() in REFUSAL_CODES:
             self._tell(error, now)

@@ -1,4 +1,4 @@
-"""Reads the headers of a message, whose names may come from anybody."""
+"""Reads the headers of a message, whose names may be arbitrary bytes from anybody."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNREADABLE_HEADERS: list[Header] = []
 def read(message: Any) -> list[Header] | None:
     """Return the headers of a message; None if the client cannot read them.
 
-    Kafka takes any bytes as a name, confluent-kafka only UTF-8: it raises UnicodeDecodeError or
-    SystemError, and a second call returns a list that crashes the process, unless it is replaced
-    as here. Read headers nowhere else.
+    Kafka takes any bytes as a name, but confluent-kafka only UTF-8: otherwise it raises
+    UnicodeDecodeError or SystemError, and a second call returns a list that crashes the process,
+    unless this function replaces the list. Read headers nowhere else.
     """
     try:
         headers = _ask(message)

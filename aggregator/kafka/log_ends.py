@@ -1,4 +1,4 @@
-"""The ends of a topic's partitions, to show how much is uncounted."""
+"""The ends of a topic's partitions, which show how many messages are not counted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ QUERY_REFUSED = "Kafka refuses this user's query for the end of the log"
 
 @dataclasses.dataclass(frozen=True)
 class LogEnds:
-    """The first and next offsets of the partitions' logs, as far as Kafka has told them."""
+    """The first and next offsets of the partitions' logs, as far as Kafka has stated them."""
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     unknown: str = NO_ANSWER  # why they are unknown, or empty

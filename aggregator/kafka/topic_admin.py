@@ -50,10 +50,10 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the missing topics with the configured partitions; return the created ones.
 
     With ``topics.managed = false`` nothing is created. The reports topic is created with the
-    broker's timestamps, by which future event times are refused; those of producers could be false.
-    It waits until a broker lists the new topics, which the controller creates before.
-    `settings`: the settings of the deployment; `needed`: the topics that the caller uses and may
-    create; by default all. Raises DitherError if a topic cannot be created.
+    broker's timestamps, by which future event times are refused, because producers' timestamps
+    could be false. The function waits until a broker lists the new topics, because the controller
+    creates them earlier. `settings`: the settings of the deployment; `needed`: the topics that the
+    caller uses and may create; by default all. Raises DitherError if a topic cannot be created.
     """
     client = admin(settings)
     if not settings.topics.managed:
@@ -98,7 +98,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
 
 def _wait_until_listed(client: AdminClient, topics: list[str]) -> None:
-    """Wait until a broker lists new topics; after ANSWER_SECONDS their users wait by themselves."""
+    """Wait until a broker lists new topics, at most for ANSWER_SECONDS; then their users wait."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         listed = client.list_topics(timeout=ANSWER_SECONDS).topics
@@ -111,7 +111,7 @@ class TopicId:
     """Asks for the id of a topic, which changes when the topic is deleted and created again.
 
     A call returns the id, or "" if the cluster does not state it or ``topics.managed = false``. A
-    failed client is replaced: it would ask a dead controller for minutes.
+    failed client is replaced, because it would ask a dead controller for minutes.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
@@ -126,7 +126,7 @@ class TopicId:
         BrokerUnreachable
             If no broker answers in time.
         TopicGone
-            If the topic does not exist at the moment.
+            If the topic does not exist at present.
         """
         if not self._settings.topics.managed:
             return ""

@@ -60,8 +60,8 @@ GATHER_SECONDS = 0.1
 def gather(consumer: Consumer, patience: float) -> list[Any]:
     """Return the messages that arrive within `patience` seconds, sooner if a thousand arrive.
 
-    Many messages together are counted faster; too many would fill the memory or be committed late.
-    Headers are not measured, which is slow: the client's queue bounds their number.
+    Many messages are counted faster together; too many would fill the memory or be committed late.
+    Headers are not measured, because measuring is slow; the client's queue bounds their number.
     """
     began = time.monotonic()
     consumed = consumer.consume(CONSUME_MESSAGES, timeout=patience)
@@ -109,7 +109,7 @@ def sort_events(events: Sequence[Any]) -> SortedEvents:
 
 
 def collect_seldom() -> None:
-    """Collect garbage rarely in this process, not at every 700th message.
+    """Collect garbage rarely in this process, instead of at every 700th message.
 
     Thousands of messages are alive at once, and none is part of a cycle.
     """

@@ -1,4 +1,4 @@
-"""A child process of a local deployment: its last output, and how it ended."""
+"""A child process of a local deployment, with its last output and the way it ended."""
 
 from __future__ import annotations
 

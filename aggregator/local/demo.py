@@ -173,7 +173,7 @@ class Demonstration:
     def view(self) -> View:
         """Return the current estimates: running totals, with bounds that hold at all times.
 
-        The last view needs such bounds, too: Ctrl-C may end the demo at any time.
+        The last view needs such bounds, too, because Ctrl-C may end the demo at any time.
         """
         overview = self._store.overview()
         windows = {
@@ -232,7 +232,7 @@ class Demonstration:
         )
 
     def _truth_of_pane(self, window: Window) -> Truth:
-        """Return the truth of a release's pane; without reports before the first release."""
+        """Return the truth of a release's pane; before the first release, it has no reports."""
         if window.start_ms is None or window.end_ms is None:
             return RunningTruth(window.metric).now()
         edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])

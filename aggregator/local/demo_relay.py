@@ -1,4 +1,4 @@
-"""The demo's relay, a process of its own, and the flights that report through it."""
+"""The demo's relay, a separate process, and the flights that report through it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLOSING_SECONDS = 1.0
 class DemoRelay:
     """Flights that report through a relay at the present time, with a crowd in each pane.
 
-    A relay closes crowds by the present time, so their reports cannot have the flights' days.
+    A relay closes crowds by its clock, so their reports cannot have the event times of the flights.
 
     Parameters
     ----------

@@ -133,14 +133,14 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
 
 @dataclasses.dataclass(frozen=True)
 class Looks:
-    """How far alarms and comparisons have looked.
+    """How far alarms and comparisons have processed the final panes.
 
     Attributes
     ----------
     until : tuple of float
         For each alarm in Unix seconds, then for each comparison in Unix milliseconds.
     are_complete : bool
-        Whether all have looked at all final panes.
+        Whether all of them have processed all final panes.
     """
 
     until: tuple[float, ...]

@@ -83,7 +83,7 @@ class LocalDeployment:
     places : str
         Which servers are used, as text.
     lost_before, lost : int
-        How many messages the last run did not count, and how many this one did not by its end.
+        How many messages the last run, and this run by its end, did not count.
     hurry : threading.Event
         At the end, the deployment waits until all messages are counted; this event ends the wait,
         as do 20 seconds without progress.

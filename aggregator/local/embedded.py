@@ -48,7 +48,7 @@ MALLOC_PARAMETERS = {
 
 
 def return_freed_memory() -> None:
-    """Apply the variables to this process, which has already started; only glibc has them."""
+    """Apply the variables to this process, which has already started; only glibc knows them."""
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     for name, number in MALLOC_PARAMETERS.items():
         if set_parameter is not None and name not in os.environ:

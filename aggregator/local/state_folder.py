@@ -83,9 +83,9 @@ class StateFolder:
 def begin_new_log(store: Store, settings: Settings) -> int:
     """Prepare Redis for counting an empty log from its beginning, besides earlier logs.
 
-    Call it while nothing uses the store. The publisher will not publish an event again. What was
-    counted on another Kafka is left unchanged, and a partition whose last commit was applied in
-    part stays halted.
+    Call this function while nothing uses the store. The publisher will not publish an event again.
+    Counts from another Kafka stay unchanged, and a partition whose last commit was applied in part
+    stays halted.
 
     Returns
     -------

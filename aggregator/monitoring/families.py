@@ -20,7 +20,7 @@ Encode = Callable[[Collector], bytes]
 
 
 class FamilyPart(Family):
-    """Samples of a family that are added together, with their text in the last requested format."""
+    """Samples of a family that were added together, and their text in the last requested format."""
 
     text: tuple[str, bytes] = "", b""
 
@@ -53,7 +53,7 @@ class Families:
         self._put(exported, exported.scraped, value, labels)
 
     def merge(self, families: Families) -> None:
-        """Add the samples of other families; these families must not change any more."""
+        """Add the samples of other families, which must not change afterwards."""
         for name, parts in families._parts.items():
             self._parts.setdefault(name, []).extend(parts)
 

@@ -1,4 +1,4 @@
-"""Names that tell the processes of a deployment apart in an OpenTelemetry collector."""
+"""Names by which an OpenTelemetry collector distinguishes the processes of a deployment."""
 
 from __future__ import annotations
 

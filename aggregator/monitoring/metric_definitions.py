@@ -27,7 +27,7 @@ class Exported:
     type : str
         ``gauge``, ``counter``, ``histogram`` or ``info``.
     buckets : tuple of float
-        For a histogram: the upper bounds of all buckets but the last.
+        For a histogram: the upper bounds of all buckets except the last.
     """
 
     series: str

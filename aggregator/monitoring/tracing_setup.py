@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def configured_tracing(settings: Settings, instance: str) -> Tracing | None:
-    """Return the sender of spans of the process named `instance`; None if none is configured."""
+    """Return the sender of spans of the process `instance`; None if tracing is not configured."""
     if not (settings.otlp.endpoint and settings.otlp.traces):
         return None
     from aggregator.monitoring.otlp.tracing import Tracing

@@ -23,7 +23,7 @@ TURN_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What every finder of due events is given."""
+    """The objects that every finder of due events gets."""
 
     reader: MetricReader
     published: PublishedLog
@@ -87,7 +87,7 @@ class RunWatch(abc.ABC, Generic[R]):
         """Return the Redis key of a run's state."""
 
     def note_published(self, event: Event) -> None:
-        """Do what must follow the publication of an event of these runs; by default nothing."""
+        """Do what must follow the publication of an event of these runs: by default, nothing."""
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the due events run by run; a run may take only some of its panes in a turn.

@@ -63,8 +63,8 @@ class Event:
         definition; `time` is a pane's end, or the arrival of the last counted report in Kafka.
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
-        event, the id for an event of a feature. So compaction keeps the newest running total and
-        every other event.
+        event, the id for an event of a feature. So compaction keeps only the newest running total,
+        but every other event.
     data : bytes
         The answer, in JSON.
     """
@@ -198,7 +198,7 @@ def _data(
     slices: Sequence[Slices] = (),
     strings: DiscoveryAnswer | None = None,
 ) -> bytes:
-    """Return an answer in JSON; if that is too long, with fewer slices, then fewer categories."""
+    """Return an answer in JSON; if it is too long, with fewer slices, then with fewer numbers."""
     max_slices = max((len(grouping.slices) for grouping in slices), default=0)
     while True:
         document = answer(window, estimate, top)

@@ -38,7 +38,7 @@ class Heartbeats:
         self._producer: Producer = clients.producer(settings, **delivery_timeout)
 
     def obstacle(self) -> str:
-        """Return why partitions without reports may delay final events; "" if they do not."""
+        """Return why partitions without reports may delay final events; "" if they cannot."""
         reason = self._unknown or self._refused
         return f"final events wait for partitions without reports: {reason}" if reason else ""
 

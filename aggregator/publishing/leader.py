@@ -37,7 +37,7 @@ class EventCacheLost(Exception):  # noqa: N818
 
 
 class Leader(ABC):
-    """Does a task in a thread while it holds the lease, and otherwise waits for the lease.
+    """Does a task in a thread while this process holds the lease; otherwise waits for the lease.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Leader(ABC):
         return True
 
     def trouble(self) -> str:
-        """Return briefly why the process should be restarted; "" if it works."""
+        """Return in a few words why the process should be restarted; "" if it works."""
         if self._thread is not None and not self._thread.is_alive():
             return "its thread has ended"
         seconds = time.monotonic() - self._looked_at

@@ -55,7 +55,7 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class _Retry:
-    """The time of a search's next retry in monotonic seconds, and the delay before it."""
+    """The time of a search's next retry, in monotonic seconds, and the delay before it."""
 
     at: float
     seconds: float

@@ -23,7 +23,7 @@ class PartitionActivity:
     ----------
     answered_since : float or None
         Since when Kafka has answered without a long interruption; None if it has not answered yet.
-        Short interruptions are not idle time, since devices may have been cut off as well.
+        Short interruptions do not count as idle time, because devices may have been cut off, too.
     is_answered : bool
         Whether Kafka answered the last query.
     end : int

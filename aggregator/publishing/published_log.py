@@ -73,7 +73,7 @@ class PublishedLog:
     Attributes
     ----------
     keep_ms : mapping of str to int
-        The retention of releases by metric key; without one they are kept forever.
+        The retention of releases by metric key; releases without a retention are kept forever.
     """
 
     def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
@@ -100,8 +100,8 @@ class PublishedLog:
     def verify_intact(self) -> None:
         """Verify that Redis has lost no write to the copy, so that all earlier reads were complete.
 
-        All keys are in one slot, so that a restored backup sets them back together; a key that was
-        deleted alone is noticed by its name. Raises EventCacheLost if Redis has lost a part of the
+        All keys are in one slot, so a restored backup sets them back together; if a single key was
+        deleted, its missing name shows this. Raises EventCacheLost if Redis has lost a part of the
         copy.
         """
         position = self._position()
@@ -228,7 +228,8 @@ class PublishedLog:
     def catch_up(self) -> None:
         """Read the committed events that the topic has after the copy's offsets.
 
-        A producer that was fenced before this call can commit none: the copy is then complete.
+        A producer that was fenced before this call can commit no event, so the copy is complete
+        afterwards.
 
         Raises
         ------

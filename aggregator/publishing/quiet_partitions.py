@@ -1,8 +1,9 @@
 """Schedules heartbeats, which close panes in quiet partitions.
 
-A heartbeat moves a partition without reports of a metric to the event time of the others. If it is
-too early, delayed reports are refused as late, but no answer becomes wrong: a pane is final when
-the committed log of every partition has closed it. docs/decisions/0019 has the reasons.
+A heartbeat moves a partition without reports of a metric to the event time of the other partitions.
+If it is too early, delayed reports are refused as late, but no answer becomes wrong, because a pane
+is final only when the committed log of every partition has closed it. docs/decisions/0019 has the
+reasons.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Sent:
     at, delivered_at : float
         Monotonic seconds.
     patience : float
-        Seconds until an undelivered or ineffective heartbeat is sent again.
+        The seconds after which an undelivered or ineffective heartbeat is sent again.
     """
 
     time_ms: int
@@ -167,8 +168,9 @@ class HeartbeatSchedule:
     ) -> list[int]:
         """Return the start of the last pane to close, and of the pane before it; [] for none.
 
-        Quiet partitions are to close the panes that busy partitions have closed. If all are quiet,
-        they are to close the last pane with reports; until its end has passed, the pane before it.
+        Quiet partitions must close the panes that busy partitions have closed. If all partitions
+        are quiet, they must close the last pane with reports; until its end has passed, the pane
+        before it.
         """
         busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None

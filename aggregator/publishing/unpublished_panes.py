@@ -93,8 +93,8 @@ class UnpublishedPanes:
     ) -> tuple[list[int], int]:
         """Return the starts of the next panes up to `last` without a final event.
 
-        The second value is where the next turn begins, once these panes have their events; not
-        after the first postponed pane.
+        The second value is where the next turn begins once these panes have their events: at the
+        latest at the first postponed pane.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, is_through = metric_key(metric.name, metric.revision), True

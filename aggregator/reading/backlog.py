@@ -1,4 +1,4 @@
-"""Which messages in Kafka are not counted yet, for commands that show answers."""
+"""The messages in Kafka that are not counted yet, for commands that show answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Backlog:
     unknown : str
         Why the number is unknown.
     silence : str
-        Since when no worker has counted; "" while a worker counts.
+        Since when no worker has counted, as text; "" while a worker counts.
     halted : tuple of str
         The halted partitions, with reasons.
     """

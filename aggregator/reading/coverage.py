@@ -1,9 +1,10 @@
 """Which answers the bounds cover (one window, several, all times), and how an answer was chosen.
 
-A bound for a window with a fixed start is too weak if the start moves: each start is another chance
-to be wrong. If a weight policy is chosen after its results were seen, the bound is wrong if the
-bound of any policy is. The bounds of a growing window and of the final one are two statements: each
-holds with 1 - beta, both with at least 1 - 2 beta. docs/bounds.md has the guarantees and prices.
+A bound for a window with a fixed start is too weak if the start moves, because each start is
+another chance to be wrong. If a weight policy is chosen after its results were seen, the chosen
+bound can be wrong if the bound of any policy is. The bounds of a growing window and of the final
+one are two statements: each holds with probability 1 - beta, and both with at least 1 - 2 beta.
+docs/bounds.md has the guarantees and their costs.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def count_distinct_policies(metric: Metric) -> int:
 def count_alternatives(window: Window, query: Query) -> int:
     """Return the number m of answers from which a reader may have chosen this one after looking.
 
-    By default an answer has the policy in force and the target ``population``. Whoever names a
-    policy chooses among all policies; so does whoever changes the policy in force, for windows
-    before the change. Each of the m answers has beta / m. The default answer is not among the m,
-    and has all of beta: to compare with it, name its policy, too.
+    By default an answer has the policy in force and the target ``population``. A reader who names a
+    policy chooses among all policies. So does a reader who changes the policy in force, for windows
+    before the change. Each of the m answers has beta / m. The default answer is not among the m
+    answers, and has all of beta: to compare with it, name its policy, too.
     """
     if query.weights_fixed:
         return 1
@@ -56,8 +57,8 @@ def count_alternatives(window: Window, query: Query) -> int:
 def coverage_text(window: Window, estimate: Estimate, query: Query) -> str:
     """Return which answers the bounds cover together with probability 1 - beta.
 
-    While a window grows, these are its answers until it is final. `window`: the window; `estimate`:
-    its estimate; `query`: the query, with its number of windows.
+    While a window grows, these are all its answers until it is final. `window`: the window;
+    `estimate`: its estimate; `query`: the query, with its number of windows.
     """
     if query.windows > 1:
         return f"{query.windows} windows"

@@ -2,7 +2,7 @@
 
 A string has the same code under a seed in every pane, so that answers about overlapping windows are
 dependent. A reading without an end therefore covers all panes that every partition has closed; if
-there are k, it has beta_k = 6 beta / (pi^2 k^2). Over all k, read or not, these sum to beta.
+there are k, it has beta_k = 6 beta / (pi^2 k^2). Summed over all k, read or not, this is beta.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Discovered(Pictured):
 class StringAnswer(msgspec.Struct, frozen=True):
     """A string that was found, its estimated share of people, and its bounds.
 
-    The share is above a lower bound of zero, because somebody holds the string.
+    If the lower bound is zero, the share is above it, because somebody holds the string.
     """
 
     string: str
@@ -103,9 +103,10 @@ class StringAnswer(msgspec.Struct, frozen=True):
 class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The strings that were found in a window, the most frequent first.
 
-    A string held by a share `found_from` of people or more is found nearly always (10 standard
-    errors); null without reports. Strings of a share f need `reports` (found_from / f)^2 reports.
-    Strings whose code words have more than `longest_code` bits are never found, however frequent.
+    A string is found nearly always if a share `found_from` of people or more hold it (10 standard
+    errors); null without reports. To find strings with a share f takes `reports` (found_from / f)^2
+    reports. Strings whose code words have more than `longest_code` bits are never found, however
+    frequent.
     """
 
     metric: str
@@ -184,7 +185,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
 
 
 def explain_no_strings(discovered: Discovered) -> str:
-    """Return why no string was found, and how many reports are needed to find one."""
+    """Return why no string was found, and how many reports are needed to find a string."""
     metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:
@@ -218,7 +219,7 @@ def explain_no_strings(discovered: Discovered) -> str:
 def reports_needed(reports: int, found_from: float) -> int:
     """Return how many reports are needed to find the strings that `COMMON_SHARE` of people hold.
 
-    With `reports`, strings that a share `found_from` of people hold are found.
+    With `reports` reports, strings that a share `found_from` of people hold are found.
     """
     return math.ceil(reports * (found_from / COMMON_SHARE) ** 2)
 

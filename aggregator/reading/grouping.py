@@ -1,4 +1,4 @@
-"""Groups reports into slices by some attributes, where other attributes have required values."""
+"""Groups reports into slices by some attributes, and requires values of other attributes."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class PaneSums:
     def _read_together(
         self, windows: Sequence[Window], grains: tuple[str, ...]
     ) -> tuple[list[Counts | None], bool]:
-        """Return the sum of each of ascending windows, and whether Redis has lost no data."""
+        """Return the sum of each of these ascending windows, and whether Redis has lost no data."""
         metric, overview = windows[0].metric, windows[0].overview
         starts = [window.start_ms or 0 for window in windows]
         cover = self.cover(dataclasses.replace(windows[0], end_ms=windows[-1].end_ms), grains)
@@ -228,7 +228,7 @@ class PaneSums:
         raise error
 
     def missing_panes(self) -> list[str]:
-        """Return messages about missing panes that are still missing, one for each metric."""
+        """Return a message for each metric with panes that are still missing."""
         for name, (number, key, _) in [*self._missing.items()]:
             span = PaneSpan(key.grain, key.start, key.start + 1)
             is_counted = bool(self.store.panes.find([(number, key.metric, span)]))
@@ -281,7 +281,7 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
 
 
 def open_panes(width_ms: int, metric: Metric) -> int:
-    """Return the most panes of a width that can be open, unless the metric holds panes open.
+    """Return how many panes of a width can be open at most, unless the metric holds panes open.
 
     These are the panes at and behind the watermark, and a pane for each batch ahead of it.
     """

@@ -33,16 +33,16 @@ class Query:
     ----------
     start, end : datetime, str, float (seconds since the epoch) or None
         The window [start, end), widened to whole panes; None for no limit. A start may also be a
-        :data:`Length` before the end; without an end it is taken for `window`.
+        :data:`Length` before the end; without an end, it means `window`.
     beta : float
         The largest probability that the bounds are wrong. If weights or a target are named, it is
-        shared among all alternatives, unless `weights_fixed`. The answer without a name is not
-        among them: to compare with it, name its policy, too.
+        shared among all alternatives, unless `weights_fixed`. The answer without named weights is
+        not among them: to compare with it, name its policy, too.
     weights : str, optional
         The policy of weights; by default the policy in force (``dither weights``).
     bound : str
         ``"auto"`` means fixed for a final window, and anytime for a window that may still grow.
-        These are two statements, each of which holds with 1 - beta.
+        These are two statements, each of which holds with probability 1 - beta.
     target : str
         ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
     window : str or timedelta, optional
@@ -52,20 +52,22 @@ class Query:
     quantiles : sequence of float, optional
         For a distribution: only these quantiles.
     simultaneous : bool
-        Whether the bounds hold for all categories at once, or for each by itself.
+        Whether the bounds hold for all categories at once, or for each category alone.
     windows : int
         How many windows, stated in advance, are covered together: each has beta / windows. Their
-        final answers hold together with 1 - beta, and so do all their answers while they grow.
+        final answers hold together with probability 1 - beta, and so do all their answers while
+        they grow.
     weights_fixed : bool
         Whether weights and target were chosen before looking, so that beta is not shared.
     top : int, optional
         The most categories or coordinates, of which the largest are shown. A series shows those
-        that are largest over its whole range. With `by`: the most slices, those with most reports.
+        that are largest over its whole range. With `by`: the most slices; those with most reports
+        are shown.
     by : str or sequence of str
         Attributes of devices; there is an answer for each combination of their values.
     where : mapping of str to str, or sequence of pairs
         Only reports of devices with these values of attributes: a declared value, ``"other"``, or
-        None for devices that did not say.
+        None for devices that sent no value.
 
     Raises
     ------
@@ -212,7 +214,7 @@ def ignore_progress(_: float) -> None:
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """Parse texts ``ATTRIBUTE=VALUE`` into values of attributes; "none" becomes None.
+    """Parse texts ``ATTRIBUTE=VALUE`` into pairs of attribute and value; "none" becomes None.
 
     Raises ValueError if a text is not of this form.
 
@@ -241,7 +243,7 @@ class SeriesQuery(Query):
     all_points : bool
         Whether the bounds of all points of the answer hold together.
     bins : int, optional
-        For a distribution: also its histogram at each step, with bins merged into this many.
+        For a distribution: the number of bins, merged from its bins, of a histogram at each step.
     """
 
     metric: str

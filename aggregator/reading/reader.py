@@ -250,7 +250,7 @@ class MetricReader:
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
-        """Return the estimate from a window and its content; the times of the query are ignored."""
+        """Return the estimate from a window and its content; ignore the times of the query."""
         return plan_for(type(window.metric)).answer(window, query)
 
     def cached_answer(self, window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
@@ -300,7 +300,7 @@ class MetricReader:
     ) -> dict[str, int]:
         """Return the event time in ms before which every window is final, by metric.
 
-        Metrics with rounds, and metrics without a final window, are left out. `partitions` is the
+        Metrics with rounds, and metrics without a final window, are omitted. `partitions` is the
         topic's number of partitions in Kafka; by default the last number that workers stored.
         """
         overview.require_readable()

@@ -24,13 +24,13 @@ class TailShape(msgspec.Struct, frozen=True):
 class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a search in rounds.
 
-    With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
-    it is an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least");
+    With probability `certainty`, over all rounds together, somebody's value reaches `certified`: it
+    is an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least");
     `statement` says so in words. Nothing is certain about the other side. `round` of `rounds` is
     open, or was the last; `threshold` is the value that it asks about, null once all rounds are
-    decided, and `answers` the number of its counted answers. `bisection` is the range that is
-    left, which is no confidence interval: the extreme may be far outside. `tail` is null if the
-    rounds do not show it.
+    decided, and `answers` the number of its counted answers. `bisection` is the range that is left,
+    which is not a confidence interval: the extreme may be far outside. `tail` is null if the rounds
+    do not suffice to fit it.
     """
 
     statement: str

@@ -45,8 +45,8 @@ Value = str | Undeclared | None
 class LevelShare(msgspec.Struct, frozen=True):
     """The reports of one privacy level, and the level's weight in the estimate.
 
-    `loss` belongs to releases: the epsilon that one report of this level really loses. A person
-    with m reports in the pane loses up to m times that; a device with a ledger sends one.
+    For a release, `loss` is the epsilon that one report of this level really loses. A person with m
+    reports in the pane loses up to m times as much; a device with a ledger sends only one.
     """
 
     epsilon: float
@@ -58,10 +58,10 @@ class LevelShare(msgspec.Struct, frozen=True):
 class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     """The largest error of an estimate if some of its reports were fabricated.
 
-    `share` is the fabricated share of all reports, and `reports` their number; they may have any
-    value and any level. `shift` is the largest change of any number, `l2` the l2 norm of a vector's
-    change. `without_privacy` is what `shift` would be if devices sent true values. These errors are
-    null if no honest report is left.
+    `share` is the fabricated share of all reports, and `reports` the number of fabricated reports,
+    which may have any value and any level. `shift` is the largest change of any number, `l2` the l2
+    norm of a vector's change. `without_privacy` is what `shift` would be if devices sent true
+    values. These errors are null if no honest report is left.
     """
 
     share: float
@@ -74,8 +74,8 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
 class CentralPrivacy(msgspec.Struct, frozen=True, kw_only=True):
     """The privacy of a shuffled report towards those who see only the crowd's opened reports.
 
-    Beside `crowd` honest reports, a report of a pane is (`epsilon`, `delta`)-differentially
-    private; a person who reports in w panes has w times both. This assumes that a crowd has
+    Among `crowd` honest reports, a report of a pane is (`epsilon`, `delta`)-differentially private;
+    for a person who reports in w panes, both are w times as large. This assumes that a crowd has
     `minimum` reports or more, of which at most a share of `dishonest` is fabricated, and that the
     relay does not collude.
     """
@@ -102,9 +102,9 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the users below each edge; the edges are in the metric's unit.
 
     `value` ascends and is within `lower` and `upper`, which hold at all edges at once. `unbiased`
-    is the estimate that `value` is made from: take it for sums and means of several answers.
-    `crossed` says that no distribution fits all bounds, which happens with probability beta at
-    most if reports are honest; `lower` and `upper` then exclude nothing.
+    is the estimate from which `value` is computed: use it for sums and means of several answers.
+    `crossed` says that no distribution fits all bounds; if reports are honest, this happens with
+    probability at most beta. `lower` and `upper` then exclude nothing.
     """
 
     edges: list[Number]
@@ -119,8 +119,8 @@ class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of A among B that a definition lists: what share of B's users is also in A.
 
     A and B are sets of categories. All `lower` and `upper` hold together with probability 1 - beta,
-    separately from the categories' bounds. `value` and `unbiased` are null where nobody is
-    estimated to be in B.
+    separately from the categories' bounds. `value` and `unbiased` are null if the estimate of B is
+    not positive.
     """
 
     shares: list[str]
@@ -133,36 +133,34 @@ class SharesAmong(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about a metric over a window of event time.
 
-    `from` and `to` are the window's edges, null where it is unbounded. `updated` is when the last
-    counted report of the metric reached Kafka. A number is null where no report has arrived.
-    `value` is always between `lower` and `upper`. `unbiased` is the estimate before it was clipped
-    to them: take it for sums and means of several answers. The `value` of a minimum or maximum is
-    only a guess, the middle of the range that its rounds have left; what is certain is in `search`.
+    `from` and `to` are the window's edges; null if there is no limit. `updated` is when the last
+    counted report of the metric reached Kafka. A number is null if no report has arrived. `value`
+    is always between `lower` and `upper`. `unbiased` is the estimate before it was clipped to these
+    bounds: use it for sums and means of several answers. The `value` of a minimum or maximum is
+    only a guess, the middle of the range that its rounds have left; `search` has what is certain.
     `covers` says what the bounds cover together with probability 1 - beta: "this window", "720
     windows", or "all times from" a start. The answers while a window grows are one statement, and
-    the final answer is another: each holds with 1 - beta, both with at least 1 - 2 beta.
-    `effective_reports` is how many reports without privacy would be as precise in the worst case.
-    `heterogeneity` is the p-value of the hypothesis that values are independent of the level.
+    the final answer is another: each holds with probability 1 - beta, and both with at least 1 - 2
+    beta. `effective_reports` is how many reports without privacy would be as precise in the worst
+    case. `heterogeneity` is the p-value of the hypothesis that values are independent of the level.
     `chosen_among` is the number of answers that share beta, because this one may have been chosen
-    after looking at them. An answer without it, for which no weights were named, has a separate
-    beta: to compare with that answer, name its weights, too. `weights_fixed`: the caller says that
-    the weights were chosen before looking.
-    `influence` is how far fabricated reports move the answer, those in `left_out` included. Minimum
-    and maximum have `search` instead, the progress of the rounds, null before the first one.
+    after looking at them. An answer for which no weights were named has no such number and a
+    separate beta: to compare with that answer, name its weights, too. `weights_fixed` repeats the
+    caller's statement that the weights were chosen before looking. `influence` is how far
+    fabricated reports can move any number of the answer, including those in `left_out`. Minimum and
+    maximum have `search` instead, the progress of the rounds; null before the first round.
     `categories` and `coordinates` name the numbers of `value`, `lower` and `upper`, and `left_out`
-    counts those that are not shown. `radius`: a vector is within this l2 distance with 1 - beta.
-    `simplex` is the nearest distribution, for the shown categories.
-    If `trust` is "central", the answer is a release: drawn once for the pane `from` to `to`, and
-    without `influence`. Levels above the epsilon `saturation` do not improve it.
-    The numbers of a distribution are its `quantiles`, and `distribution` has all of it, with its
-    `unbiased`; `influence` is then that on a share below an edge.
-    `privacy` is there for a metric with a crowd.
-    `where` are the attributes that all devices of this answer share: "other" stands for a value
-    that is not declared, null for none. `coverage` is the share of the window's reports that are
-    in tables of slices.
-    `shares_among` is in answers for all categories, if the definition has `shares` and they have
-    bounds; they have none with weights "uniform", a target other than the population, or bounds
-    "normal".
+    counts those that are not shown. A vector is within the l2 distance `radius` with probability
+    1 - beta. `simplex` is the nearest distribution, for the shown categories. If `trust` is
+    "central", the answer is a release: drawn once for the pane `from` to `to`, and without
+    `influence`. Levels above the epsilon `saturation` do not improve it. The numbers of a
+    distribution are its `quantiles`, and `distribution` has all of it, with its `unbiased`;
+    `influence` is then that on a share below an edge. A metric with a crowd has `privacy`. `where`
+    are the attributes that all devices of this answer share: "other" stands for a value that is not
+    declared, null for none. `coverage` is the share of the window's reports that are in tables of
+    slices. `shares_among` is in answers for all categories, if the definition has `shares` and they
+    have bounds; they have none with weights "uniform", a target other than the population, or
+    bounds "normal".
     """
 
     metric: str

@@ -41,8 +41,8 @@ COUNTED_OUTCOMES = ("accepted", "duplicate")
 class MetricStatus(msgspec.Struct, frozen=True):
     """A metric's reports by outcome, and accepted reports per second, null at the first reading.
 
-    `event_time` is the latest event time that reports or heartbeats reached (null for a minimum or
-    maximum, whose answers have no event time), `updated` when the last report reached Kafka.
+    `event_time` is the latest event time of reports and heartbeats; null for a minimum or maximum,
+    whose answers have no event time. `updated` is when the last report reached Kafka.
     """
 
     outcomes: dict[str, int]
@@ -52,7 +52,7 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """The progress of a partition: how many messages are not counted, and how many offsets lost.
+    """The progress of a partition, with the numbers of uncounted messages and of lost offsets.
 
     `lag` is null if Kafka does not say where the log ends. `reason` is why the partition is halted;
     `counting` says whether it is not halted and a worker has committed it lately, by Redis's clock.
@@ -74,7 +74,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
     `missing` says what was counted but cannot be read in Redis, and what to do.
 
-    `definitions` is "ok", or says whose changed file of definitions cannot be used, and why;
+    `definitions` is "ok", or says which process cannot use its changed definitions, and why;
     `definitions_hash` differs after a change of the definitions, and is empty while Redis cannot be
     read. `counting` says whether a worker has lately committed a partition that is not halted; null
     if that is unknown. `silent_since` is when the last such commit was, if there was none lately.
@@ -128,7 +128,7 @@ class Rates:
 
 
 def silence_ms(settings: Settings) -> int:
-    """Return after how long without a commit, in ms, no worker is taken to count."""
+    """Return the time without a commit, in ms, after which workers are considered stopped."""
     return max(
         SILENT_MS, SILENT_COMMIT_INTERVALS * milliseconds(settings.aggregate.commit_interval)
     )
@@ -273,7 +273,7 @@ def halted_partitions(overview: TopicProgress) -> list[str]:
 
 
 def _moment(now_ms: int, ago_ms: int) -> Moment | None:
-    """Return the time that was `ago_ms` before `now_ms`, to the second."""
+    """Return the time `ago_ms` before `now_ms`, rounded to the second."""
     return iso((now_ms - ago_ms) // 1000 * 1000)
 
 

@@ -83,7 +83,7 @@ class Window:
     overview : TopicProgress
         The progress when the window was described.
     slides : bool
-        Whether the window's start moves on with time.
+        Whether the window's start moves with time.
     changed_ms : int or None
         When the weight policy was last changed, in ms since the epoch; None if it never was.
     grouping : Grouping or None
@@ -202,7 +202,7 @@ class Window:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the window's reports that the answer contains; None if all, or unknown."""
+        """The share of the window's reports that the answer contains; None if all or unknown."""
         return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property
@@ -216,7 +216,7 @@ class Window:
     def bound(self) -> str:
         """The bound that ``"auto"`` chooses: ``"fixed"`` for a final window, else ``"anytime"``.
 
-        Each bound has all of beta: answers while a window grows and its final answer are two
+        Each bound has all of beta: the answers while a window grows, and its final answer, are two
         statements.
         """
         return "fixed" if self.status == "final" else "anytime"

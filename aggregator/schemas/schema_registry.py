@@ -102,7 +102,7 @@ class SchemaRegistry:
         return cls(settings.url, authorization, tls)
 
     def lookup(self, subject: Subject) -> tuple[bool, int | None]:
-        """Return whether the subject exists, and the id of this schema, or None if it lacks it."""
+        """Return whether the subject exists, and the id of this schema in it, or None."""
         try:
             return True, _id(self._post(f"/subjects/{_quoted(subject)}", _body(subject)))
         except RegistryError as error:

@@ -82,7 +82,7 @@ def admit(
     panes: Mapping[PaneKey, Pane],
     key: str,
 ) -> BatchAdmission:
-    """Apply the rules to a metric's batches in the log's order; counted ones move its watermark.
+    """Apply the rules to a metric's batches in the log's order; counted batches move its watermark.
 
     `metric`: the metric; `batches`: batches of this metric alone; `limits`: the limits on event
     times; `watermark`: the metric's watermark after all earlier batches; `panes`: the open panes;
@@ -111,12 +111,12 @@ class BatchAdmission:
     start : ndarray of int64
         The start of each row's pane, in ms since the epoch.
     uses : dict of int to Uses
-        By start of a pane: the new number of reports of each key that added reports.
+        By start of a pane: for each key that added reports, its new number of reports.
     rule : ndarray of uint8
         The first rule that each batch breaks.
     detail : dict of int to int
-        By row: for a late batch the watermark before it; for a batch over the limit the reports
-        that its key has in the pane.
+        By row: for a late batch, the watermark before it; for a batch over the limit, the number of
+        reports that its key has in the pane.
     """
 
     def __init__(
@@ -225,7 +225,8 @@ class BatchAdmission:
     def _find_late(self, timely: Bools, moving: Bools) -> Bools:
         """Return which batches come after the watermark has closed their pane.
 
-        The oldest pane comes first: a batch that is late for its own pane closes no older pane.
+        The oldest pane is processed first, because a batch that is late for its pane closes no
+        older pane.
         """
         metric, start, watermark = self.metric, self.start, self.watermark
         late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
@@ -303,7 +304,7 @@ class BatchAdmission:
 
 
 def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
-    """Return the rows of each start, in ascending order; mostly there is a single start."""
+    """Return the rows of each start, in ascending order; usually there is a single start."""
     if start.size and (start == start[0]).all():
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")
@@ -313,7 +314,7 @@ def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]
 
 
 def _distinct(times: Integers) -> list[int]:
-    """Return the distinct times, ascending; mostly there is a single one."""
+    """Return the distinct times, ascending; usually there is a single time."""
     if times.size and (times == times[0]).all():
         return [int(times[0])]
     return sorted(set(times.tolist()))

@@ -29,8 +29,8 @@ def as_ids(data: bytes | Iterable[bytes]) -> Ids:
 class BatchIds:
     """An exact set of different ids.
 
-    A few ids are plain bytes, many are in an :class:`aggregator.state.id_table.IdTable`: a Python
-    set would take 150 bytes for each.
+    A few ids are stored as plain bytes, and many in an :class:`aggregator.state.id_table.IdTable`,
+    because a Python set would take 150 bytes for each.
     """
 
     def __init__(self, ids: Iterable[bytes] = ()) -> None:
@@ -98,7 +98,7 @@ class BatchIds:
             self._fill_table(ids, IdTable.add)
 
     def load(self, ids: Ids) -> None:
-        """Add stored ids without checking for repeated ones; many at a time are faster."""
+        """Add stored ids without checking for repeated ids; many at a time are faster."""
         if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
         else:

@@ -1,4 +1,4 @@
-"""Decodes messages into columns of batches, and says why other messages cannot be counted.
+"""Decodes messages into columns of batches, and says why the remaining messages cannot be counted.
 
 Devices with the same code write the same fields at the same positions. So messages of one length
 usually share a layout and are read as a matrix of bytes, with columns for ids, times, levels and
@@ -90,7 +90,7 @@ class DecodedBatches:
     Attributes
     ----------
     kafka_ms, time_ms : ndarray of int64
-        Kafka's timestamps, and the event times in the batches, or 0.
+        Kafka's timestamps, and the event times in the batches; 0 if a batch has none.
     ids : ndarray of 16 bytes
         The id of each batch.
     sizes : ndarray of int64
@@ -294,7 +294,7 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
 
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
-    """Yield the rows with each size of frame; it is 0 without a frame or if the frame is bad."""
+    """Yield the rows with each size of frame; the size is 0 if there is no frame or a bad one."""
     framed = np.flatnonzero(matrix[:, 0] == MAGIC_BYTE)
     if not framed.size or matrix.shape[1] < LONGEST_FRAME:
         yield slice(None), 0
@@ -309,7 +309,7 @@ def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | sl
 
 
 def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:
-    """Return the rows of each metric, which their first bytes name."""
+    """Return the rows of each metric; the first bytes of a row name its metric."""
     name = matrix[:, : int(matrix[0, 1]) + MIN_BATCH_BYTES]
     if (name == name[0]).all():
         return [slice(None)]

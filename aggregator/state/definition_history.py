@@ -85,7 +85,7 @@ def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
 
 
 def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
-    """Return, by offset, the questions whose panes closed there, and the end of the panes in ms.
+    """Return the questions whose panes closed at each offset, with the end of these panes in ms.
 
     >>> retired_panes_by_offset({"retired:7": "delay@0000001f=60000", "retired:9": ""})
     [(7, {'delay@0000001f': 60000})]
@@ -108,7 +108,7 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
     offset : int
         The next offset.
     ends : mapping of str to int
-        By question (the key of a metric or round): panes up to this time, in ms, are closed.
+        By question (the key of a metric or round): the time in ms up to which panes are closed.
 
     Examples
     --------

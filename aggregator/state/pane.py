@@ -53,7 +53,8 @@ class Pane:
 
         `batches`: the batches; `rows`: the admitted rows of this pane; `uses`: for each key of
         these batches, its new number of reports in the pane; `add_to_slices`: called with the codes
-        and the statistics of a metric's slices, which sum to what is added to the pane.
+        and the statistics of a metric's slices, which sum to the statistic that is added to the
+        pane.
         """
         ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
         self.batch_ids.add(ids)

@@ -21,7 +21,7 @@ class PaneSpan(NamedTuple):
 def spans(
     closed_ms: int, start: int | None, end: int | None, widths_ms: Mapping[str, int]
 ) -> Iterator[PaneSpan]:
-    """Cut a window into spans of fine and coarse panes, with the fewest panes in all.
+    """Cut a window into spans of fine and coarse panes, with as few panes as possible.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
 
 
 def width_ms(grain: str, metric: Metric) -> int:
-    """Return a grain's width in ms; that of totals, which never end, is `FOREVER_MS`."""
+    """Return a grain's width in ms; the width of totals, which never end, is `FOREVER_MS`."""
     if grain == SLICES and metric.slicing is not None:
         return metric.slicing.pane_ms
     if grain == "pane":

@@ -1,7 +1,7 @@
 """The state of one partition: a function of its log, from the first report to the next offset.
 
-Nothing here reads a clock or the network. The same messages in the same order give the same state,
-however they were polled: `dither verify` relies on this.
+Nothing in this module reads a clock or the network. The same messages in the same order give the
+same state, however they were polled; `dither verify` relies on this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Partition:
     next_offset : int
         The first offset that is not counted.
     unsaved : int
-        Reports, counted or refused, since the last commit.
+        The number of reports, counted or refused, since the last commit.
     arrivals : array of int
         Kafka's timestamps of the messages since the last commit, in ms.
     panes : dict of PaneKey to Pane
@@ -186,7 +186,7 @@ class Partition:
     def _close_due_panes(self, questions: Collection[str]) -> None:
         """Close the panes that the watermark has passed, and add them to the coarse ones.
 
-        There may be a hundred thousand panes: they are visited only if a watermark of these
+        There may be a hundred thousand panes, so they are visited only if a watermark of these
         questions has passed the earliest end of its panes.
         """
         if all(

@@ -55,9 +55,9 @@ class ClusterClient(RedisCluster):
 
 
 class Packer:
-    """Encodes commands for Redis: by hiredis, but without a copy of large values.
+    """Encodes commands for Redis by hiredis, but does not copy large values.
 
-    hiredis takes four times the memory of a commit whose panes are large.
+    For a commit with large panes, hiredis takes four times the commit's memory.
     """
 
     def __init__(self) -> None:

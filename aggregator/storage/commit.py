@@ -1,6 +1,6 @@
 """The commands of a partition's commit, which a script runs in one call, all or nothing.
 
-Each command in it is short enough for Lua. The ids of a pane's batches are in chunks of
+Each command of the commit is short enough for Lua. The ids of a pane's batches are in chunks of
 :data:`CHUNK_IDS`, one behind the other, to which commits append; the hash ``P:ids`` has the number
 of ids in the chunks of each open pane. So no command copies or frees much, and a commit writes only
 new ids.

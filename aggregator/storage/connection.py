@@ -66,7 +66,7 @@ class Sentinels(Sentinel):
     """A client of Sentinels; if none answers, the error says why."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return a master's address; the Sentinel that answered is asked first next time."""
+        """Return a master's address; next time, ask the Sentinel that answered first."""
         sentinels: list[Any] = self.sentinels
         failures: list[Exception] = []
         for sentinel in sentinels:
@@ -99,7 +99,7 @@ def connect(url: str) -> redis.Redis:
     Raises
     ------
     StoreUnreachable
-        If no server answers at the URL, or if what answers is not Redis.
+        If no server answers at the URL, or if the server that answers is not Redis.
     SettingsError
         If the URL is invalid.
     """
@@ -219,7 +219,7 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
 
 
 def _check_answer(url: str) -> None:
-    """Raise an error if a server is silent or is no Redis, as the client would retry for minutes.
+    """Raise an error if a server is silent or not Redis; the client would retry for minutes.
 
     A server that accepts no connection is left to the client.
     """

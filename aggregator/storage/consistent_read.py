@@ -1,7 +1,7 @@
 """Reads one consistent state of a partition with plain commands.
 
-A commit is one atomic script that changes the owner's stamp, so replies between two reads of the
-same stamp belong to one state. If the stamp changed, everything is read again in one round trip, so
+A commit is one atomic script that changes the owner's stamp, so all replies between two equal
+stamps belong to one state. If the stamp changed, everything is read again in one round trip, so
 that a slow network does not separate the two reads. A reader needs no right to run scripts.
 
 Each commit stores the size of each set in the hash ``P:sizes``; a smaller set has lost members, and
@@ -56,7 +56,7 @@ class PartitionRequest(Protocol):
         """Return the commands that read the rest, given the replies to the head."""
 
     def weigh(self, commands: Sequence[Command]) -> list[int]:
-        """Return the maximum bytes of the reply to each command that reads the rest."""
+        """Return the maximum size in bytes of the reply to each command that reads the rest."""
 
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
         """Return the value that was read; called once for each attempt.
@@ -73,7 +73,7 @@ class PartitionRequest(Protocol):
         StateUnreadable
             If Redis has lost a value, or has an invalid one.
         GuessMissedError
-            If the commands did not ask for all that is needed.
+            If the commands did not ask for all needed values.
         """
 
 

@@ -44,7 +44,7 @@ class EvictionWatch:
         return self._why
 
     def recheck(self) -> None:
-        """Check at the next call: after an outage this may be another Redis."""
+        """Check at the next call, because after an outage this may be another Redis."""
         self._next_look = float("-inf")
 
 

@@ -1,7 +1,7 @@
 """Explains Redis's failures: what each means, and what to do.
 
-All of them may be temporary: a worker waits, loses nothing and commits afterwards. An unreadable
-stored value is permanent: :class:`aggregator.errors.StateUnreadable`.
+All of these failures may be temporary: a worker waits, loses nothing and commits afterwards. An
+unreadable stored value is permanent and raises :class:`aggregator.errors.StateUnreadable`.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def classify(error: Exception) -> RedisFailure:
 
 
 def explain_redis_error(error: Exception) -> str:
-    """Return the meaning, message and remedy of an error of Redis; of other errors, the message.
+    """Return the meaning, message and remedy of an error of Redis; of any other error, the message.
 
     >>> explain_redis_error(redis.ReadOnlyError("You can't write against a read only replica."))
     "this Redis is a replica and takes no writes (You can't write against a read only replica.): \

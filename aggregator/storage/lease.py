@@ -1,4 +1,4 @@
-"""A lease in Redis, so that one process at a time does a task."""
+"""A lease in Redis, which lets only one process at a time do a task."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Lease:
         Returns
         -------
         bool
-            False if the field has another value and was left alone.
+            False if the field has another value, which was not changed.
         """
         return self._change("swap", field, expected, value, keys=[key]) > 0
 

@@ -285,7 +285,7 @@ class PaneIndex:
         return [*zip(names, map(values.get, names), strict=True)], later_results
 
     def totals(self, wanted: Sequence[Total[T]], ask: Ask | None = None) -> list[list[T]]:
-        """Return, for each running total, what its `fold` makes of it in each partition.
+        """Return, for each running total, the result of its `fold` in each partition.
 
         This takes two round trips, and more only if a partition changes meanwhile. Large totals are
         folded reply by reply, for one partition and one caller at a time. `wanted`: the running

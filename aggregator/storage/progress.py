@@ -30,7 +30,7 @@ OWNER_FACTS = ("epoch", "token", "next", "begun", "done", "partitions", "halted"
 
 
 class ProgressRequest:
-    """A read of the progress of metrics in all partitions of a topic.
+    """Reads the progress of metrics in all partitions of a topic.
 
     Parameters
     ----------
@@ -132,8 +132,8 @@ class PartitionProgress:
     def idle_ms(self, now_ms: int) -> int | None:
         """Return the age of the last commit in ms; None if there was none.
 
-        The age is by Redis's clock; after a week, when Redis has dropped the commit's mark, by the
-        worker's clock.
+        Redis's clock measures the age; after a week, when Redis has dropped the commit's mark, the
+        worker's clock does.
         """
         if self.age_ms is None and "updated" in self.owner:
             return max(0, now_ms - int(self.owner["updated"]))
@@ -164,7 +164,7 @@ class PartitionProgress:
         ]
 
     def continues_in(self, later: PartitionProgress | None) -> bool:
-        """Return whether a later state is this one or continues it."""
+        """Return whether a later state is equal to this state or continues it."""
         if later is None or not later.is_intact:
             return False
         same_owner = self.owner.get("token") == later.owner.get("token")
@@ -255,9 +255,9 @@ class TopicProgress:
     def closed(self, key: str, partitions: int | None = None) -> int:
         """Return the event time in ms up to which all panes of a metric key are closed for good.
 
-        It is the minimum over all partitions, of committed state alone. No report of these panes
-        will be counted again, whatever is replayed: neither a clock nor silence decides it. It is
-        NO_TIME if a partition is missing, is not intact, or has closed nothing.
+        It is the minimum over the committed states of all partitions. No report of these panes will
+        be counted again, whatever is replayed, because neither a clock nor silence decides this
+        time. It is NO_TIME if a partition is missing, is not intact, or has closed nothing.
         """
         marks = (progress.watermarks.get(key) for progress in self.intact_partitions(partitions))
         return min((NO_TIME if mark is None else mark.closed for mark in marks), default=NO_TIME)
@@ -265,8 +265,8 @@ class TopicProgress:
     def continues_in(self, later: TopicProgress) -> bool:
         """Return whether all reads between this overview and a later one belong to one history.
 
-        They do not if Redis was emptied, restored or failed over in between: sums may have been
-        counted anew. The result is False, too, if a partition has another owner.
+        They do not if Redis was emptied, restored or failed over in between, because sums may have
+        been counted again. The result is also False if a partition has another owner.
         """
         return all(
             progress.continues_in(later.partitions.get(number))

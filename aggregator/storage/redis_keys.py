@@ -1,6 +1,6 @@
 """The names of keys in Redis. docs/data-model.md describes their content.
 
-All keys of a partition share a hash tag: they are in one slot of a Redis Cluster, and one script
+All keys of a partition share a hash tag, so they are in one slot of a Redis Cluster, and one script
 can commit them.
 """
 
@@ -84,7 +84,7 @@ def expired_key(publisher: str, metric: str) -> str:
 
 
 def failed_searches_key(publisher: str) -> str:
-    """Return the key of the hash of numbers of panes whose failed search waits, by metric."""
+    """Return the key of the hash with the number of panes whose failed search waits, by metric."""
     return f"{publisher}:failed-searches"
 
 

@@ -247,7 +247,7 @@ def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
 def read_ids(
     ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
 ) -> None:
-    """Add the ids of open panes, except those that were stored after the panes were read.
+    """Add the ids of open panes, except ids that were stored after the panes were read.
 
     A repeated id or a wrong size raises StateUnreadable. `ask`: runs commands in one round trip;
     `prefix`: the beginning of the keys of the partition; `panes`: the open panes.

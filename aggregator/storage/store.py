@@ -41,7 +41,7 @@ STUCK_MS = 60_000
 
 
 class Store(Commands):
-    """The sums of one reports topic in Redis; as a context manager, it closes its connections.
+    """The sums of a reports topic in Redis; a context manager, which closes its connections.
 
     Attributes
     ----------

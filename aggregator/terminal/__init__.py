@@ -1,1 +1,1 @@
-"""Shared by commands: options, formats, output."""
+"""The options, formats and output that commands share."""

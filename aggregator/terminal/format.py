@@ -47,7 +47,7 @@ class Shown:
     nearest : ndarray, optional
         The nearest distribution, shown beside the estimate.
     below : tuple of float
-        Values for which the share of the distribution below is shown, too.
+        Values below which the share of the distribution is also shown.
     margins : Estimate or str, optional
         The margins of a two-way table, or why it has none.
     """
@@ -71,7 +71,7 @@ class Shown:
 
 
 def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
-    """Return an estimate as text; `notes` are lines on what the estimate lacks."""
+    """Return an estimate as text; `notes` are lines about reports that the estimate lacks."""
     metric, estimate = shown.metric, shown.estimate
     shape = SHAPE_TEXTS[metric.shape]
     lines = [

@@ -168,7 +168,7 @@ workers_option = click.option(
 
 
 def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the argument METRIC, which a shell can complete."""
+    """Return a decorator that adds the argument METRIC, which shells can complete."""
     return click.argument("metric", required=required, shell_complete=_metric_names)
 
 

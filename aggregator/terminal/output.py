@@ -61,7 +61,7 @@ class Output:
 
 
 def progress_bar(label: str, length: int, *, is_quiet: bool) -> Any:
-    """Return a progress bar on standard error; it is hidden if that is no terminal.
+    """Return a progress bar on standard error; it is hidden if standard error is no terminal.
 
     `label`: the text before the bar; `length`: the number of steps; `is_quiet`: whether to hide it
     in any case.

@@ -150,7 +150,7 @@ class PartitionComparison:
     stored : mapping of PaneKey to int
         The indexed panes with their first offsets, read before the snapshot.
     definitions : iterable of CountingDefinitions
-        All definitions that were ever in force; panes of others are not compared.
+        All definitions that were ever in force; panes of other definitions are not compared.
     outcome : Verification
         Receives the differences.
     """
@@ -297,8 +297,8 @@ class PartitionComparison:
         """Return the replayed panes that can be compared although the log's beginning is missing.
 
         A replayed pane that the index lacks is included, so that it is found to differ, if it must
-        still be open. If it may have been closed, all its reports may have been late, which only
-        the deleted messages could tell: the pane is noted as doubtful and left out.
+        still be open. If it may have been closed, all its reports may have been late. Only the
+        deleted messages could tell, so the pane is noted as doubtful and omitted.
         """
         certain = {}
         for key, pane in replayed.items():

@@ -38,7 +38,7 @@ def verify(
 ) -> Verification:
     """Replay every partition's log up to its committed offset, and compare the state.
 
-    This is safe beside running workers: a partition's open state is read atomically first.
+    This is safe while workers run, because a partition's open state is first read atomically.
     `settings`: the settings of the deployment; `metrics`: the current definitions, by name;
     `store`: the store of the topic; `progress`: called with each partition and its reached offset.
     """

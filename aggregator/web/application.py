@@ -63,9 +63,9 @@ def application(
     """Return the application that serves a reader's estimates.
 
     `reader`: reads the sums in Redis; `settings`: the settings of the deployment; `gateway`,
-    `publisher`, optional: what the application starts and closes; `ends`: a function that returns
-    where the logs end; by default the settings' Kafka; `tracing`, optional: sends the spans of
-    requests; stopped with the application.
+    `publisher`, optional: the application starts and closes them; `ends`: a function that returns
+    where the logs end; by default it asks the settings' Kafka; `tracing`, optional: sends the spans
+    of requests; it is stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka

@@ -1,4 +1,4 @@
-"""Conditional requests: an unchanged answer is not computed again."""
+"""Conditional requests, which avoid computing an unchanged answer again."""
 
 from __future__ import annotations
 

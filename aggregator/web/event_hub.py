@@ -141,7 +141,7 @@ class Hub:
                 await self._task
 
     def _number_of(self, last_id: str) -> int:
-        """Return the number in an event's id if this process made it; otherwise 0."""
+        """Return the number in an event's id if this process made the event; otherwise 0."""
         run, _, number = last_id.rpartition("-")
         is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
         return int(number) if is_own else 0
@@ -205,7 +205,7 @@ class Hub:
     def _estimate(
         self, overview: TopicProgress, names: Sequence[str], unreadable: list[str]
     ) -> list[tuple[str, Live]]:
-        """Return the changed estimates; append to `unreadable` why others cannot be read."""
+        """Return the changed estimates; append to `unreadable` why some metrics cannot be read."""
         changed: list[Window] = []
         for name in names:
             with _isolated(name, unreadable):
@@ -258,7 +258,7 @@ class Hub:
 
 @contextlib.contextmanager
 def _isolated(name: str, unreadable: list[str]) -> Iterator[None]:
-    """Log or note the failure of a metric, so that others continue; raise failures of Redis."""
+    """Log or record a metric's failure, so that other metrics continue; raise failures of Redis."""
     try:
         yield
     except redis.RedisError:

@@ -124,7 +124,7 @@ class EventStream(Response):
 
 
 class Abortable:
-    """The outermost middleware, which makes it possible to abort a slow client's connection.
+    """The outermost middleware, which can abort a slow client's connection.
 
     ASGI has no message for that; uvicorn's `receive` is a method of an object with the transport.
     With another server the stream ends, but its buffer stays until the client disconnects.

@@ -38,7 +38,7 @@ class Live:
     """An estimate, for clients that ask for different numbers of categories.
 
     It may wait for slow clients, so it keeps only the largest categories, and no sums except those
-    of a search's round.
+    of the round of a search.
     """
 
     window: Window

@@ -23,7 +23,7 @@ LIVE_SCHEMAS = (Answer, ServiceStatus, PolicyChange)
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    """What went wrong (RFC 9457), and in `remedy` what to do."""
+    """What went wrong (RFC 9457); `remedy` says what to do."""
 
     kind: str
     title: str
@@ -157,7 +157,7 @@ def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema without null: a client leaves the parameter out instead."""
+    """Return a parameter's schema without null, because a client omits the parameter instead."""
     without_null = {k: v for k, v in schema.items() if (k, v) != ("default", None)}
     kinds = [kind for kind in without_null.pop("anyOf", []) if kind != {"type": "null"}]
     without_null |= kinds[0] if kinds else {}
@@ -170,7 +170,7 @@ def _in_common_words(schema: Any) -> Any:
     """Return an equivalent schema that generators of clients understand.
 
     Arrays of equal items have no `prefixItems`, and an enumeration of true is a constant. Defaults
-    are left out, because generators require fields with a default.
+    are omitted, because generators require fields with a default.
 
     Examples
     --------

@@ -22,7 +22,7 @@ CSV_TYPE = "text/csv"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a request's or an answer's body contains.
+    """The possible contents of the body of a request or an answer.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Whether the server can do its configured work.
+    """Whether the server can do the work for which it is configured.
 
     `partitions` is the number of partitions that were ever counted, if Redis was asked. `warnings`
     say what else does not answer, since when no worker counts, which partitions nobody counts,

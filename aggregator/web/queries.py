@@ -218,7 +218,7 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 
 def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Return what was expected of a parameter, also where the error does not say it."""
+    """Return what was expected of a parameter, even if the error does not say it."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:

@@ -80,7 +80,7 @@ GATEWAY_OPERATIONS = (POST_REPORTS, POST_BATCHES, POST_CROWD)
 
 
 class CrowdCounts(Collector):
-    """Exports how many of the sealed reports that relays posted had which outcome."""
+    """Exports how many sealed reports from relays had each outcome."""
 
     def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
         self._counts = counts

@@ -1,6 +1,6 @@
 """A Shiryaev-Roberts detector: evidence that a mean has moved from its baseline.
 
-After Shin, Ramdas and Rinaldo, "E-detectors" (2022).
+The source is Shin, Ramdas and Rinaldo, "E-detectors" (2022).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Step:
         The estimated number of panes since the move, this pane included; None unless an alarm is
         raised.
     informative : bool
-        Whether the pane had reports at every level that has a share; otherwise it is no evidence.
+        Whether the pane had reports at every level with a share; otherwise it is not used as
+        evidence.
     """
 
     evidence: float
@@ -76,15 +77,17 @@ class Detector:
     alpha : float
         In the first T panes at most alpha T false alarms are expected.
     baseline : ndarray of int64, optional
-        The sums of the baseline's panes. Each level keeps the share that it has in them, and may
-        have a mean of its own: an alarm is false if no level's mean has moved, whatever the mix.
+        The sums of the baseline's panes. Each level keeps the share that it has in them, and levels
+        may have different means: an alarm is false if no level's mean has moved, whatever the mix
+        of levels is.
     baseline_value : float, optional
-        A stated value, in the metric's unit, in place of `baseline`. An alarm is false if the mean
+        A stated value, in the metric's unit, instead of `baseline`. An alarm is false if the mean
         of every level differs from this value by at most `least`.
     direction : {"any", "up", "down"}
         Which moves raise an alarm.
     least : float
-        The largest difference from the baseline that is no move, in the metric's unit.
+        The largest difference from the baseline that does not count as a move, in the metric's
+        unit.
     category : int, optional
         The index of the watched number; None for a metric with a single number. For a distribution,
         the index of an edge, from 1 to one less than its bins: the share of the users below it.
@@ -214,7 +217,7 @@ class Detector:
 
     @property
     def bets(self) -> int:
-        """The number of bets: that of shifts times that of directions."""
+        """The number of bets: the number of shifts times the number of directions."""
         return len(self._signs) * self.shifts.size
 
     @property
@@ -312,19 +315,21 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
     ----------
     detector : Detector
     panes : int, optional
-        How many panes like the last informative one follow the move. By default, the panes since
+        How many panes like the last informative pane follow the move. By default, the panes since
         the last alarm or the start; at least one.
 
     Returns
     -------
     float or None
-        In the metric's unit; None before the first informative pane, or if it exceeds the range.
+        The least move, in the metric's unit; None before the first informative pane, or if it
+        exceeds the range.
 
     Notes
     -----
-    It is computed for normal laws: with P the precision of the panes, or of their difference from
-    the baseline, a bet on the shift x gains P (x delta - x^2 / 2) on average at a move of delta,
-    with the standard deviation x sqrt(P). In simulations, 84% to 99% of such moves were detected.
+    The result is computed for normal laws. Let P be the precision of the panes, or of their
+    difference from the baseline. At a move of delta, a bet on the shift x gains P (x delta - x^2
+    / 2) on average, with the standard deviation x sqrt(P). In simulations, 84% to 99% of such moves
+    were detected.
     """
     if detector.precision is None or detector.tilts is None or (panes is not None and panes < 1):
         return None

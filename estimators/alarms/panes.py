@@ -46,9 +46,9 @@ class PaneMean:
         """Return the mean of a `statistic`; None if a level with a share has no reports.
 
         `metric`: the metric of the statistic; `shares`, shape (levels,): the share of each level,
-        which may have its own mean. None: optimal shares of the pane, and one mean for all levels;
-        `category`: the index of the named number, or of a distribution's edge. Raises TypeError if
-        the mechanism has no law.
+        if levels may have different means. None means optimal shares of the pane, and one mean for
+        all levels; `category`: the index of the named number, or of a distribution's edge. Raises
+        TypeError if the mechanism has no law.
         """
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):

@@ -181,7 +181,7 @@ class _TiltTables:
         )
 
     def _parts(self, tilt_index: int, spread: int) -> tuple[Floats, list[Pieces]]:
-        """Return nodes, and the parts of the remainder, at a tilt and a number of reports."""
+        """Return the nodes, and the parts of the remainder, for a tilt and a number of reports."""
         checkpoint()
         d, a, s = self.dimension, self.contrast, self.relative
         reports = np.array([math.exp(LOG_SQUARES_STEP * spread)])

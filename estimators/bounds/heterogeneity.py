@@ -1,7 +1,8 @@
 """Tests whether values depend on the privacy level, by Cochran's Q over levels with reports.
 
 Theorems 7 to 12 of docs/proofs/laws.md. The true mean is unknown, so the least Q over all common
-means is tested. With many reports its law is that of chi-square with one degree of freedom less.
+means is tested. With many reports, the law of this least Q is chi-square with one degree of freedom
+less.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ scores, shape (levels, points, c)."""
 def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
 
-    It is proved for levels of single signs. For noise, symbols and repeated signs, scores of few
-    reports can be too large, but in measurements p-values were not too small too often. None if
-    fewer than two levels have 25 reports. `law`: the law of the levels that have reports; `means`,
-    shape (levels, k): theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k
-    categories.
+    The p-value is proved for levels of single signs. For noise, symbols and repeated signs, scores
+    of few reports can be too large, but in measurements p-values were not too small too often. It
+    is None if fewer than two levels have 25 reports. `law`: the law of the levels that have
+    reports; `means`, shape (levels, k): theta_l: the unbiased mean of each level, in [-1, 1] plus
+    noise, for k categories.
 
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
@@ -212,10 +213,10 @@ def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the p-value that levels agree, for reports that are +1, -1 or 0.
 
-    It is proved for f = 0, and otherwise tested by simulation. The share of reports that are not 0
-    is taken to be the observed share, or the least that f permits if that is larger. `law`: the law
-    of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D), where D is a
-    report.
+    The p-value is proved for f = 0, and tested by simulation otherwise. The share of reports that
+    are not 0 is taken to be the observed share, or the least that f permits if that is larger.
+    `law`: the law of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D),
+    where D is a report.
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
@@ -396,7 +397,7 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
 def _least_statistics_near(
     scores: Scores, means: Floats, precision: Floats, lowest: float
 ) -> tuple[Floats, Bools]:
-    """Return a lower bound on the least Q of each category, and whether it is close to that Q.
+    """Return a lower bound on the least Q of each category, and whether it is close to this Q.
 
     Q is evaluated at means near the pooled one. The parameters are those of :func:`_least_p_value`.
     """

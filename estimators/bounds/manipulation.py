@@ -46,10 +46,10 @@ def largest_shifts(
 
     `values`, shape (k,): the estimate E; `counts`, shape (levels,): the reports in the estimate;
     `reach`: what one report of each level can do; `reports`: m, the number of fabricated reports,
-    at levels that the attacker chooses; `among`: whether these are among the counted reports: the
-    change is then from the estimate without them to E. Otherwise they are added to the counted
-    reports, and the change is from E. The result, of shape (k,), is NaN without reports, and
-    infinite if all reports are fabricated.
+    at levels that the attacker chooses; `among`: whether the fabricated reports are among the
+    counted reports; the change is then from the estimate without them to E. Otherwise they are
+    added to the counted reports, and the change is from E. The result, of shape (k,), is NaN
+    without reports, and infinite if all reports are fabricated.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def shift_of_values(
 
     The result is NaN without values, and infinite if no other values are left. `distance`: the
     largest distance of a value from the mean; `counted`: the number of counted values; `reports`,
-    `among`: as for :func:`largest_shifts`; `share`: the share of the counted values that the mean
-    is about.
+    `among`: as for :func:`largest_shifts`; `share`: the share of the counted values over which the
+    mean is taken.
     """
     if not counted:
         return np.nan
@@ -104,7 +104,7 @@ def largest_ratio_shift(
 ) -> float:
     """Return the largest change of a share of A among B, in either direction.
 
-    It is infinite if with the fabricated reports the estimated share of B may be 0. `ratio`,
+    The result is infinite if the fabricated reports can make the estimated share of B 0. `ratio`,
     `denominator`: the share, and the estimated share of users in B; `counts`, shape (levels,):
     reports of each level; `weights`, shape (levels,): the weight of one report of each level;
     `scores`, shape (2, levels, kinds): the weighted scores of A, and of B, of each kind of report;

@@ -59,7 +59,8 @@ class LinearMixture(NamedTuple):
 
         It also returns how fast this theta rises with the sum. Up to this theta the mixture reaches
         `goal`, because it is convex in theta and the sum. The theta is not clipped to [-1, 1].
-        `theta`, `observed`: where the plane touches; `goal`: the value that the plane is to have.
+        `theta`, `observed`: the point at which the plane touches; `goal`: the value that the plane
+        must have.
         """
         value, fall, rise = self.log_mixture(theta, observed)
         return theta + (value - goal) / fall, rise / fall

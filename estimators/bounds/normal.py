@@ -34,8 +34,8 @@ def normal_quantile(log_p: float) -> float:
 def chi_square_tail(degrees: int, statistic: float) -> float:
     """Return the probability that a chi-square variable exceeds `statistic`.
 
-    It does not import scipy, which would take longer than most answers. `degrees`: the degrees of
-    freedom, at least 1; `statistic`: at least 0.
+    This function does not import scipy, because the import would take longer than most answers.
+    `degrees`: the degrees of freedom, at least 1; `statistic`: at least 0.
 
     >>> round(chi_square_tail(1, 3.841459), 6), round(chi_square_tail(4, 9.487729), 6)
     (0.05, 0.05)
@@ -51,9 +51,9 @@ def chi_square_tail(degrees: int, statistic: float) -> float:
 def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float:
     """Return how far a sum is above its mean with probability at most p, by Berry and Esseen.
 
-    It is infinite if their theorem gives no bound. `variance`: the variance of the sum; `third`: a
-    bound on the sum of third absolute moments; `log_p`: ln p, where p is the probability that the
-    bound is wrong.
+    The result is infinite if their theorem gives no bound. `variance`: the variance of the sum;
+    `third`: a bound on the sum of third absolute moments; `log_p`: ln p, where p is the probability
+    that the bound is wrong.
     """
     from scipy.special import ndtri
 

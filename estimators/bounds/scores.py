@@ -49,9 +49,9 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
     """Return the scores of sums of +1, -1 and 0: Theorem 8 of docs/proofs/laws.md.
 
-    With `share` = 1 these are :func:`binomial_scores`. `sums`, `trials`: whole numbers, abs(sums)
-    <= trials; `mean`, `share`: the expectation of one report, and the probability that it is not 0,
-    at least abs(mean).
+    With `share` = 1, the result is that of :func:`binomial_scores`. `sums`, `trials`: whole
+    numbers, abs(sums) <= trials; `mean`, `share`: the expectation of one report, and the
+    probability that it is not 0, at least abs(mean).
     """
     mean = np.clip(mean, PROBABILITY_ROUNDING - 1, 1 - PROBABILITY_ROUNDING)
     expected = trials * mean

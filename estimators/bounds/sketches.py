@@ -46,7 +46,7 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
 # Theorem 12 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
-    """Return a b, at least 0: the share c of collisions is below b with probability at most p.
+    """Return a b, at least 0, such that the share c of collisions is below b with probability <= p.
 
     It is above 0 if t is much larger than K ln(1 / p). `rows`, `points`, `log_p`: as in
     :func:`max_collision_share`.
@@ -64,7 +64,7 @@ def min_collision_share(rows: int, points: int, log_p: float) -> float:
 def collision_log_p(log_p: float, levels: int) -> float:
     """Return ln(p / (2 levels)): half of p is for collisions, and the levels share this half.
 
-    For all times, `levels` counts all levels of the metric, because any may get reports.
+    For bounds at all times, `levels` counts all levels of the metric, because any may get reports.
     """
     return log_p - math.log(2 * levels)
 
@@ -200,9 +200,9 @@ def projection_limits(
 ) -> Limits:
     """Return bounds on frequencies in [0, 1], shape (k,), for a question.
 
-    For ``normal`` only the part of the noise is asymptotic. `law`, `observed`, `question`, `log_p`,
-    `total`: as in :func:`estimators.bounds.limits`, for theta; `rows`: m; `log_values`: ln of the
-    number of possible values.
+    With ``normal``, only the part of the bound for the noise is asymptotic. `law`, `observed`,
+    `question`, `log_p`, `total`: as in :func:`estimators.bounds.limits`, for theta; `rows`: m;
+    `log_values`: ln of the number of possible values.
 
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = projection_limits(

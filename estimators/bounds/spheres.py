@@ -1,4 +1,4 @@
-"""The length of sums of unit vectors, and what the laws of directions have in common."""
+"""The length of sums of unit vectors, and the interface that the laws of directions share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class VectorLaw(Protocol):
         """Return bounds as `coordinate_deviation` does, which hold at all times at once."""
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Return bounds on |N|, which all hold at all times with probability 1 - beta."""
+        """Return a bound on |N| that holds at all times with probability 1 - beta."""
 
     def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
         """Return one law of windows, in rows, for a fixed number of reports; None without one."""
@@ -128,9 +128,9 @@ class VectorNoise:
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> PerWindow:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
-    Every COARSE_STRIDE-th tilt is tried, and then those around the best one. `dimension`: d, the
-    dimension of the sphere in the definition of M; `tilt`, shape (..., tilts): ascending; `goal`: a
-    function of an array of tilts, with values above 0.
+    Every COARSE_STRIDE-th tilt is tried, and then the tilts around the best of these. `dimension`:
+    d, the dimension of the sphere in the definition of M; `tilt`, shape (..., tilts): ascending;
+    `goal`: a function of an array of tilts, with values above 0.
     """
     coarse_tilts = tilt[..., ::COARSE_STRIDE]
     coarse = length_bounds(dimension, coarse_tilts, goal(coarse_tilts))
@@ -164,7 +164,7 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
 def vector_deviations(
     law: VectorLaw, question: Question, total: float
 ) -> tuple[PerWindow, PerWindow]:
-    """Return bounds on all coordinates of N at once, and on its length, for a question.
+    """Return bounds on all coordinates of N at once, and a bound on its length, for a question.
 
     `law`: the law of N; that of many windows only if the number of reports is fixed; `question`:
     the bounds of the coordinates, and that of the length, are each wrong with probability beta;

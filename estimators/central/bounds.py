@@ -141,7 +141,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
-    """Return an upper bound on the log tail of values in [-1, 1] with one law, of any variance.
+    """Return an upper bound on the log tail of values in [-1, 1] with one law of any variance.
 
     Theorem 5 of docs/proofs/trusted.md.
     """

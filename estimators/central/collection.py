@@ -49,23 +49,23 @@ class TrueValues(Mechanism):
     """The largest change of a value by rounding on the device, in [0, 1]."""
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Raise an error: an estimate would reveal the sums."""
+        """Raise an error, because an estimate would reveal the sums."""
         raise ValueError("true values: only releases leave a trusted collection; use release")
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Raise an error: a true value has no bounded ratio of probabilities."""
+        """Raise an error, because a true value has no bounded ratio of probabilities."""
         raise ValueError("true values: a report is not private; see the losses of a release")
 
     def is_private(self, level: int) -> bool:
-        """Return False: a report is the value."""
+        """Return False, because a report is the value."""
         return False
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Raise an error: a report is the value."""
+        """Raise an error, because a report is the value."""
         raise ValueError("true values: a report is not private; there is nothing to attack")
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Raise an error: a release must not appear beside the range of a report."""
+        """Raise an error, because a release must not appear beside the range of a report."""
         raise ValueError("true values: the influence of a report is known for estimates alone")
 
     @abstractmethod
@@ -122,8 +122,8 @@ class TrueValues(Mechanism):
     def with_beta(self, released: Estimate, beta: float) -> Estimate:
         """Return a release in [0, 1] with bounds at another failure probability.
 
-        No noise is drawn: its law follows from the numbers of reports, so this costs no privacy.
-        Numbers that are NaN remain NaN.
+        No noise is drawn, because its law follows from the numbers of reports. So this costs no
+        privacy. Numbers that are NaN remain NaN.
         """
         used, value = released.counts > 0, np.atleast_1d(np.asarray(released.value))
         lower, upper = (np.where(np.isnan(value), np.nan, end) for end in (0.0, 1.0))
@@ -259,7 +259,7 @@ class TrueMean(TrueValues):
 
 
 class TrueFrequency(TrueValues):
-    """True categories: the number of users who hold each.
+    """True categories, and the number of users who hold each category.
 
     A report is the index of a category. Statistic of a level: the number of reports, and the
     numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF). `epsilons`: the privacy

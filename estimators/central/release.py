@@ -58,7 +58,7 @@ class ReleaseNoise:
     def losses(self) -> tuple[Fraction, ...]:
         """The exact privacy loss of one report of each level, at most its epsilon.
 
-        It is the certificate of a release: theorem 1 of docs/proofs/trusted.md.
+        They are the certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 

@@ -77,8 +77,8 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
 
-    Of several minima it is the one with the least |w|_2; it is at most the largest epsilon. Theorem
-    4 of docs/proofs/trusted.md.
+    If there are several minima, T is that of the least |w|_2; it is at most the largest epsilon.
+    Theorem 4 of docs/proofs/trusted.md.
 
     `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c, at
     least 0.
@@ -134,8 +134,9 @@ def uncorrelated(
 ) -> ReportWeights:
     """Return the weights of HPM-U and HPF-U, for values that do not depend on the level.
 
-    They are those of HPM-C, or of log_term |w|_2^2 in place of |w - 1/n|_1^2 if that is smaller. If
-    `turbo`, they are HPM-UT's and HPF-UT's, with n |w - 1/n|_2^2 in place of |w - 1/n|_1^2.
+    They are the weights of HPM-C, or the weights with log_term |w|_2^2 in place of |w - 1/n|_1^2 if
+    that gives a smaller objective. With `turbo`, they are the weights of HPM-UT and HPF-UT, with
+    n |w - 1/n|_2^2 in place of |w - 1/n|_1^2.
 
     `epsilons`, `counts`, shape (levels,): of the levels with reports; `log_term`: ln(k / beta).
     """

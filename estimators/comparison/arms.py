@@ -1,4 +1,4 @@
-"""The two arms of a comparison, as sums of reports with a law each."""
+"""The two arms of a comparison, each as a sum of reports with a law."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def arm_of(
     `metric`: one that :func:`has_law` accepts, or a distribution whose edges the question asks for;
     `statistic`: the sums of its reports; `question`: its `beta` is the failure probability of the
     whole comparison; `shares`, shape (levels,): the shares of the levels for the policy
-    ``"standard"``; every level may then have its own mean. None for other policies.
+    ``"standard"``; levels may then have different means. None for other policies.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)
@@ -163,7 +163,7 @@ def _of_blocks(
 def _of_scores(
     mechanism: DyadicHadamard, table: Counts, shares: Floats, question: Question, total: float
 ) -> Arm:
-    """Return the arm of the shares below the edges in question, on the scale of 2 F - 1."""
+    """Return the arm of the shares below the question's edges, on the scale of 2 F - 1."""
     assert question.asked is not None  # noqa: S101
     counts = table[:, 0]
     weights = np.divide(shares, counts, out=np.zeros_like(shares), where=shares > 0)

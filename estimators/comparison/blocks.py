@@ -39,8 +39,9 @@ class Side(NamedTuple):
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     """Return the largest difference of frequencies that is found to be too small, or -1.
 
-    It also returns a bound on the tail's probability if the difference is 0, to be compared with p
-    less STATEMENTS_SHARE of p. `a`, `b`: the arms' reports; `log_p`: ln p, the failure probability.
+    It also returns a bound on the tail's probability if the difference is 0, which is to be
+    compared with p minus STATEMENTS_SHARE of p. `a`, `b`: the arms' reports; `log_p`: ln p, the
+    failure probability.
     """
     log_share, log_left = (
         log_p + math.log(limits.CELL_CHOICE_SHARE),

@@ -51,7 +51,7 @@ class Cells(NamedTuple):
     sharp: bool
 
     def second_mean(self, x: Floats) -> Floats:
-        """Return the mean y that belongs to x, cut to its domain."""
+        """Return the mean y that belongs to x, clipped to its domain."""
         return np.clip(self.line.target - self.line.factor * x, -1.0, 1.0)
 
     def _exceeds_one(self, x: Floats) -> Bools:
@@ -247,7 +247,7 @@ def log_berry_esseen(
 ) -> Floats:
     """Return an upper bound on ln P(factor X + Y exceeds its mean by `excess`).
 
-    The bound is that of the worst pair of pieces. `first`, `second`: the moments of X and of Y,
+    The bound is the largest over all pairs of pieces. `first`, `second`: the moments of X and of Y,
     shapes (rows, pieces); `excess`, shape (rows,): at least 0, and at most the distance of the
     observed sum from its mean; `factors`: the least and the largest factor, at least 0, shapes
     (rows,).

@@ -53,7 +53,7 @@ class Comparison:
         like the bounds. If `bound` is ``"anytime"``, it is valid at any time.
     law : str
         ``"joint"``: both arms' reports are independent, and one probability covers both.
-        ``"union"``: whatever the arms have in common, each has limits at half of beta.
+        ``"union"``: each arm has limits at half of beta, however the arms depend on each other.
     of : str
         ``"difference"`` or ``"ratio"``.
     bound : str
@@ -72,7 +72,7 @@ class Comparison:
     labels : tuple of str
         The names of the numbers; empty if there is only one.
     warning : str
-        Why the comparison may mislead; empty if there is no reason.
+        The reason why the comparison may mislead; empty if there is none.
     """
 
     value: float | Floats
@@ -139,8 +139,8 @@ def compare(
         For ``"anytime"``, the planned ratio of reports, a to b, which makes bounds narrower. It
         must be declared before the start, and must not be taken from the reports.
     other : Metric, optional
-        The metric of b if it is not that of a; it must have the same kind, range and labels. The
-        same devices may answer both, so the law is that of a union, unless `independent` is set.
+        The metric of b if it differs from that of a; it must have the same kind, range and labels.
+        The same devices may answer both, so the law is ``"union"`` unless `independent` is set.
     independent : bool, optional
         Whether the reports of the arms are independent; by default they are for one metric that is
         not memoized, and for the target ``"sample"``.
@@ -156,7 +156,7 @@ def compare(
     Raises
     ------
     ValueError
-        If the two cannot be compared; the message says why.
+        If the arms cannot be compared; the message says why.
 
     Examples
     --------
@@ -251,7 +251,7 @@ def compare(
 def compare_releases(
     metric: TrustedMetric, a: Estimate, b: Estimate, beta: float = 0.05
 ) -> Comparison:
-    """Return by how much a release of a metric exceeds another one, with bounds.
+    """Return by how much a release of a metric exceeds another release, with bounds.
 
     Only the releases are used, so this costs no privacy. The bounds have the law ``"union"``.
 
@@ -332,7 +332,7 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
 
 
 def _numbers(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str, Any]:
-    """Return the fields of a comparison that have its numbers, by name."""
+    """Return the fields of a comparison that contain its numbers, by name."""
     numbers = {"value": value, **limits._asdict()}
     return {name: float(x[0]) for name, x in numbers.items()} if single else numbers
 
@@ -342,8 +342,8 @@ def _union(
 ) -> tuple[Floats, ComparisonLimits]:
     """Return a difference or a ratio with limits, in the metric's own unit.
 
-    With probability 1 - `beta` both arms' intervals are right, whatever the arms have in common.
-    `a`, `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
+    With probability 1 - `beta` both arms' intervals are right, however the arms depend on each
+    other. `a`, `b`: the estimates of the arms; `ratio`: whether to compare by a ratio.
     """
     null = 1.0 if ratio else 0.0
 

@@ -65,7 +65,8 @@ def limit_indices(
 def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float, ...]:
     """Return the limits; on a logarithmic scale, each moves to the nearest inner edge.
 
-    Otherwise few round numbers could be limits, because they are not edges of such a scale.
+    Otherwise few round numbers could be limits, because round numbers are rarely edges of such a
+    scale.
 
     Examples
     --------
@@ -210,7 +211,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
 
 
 def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> ComparisonLimits:
-    """Return limits cut to [-1, 1], the range of a difference of shares, and their p-values."""
+    """Return limits clipped to [-1, 1], the range of a difference of shares, and their p-values."""
     return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
 
 

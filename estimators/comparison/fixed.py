@@ -2,7 +2,7 @@ r"""The test of a sum of two means, for a fixed number of reports: one probabili
 
 Theorems 1 and 8 of docs/proofs/comparisons.md. C, an interval for the mean of X, is cut into cells;
 :mod:`estimators.comparison.cells` has the bound in each. The bounds are valid for any hypothesis
-delta, tilts and cells, however these were found.
+delta, and for any tilts and cells, however they were chosen.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Worst(NamedTuple):
 
 
 def lower_limit(sums: SumPair, log_p: float) -> Floats:
-    """Return for each category a sum of means that the observed sums reject as too small, or -2.
+    """Return, for each category, a sum of means that the observed sums reject as too small, or -2.
 
     `log_p`: ln p, where p is the failure probability without that of C. The result, of shape (k,),
     is within [-2, 2].
@@ -165,7 +165,7 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
 
 
 def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log_p: float) -> Bools:
-    """Return whether `ratio` and all smaller ones are rejected, cell by cell."""
+    """Return whether `ratio` and all smaller ratios are rejected, cell by cell."""
     k, number = ratio.size, RATIO_CELL_WIDTHS.size + 1
     tops = ratio[:, None] - sd[:, None] * np.append(0, np.cumsum(RATIO_CELL_WIDTHS))
     tops = np.maximum(tops, 0)

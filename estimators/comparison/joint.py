@@ -116,7 +116,7 @@ def anytime(
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
-    """Return ln M for equal means: the larger one of two choices of the tilts that are summed."""
+    """Return ln M for equal means: the larger of two results, with different choices of tilts."""
     ones = np.ones_like(mixture.first.observed)
     difference = mixture.first.observed + mixture.second.observed
     variance = mixture.first.variance() + mixture.second.variance()
@@ -188,8 +188,8 @@ def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLim
 def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> ComparisonLimits:
     """Return limits for twice the difference of frequencies.
 
-    The p-value is not below what the statements other than the tail have of beta, because a smaller
-    beta would have other tilts and other rejected sums.
+    The p-value is at least the part of beta for the statements other than the tail, because a
+    smaller beta would have different tilts and different rejected sums.
     """
     above, below = (blocks.lower_side(*arms, math.log(beta / 2)) for arms in ((a, b), (b, a)))
     p_value = 2 * np.minimum(above.tail, below.tail) + blocks.STATEMENTS_SHARE * beta

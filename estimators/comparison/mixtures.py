@@ -4,12 +4,14 @@ Theorem 9 of docs/proofs/comparisons.md, where X and Y are the arms. On the scal
 a level has a fixed coefficient (:mod:`estimators.bounds.signs.anytime`), the mixture is over pairs
 of tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
 
-**The weights.** Without a plan they are products of the weights of :mod:`.anytime`. With a planned
-ratio of reports, stated before the start, pairs near that ratio have 0.8 of the weight.
+**The weights.** Without a plan, a pair's weight is the product of the weights of :mod:`.anytime`.
+With a planned ratio of reports, stated before the start, pairs near this ratio have 0.8 of the
+weight.
 
-**The least over the unknown mean.** Tangents replace K, which makes M smaller. Newton's method
-finds the least ln M along the line of the pairs, and its tangent there bounds it from below on all
-of the domain. Terms may be omitted: the pairs near the best ones are summed.
+**The least value over the unknown mean.** Tangents replace K, which makes M smaller. Newton's
+method finds the least ln M along the line of the pairs, and the tangent of ln M there bounds it
+from below on the whole domain. Terms may be omitted, so only the pairs near the best pair are
+summed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks that two metrics can be compared: their answers are numbers of the same meaning."""
+"""Checks that two metrics can be compared: their answers must be numbers with the same meaning."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def _labels(metric: LocalMetric) -> tuple[str, ...]:
 
 
 def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bool | None) -> bool:
-    """Return whether the arms' reports are independent; for the target "sample", their noise.
+    """Return whether the arms' reports (for the target "sample", their noise) are independent.
 
     `a`, `b`: the arms' metrics; `target`: as in :class:`estimators.question.Question`;
-    `independent`: what the caller states; None if the caller does not state it.
+    `independent`: whether the caller says that they are; None if the caller does not say.
     """
     if a.memoized or b.memoized:
         return False

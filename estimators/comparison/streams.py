@@ -95,7 +95,7 @@ class ScoreStream:
 
     @property
     def max_tilt(self) -> float:
-        """The largest useful tilt: steeper ones gain nothing."""
+        """The largest useful tilt, because steeper tilts gain nothing."""
         return MAX_SIGN_TILT / float(self.largest.max())
 
     def variance(self) -> Floats:
@@ -138,7 +138,7 @@ class DifferenceStream:
 
     @property
     def max_tilt(self) -> float:
-        """The largest useful tilt: steeper ones gain nothing."""
+        """The largest useful tilt, because steeper tilts gain nothing."""
         return MAX_SIGN_TILT / (2 * float(self.law.coefficient.max()))
 
     def variance(self) -> Floats:

@@ -1,1 +1,1 @@
-"""What every way of sending reports shares: batches, totals, the error, and closing."""
+"""The parts that all ways of sending reports share: batches, totals, the error, and closing."""

@@ -1,4 +1,4 @@
-"""Reports that are being sent: in columns and in batches, and totals of those that arrived."""
+"""Reports on their way, in columns and in batches, and the totals of acknowledged reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PendingBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """What has been acknowledged so far; `bytes` is counted before compression."""
+    """The totals acknowledged so far; `bytes` is counted before compression."""
 
     reports: int = 0
     batches: int = 0

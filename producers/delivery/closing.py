@@ -1,4 +1,4 @@
-"""Objects that wait for the calls under way before they close."""
+"""Objects that wait for running calls before they close."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Closing(ABC):
 
 
 class Calls:
-    """The calls under way in an object: closing it waits for them, and refuses later calls."""
+    """The running calls of an object: closing it waits for these calls, and refuses later calls."""
 
     def __init__(self) -> None:
         self._state = threading.Condition()

@@ -9,7 +9,7 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised if a `receiver` (Kafka, or the address of a gateway) has not acknowledged reports.
+    """Raised if the `receiver`, Kafka or a gateway's address, has not acknowledged reports.
 
     Attributes
     ----------

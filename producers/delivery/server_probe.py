@@ -74,7 +74,7 @@ def _kind(host: str, port: int, *, has_tls: bool) -> str:
 
 
 def _answer(request: bytes, host: str, port: int, has_tls: bool) -> bytes | None:
-    """Return the beginning of the answer; b"" if the server closes; None if it does not answer."""
+    """Return the beginning of the answer; b"" if the server closes; None if it is silent."""
     with contextlib.ExitStack() as closing:
         if host.startswith("/"):
             connection = closing.enter_context(socket.socket(socket.AF_UNIX))

@@ -1,4 +1,4 @@
-"""Logs from threads that send reports, which no handler of the application can end."""
+"""Logs from threads that send reports, so that no log handler of the application can end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of transports, which send reports to where they are counted."""
+"""The protocol of transports, which send reports to Kafka, a gateway or a relay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DeviceFile(Protocol):
     """A file on the device, whose content survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the database for a transaction; `erasing`: whether deleted data must be gone."""
+        """Provide the database for a transaction; `erasing`: whether it must erase deleted data."""
 
 
 class Transport(Protocol):

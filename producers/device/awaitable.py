@@ -1,4 +1,4 @@
-"""A reporter for coroutines: its methods run in threads, so no event loop waits for them."""
+"""A reporter for coroutines: its methods run in threads, so they do not block an event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AwaitableReporter(Generic[R]):
 
     Opening, reporting, flushing and closing may wait for a disk or a network; each runs in a thread
     of the event loop's default executor. If the awaiting task is cancelled, the call still runs to
-    its end in its thread: a report that was begun is reported.
+    its end in its thread, so a report that was begun is sent.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class AwaitableReporter(Generic[R]):
         Parameters
         ----------
         value, epsilon, time, attributes, ledger, permanent, changes
-            As for :meth:`producers.Reporter.report`, which says what is raised.
+            As for :meth:`producers.Reporter.report`, which describes the errors.
         """
         await asyncio.to_thread(
             self.reporter.report,
@@ -114,7 +114,7 @@ class AwaitableReporter(Generic[R]):
         Parameters
         ----------
         open_round, value, epsilon, ledger
-            As for :meth:`producers.Reporter.answer`, which says what is raised.
+            As for :meth:`producers.Reporter.answer`, which describes the errors.
         """
         return await asyncio.to_thread(
             self.reporter.answer, open_round, value, epsilon, ledger=ledger

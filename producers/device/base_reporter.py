@@ -159,27 +159,27 @@ class BaseReporter(Closing):
             Numbers for a mean; category names or indices for a frequency, or a mapping of each axis
             to its value; vectors.
         epsilon : float or array_like of float, shape (n,)
-            The largest epsilon each owner allows; rounded down to one of the metric's levels.
+            The largest epsilon that each owner allows; it is rounded down to a level of the metric.
         time : None, float, datetime, datetime64, or n of these
             When the values were true; by default now. See
             :func:`producers.device.times.event_times`.
         attributes : mapping of str to str, optional
-            The attributes of the devices of these values, in place of the reporter's: for an
-            application that reports for several devices.
+            The attributes of the devices of these values, which replace those of the reporter, for
+            an application that reports for several devices.
         ledger : Ledger, optional
             The account of the one person who owns all these values. The reporter charges each
             report's level there, on disk, before it randomizes anything. For a memoized metric, it
-            stores answers there and repeats them. For a trusted one, it sends each report by
-            itself, under the device's pseudonym in its pane, at most one a pane. A metric with a
-            crowd needs it, and takes at most one report a pane.
+            stores answers there and repeats them. For a trusted metric, it sends each report
+            separately, under the device's pseudonym in its pane, at most one report a pane. A
+            metric with a crowd needs a ledger, and takes at most one report a pane.
         permanent : float, optional
             With a ledger and a memoized metric: the epsilon of the permanent answers, from which
             each report is drawn again at `epsilon`. By default reports are the permanent answers.
             See :class:`estimators.memoization.Memoization`.
         changes : int
             With a ledger and a memoized metric: how often the answer may change in a period of the
-            ledger. The ledger charges that many answers plus one, whatever the values are; a
-            further value gets the previous answer.
+            ledger. The ledger charges one answer more than this number, whatever the values are;
+            for any further value, the device repeats its previous answer.
 
         Nothing is reported if this raises an error.
 
@@ -212,7 +212,7 @@ class BaseReporter(Closing):
         time: Times,
         groups: Iterable[tuple[NDArray[np.intp], Mapping[str, str]]],
     ) -> None:
-        """Report for groups of devices; like calling :meth:`report` for each group, but faster.
+        """Report for groups of devices, like a call of :meth:`report` for each group, but faster.
 
         Parameters
         ----------
@@ -326,13 +326,13 @@ class BaseReporter(Closing):
         """Answer a round of a minimum or maximum at random, and send the answers.
 
         With a ledger, a device answers each round at most once. If the users are split over the
-        rounds, it answers only the round that it drew when it was first asked. In other cases
-        nothing is answered. The draw and the answer are on disk before anything is sent.
-        `open_round`: from :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`,
-        shape (n,): a device's number must not change between rounds; `epsilon`, shape (n,): the
-        epsilon of each device's answer; `ledger`, optional: the account of the person who owns this
-        value. Without one, the caller has to ensure that nobody answers twice, and decide who
-        answers which round (:meth:`estimators.extremes.Search.own_round`).
+        rounds, it answers only the round that it drew when it was first asked. Otherwise nothing is
+        answered. The draw and the answer are on disk before anything is sent. `open_round`: from
+        :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`, shape (n,): a device's
+        number must not change between rounds; `epsilon`, shape (n,): the epsilon of each device's
+        answer; `ledger`, optional: the account of the person who owns this value. Without a ledger,
+        the caller must ensure that nobody answers twice, and decide who answers which round
+        (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
         -------
@@ -426,8 +426,8 @@ class BaseReporter(Closing):
     def close(self, timeout: float = 30.0) -> int | None:
         """Wait for calls under way, then flush; afterwards no reports are accepted.
 
-        If another thread is closing the reporter, wait for that, with the same result. In a forked
-        process nothing is sent, because the reports belong to the parent.
+        If another thread is closing the reporter, wait for it and return the same result. In a
+        forked process nothing is sent, because the reports belong to the parent.
 
         Returns
         -------

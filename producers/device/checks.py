@@ -1,4 +1,4 @@
-"""Checks that a reporter gets a metric, and all that the metric's reports need."""
+"""Checks that a reporter gets a metric, and everything that the metric's reports need."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tracks which windows of a roll-up are over, and which of them wait for their report.
 
-Only the clock decides, never a value: the time and the number of reports reveal no usage.
+Only the clock decides this, never a value, so the time and the number of reports reveal no usage.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ REPORTS_TOPIC = "dither.reports"
 class Reporter(BaseReporter):
     """Randomizes values of one metric at once, and sends the reports to Kafka.
 
-    It never stores a raw value: `report` randomizes it before it returns, and only the report waits
-    for its batch. All methods may be called from any thread.
+    It never stores a raw value: `report` randomizes the value before it returns, and only the
+    report waits for its batch. All methods may be called from any thread.
 
     Parameters
     ----------
@@ -34,28 +34,28 @@ class Reporter(BaseReporter):
     topic : str
         The reports topic.
     batch_reports : int
-        A batch is sent with this many reports (fewer if Kafka's message size or the metric's
-        `max_batch_reports` requires it).
+        The number of reports with which a batch is sent (fewer if Kafka's message size or the
+        metric's `max_batch_reports` requires it).
     batch_age : float
-        A batch is also sent this many seconds after its first report, or when a report of a later
-        pane arrives.
+        The number of seconds after a batch's first report at which it is sent, too. A report of a
+        later pane also causes it to be sent.
     key : bytes, optional
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
-        pseudonym of the device, or of several. A reader of the log can see which batches share a
-        key; by default each batch has a random key, its id.
+        pseudonym of the device, or of several devices. A reader of the log can see which batches
+        share a key; by default each batch has a random key, its id.
     schema_id : int, optional
         The id of ``ReportBatch`` in a schema registry, as ``dither schemas`` prints it: batches are
         sent in Confluent's frame, which does not change their meaning. By default they are bare.
     attributes : mapping of str to str, optional
-        Public properties of the device, by which a metric may sum its reports (`by`). Only those
-        that the metric uses are sent; a value that the metric does not declare is sent as "other".
-        Nothing protects them: see docs/privacy.md.
+        Public properties of the device, by which a metric may sum its reports (`by`). Only
+        properties that the metric uses are sent; a value that the metric does not declare is sent
+        as "other". Nothing protects them: see docs/privacy.md.
     deny : callable, optional
         For a metric of strings, the application's own rule: it is called with each string, in
-        Unicode's normal form C, and returns whether it must not be reported, as a
-        :class:`estimators.DenyRule` does. It is used in addition to the definition's `deny`, which
-        a server may change; nothing that a server sends switches it off. A string that one of the
-        rules denies is reported as "other", randomized like any string. If the rule raises an
+        Unicode's normal form C, and returns whether the string must not be reported, as a
+        :class:`estimators.DenyRule` does. The rule is used in addition to the definition's `deny`,
+        which a server may change; nothing that a server sends switches it off. A string that one of
+        the rules denies is reported as "other", randomized like any string. If the rule raises an
         error, nothing is reported.
     trusted : bool
         Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
@@ -63,7 +63,7 @@ class Reporter(BaseReporter):
     bits : Bits, optional
         The source of randomness; the operating system's by default.
     clock : callable
-        Returns seconds since the epoch: the event time of reports that are given none.
+        Returns seconds since the epoch: the event time of reports without a given time.
     timer : callable
         Returns monotonic seconds: it determines the age of batches.
 
@@ -145,7 +145,7 @@ class Reporter(BaseReporter):
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements for up to `timeout` seconds, then send what is due.
 
-        What is due: batches that have reached their age, and windows of roll-ups that are over.
+        Batches that have reached their age are due, and so are windows of roll-ups that are over.
         Call this only with ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)

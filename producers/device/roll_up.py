@@ -1,7 +1,7 @@
 """Gathers a device's values over a window, and reports once when the window is over.
 
-Gathered values are not randomized yet: they stay in a file that only the device's owner can read,
-and are deleted with the window's report. The service gets one ordinary report at the end of the
+Gathered values are not randomized: they stay in a file that only the device's owner can read, and
+are deleted when their window is reported. The service gets one ordinary report at the end of the
 window. `add` only stores a value; the clock decides when to send (:mod:`producers.device.course`),
 so the time of a report reveals nothing about values.
 """
@@ -73,11 +73,11 @@ class RollUp:
     Windows are in UTC, and begin at multiples of their length since 1970: days at midnight, weeks
     on Thursdays. A window is reported once, after its end and a random delay (at most an hour, or a
     quarter of the metric's lateness; for a metric with a crowd, half of the crowd's `wait`), by the
-    reporter's thread, which looks once a minute, or by `report_ended`. If the process is killed at
+    reporter's thread, which checks once a minute, or by `report_ended`. If the process is killed at
     that moment, the window is not reported; it is never reported or charged twice.
 
-    Create it when the program starts, even if there is nothing to add: the first window begins
-    then.
+    Create it when the program starts, even if there is nothing to add, because the first window
+    begins then.
 
     Gathered values are stored in the file of the reporter's queue; without a queue, in the file of
     the ledger. All methods may be called from any thread, and several processes may use one file.
@@ -92,8 +92,8 @@ class RollUp:
         Sends the reports.
     how : {"count", "sum", "last", "largest", "active", "furthest", "flags"}
         What is reported: how often `add` was called, the sum of the values, the last or largest of
-        them, whether `add` was called (1, or else 0), the category that comes last in the metric's
-        list, or the category that says of each axis whether it was added.
+        them, whether `add` was called (1 or 0), the category that comes last in the metric's list,
+        or the category that says for each axis whether the axis was added.
     window : str
         The length of a window, such as ``"1h"``, ``"1d"``, ``"7d"`` or ``"28d"``: a multiple of the
         metric's pane.
@@ -216,7 +216,7 @@ class RollUp:
         reporter.schedule(self._name, self._report_by_itself)
 
     def add(self, value: Any = None) -> None:
-        """Add a value to the present window; nothing is sent.
+        """Add a value to the current window; nothing is sent.
 
         When this returns, the value is on disk, unless the turn's lottery drew another metric.
 
@@ -249,9 +249,9 @@ class RollUp:
         """Report the windows that are over; return the number of reports.
 
         The reporter's thread does this each minute. A program that runs for less time calls it when
-        it starts. The receiver of a report sees its time: do not call this because a value was
+        it starts. The receiver of a report sees its time, so do not call this because a value was
         added. A window is missed once the metric's lateness, or the crowd's `wait`, has passed
-        after its end: nobody would count its report, so it is not charged.
+        after its end: nobody would count its report, so nothing is charged.
 
         Raises
         ------
@@ -289,8 +289,8 @@ class RollUp:
     def _pay(self, ended: Ended) -> float | None:
         """Pay for a window's report; return its epsilon, or None if its turn is paid or not drawn.
 
-        The turn is paid for before its report is made, whether there is a report or not: what
-        happened in a window does not decide whether the next turn can be paid for.
+        The turn is paid for before its report is made, whether there is a report or not, so that
+        the values in a window do not decide whether the next turn can be paid for.
         """
         if self._lottery is None or self.ledger is None:
             return self.epsilon
@@ -314,7 +314,7 @@ class RollUp:
     def _report_by_itself(self) -> None:
         """Report the windows that are over, in the reporter's thread; wait after a failure.
 
-        An error that an application's rule raises may contain the value: its text is not logged.
+        An error that an application's rule raises may contain the value, so its text is not logged.
         """
         if time.monotonic() < self._again_at:
             return
@@ -371,7 +371,7 @@ class RollUp:
         return True
 
     def _look(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
-        """Close the windows that are over: no value is added to them any more."""
+        """Close the windows that are over, so that no more values are added to them."""
         new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
         late = self._settle(database, new_course, now)
         if self.how not in OF_NOTHING:
@@ -383,7 +383,7 @@ class RollUp:
     def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
         """Delete the values of late windows; return the number of these windows.
 
-        Values that were gathered when the clock was wrong move to the present window.
+        Values that were gathered when the clock was wrong move to the current window.
         """
         values, present = self._values(database), self._windows.present(course, now)
         stray = values.keys() - {present, *course.due}
@@ -475,10 +475,10 @@ class RollUp:
         return int(event_times(self._clock(), 1)[0])
 
     def _check_budget(self, ledger: Ledger, cost: Fraction) -> None:
-        """Warn if the budget is too small for the reports that may fall into one of its periods.
+        """Warn if the budget is too small for the reports that may be made in one of its periods.
 
-        Reports are made when a device is on, so their times vary: no warning is given if the period
-        is shorter than the window by up to a sixth.
+        Reports are made when a device is on, so their times vary. So there is no warning if the
+        period is shorter than the window by up to a sixth.
         """
         longer = 6 * ledger.period_ms - 5 * self.window_ms
         reports = 1 + max(0, -(-longer // (6 * self.window_ms)))

@@ -94,7 +94,7 @@ class Rounds(Closing):
         metric : Metric
             A minimum or maximum.
         timeout : float, optional
-            Stop after this many seconds without a new round; by default wait for ever.
+            The number of seconds without a new round after which to stop; by default, wait forever.
         stop : threading.Event, optional
             Once it is set, the iteration ends, too.
 
@@ -103,7 +103,7 @@ class Rounds(Closing):
         ValueError
             If the metric has no rounds.
         TimeoutError
-            If no new round came in time.
+            If no new round was opened in time.
         """
         searched = SearchMetric.require(metric)
         heard, last = clocks.monotonic(), 0
@@ -177,7 +177,7 @@ class Rounds(Closing):
                 self._latest[key], self._assigned = None, False
 
     def _warn(self, problem: str) -> None:
-        """Log a problem, unless it was also the last problem."""
+        """Log a problem, unless the last logged problem was the same."""
         if problem != self._warned:
             logger.warning("topic %s: %s", self.topic, problem)
         self._warned = problem
@@ -189,7 +189,7 @@ class Rounds(Closing):
         self._assigned = True
 
     def _ends(self) -> dict[int, int]:
-        """Return the ends of partitions that are not empty, open transactions included."""
+        """Return the ends of partitions that are not empty, including open transactions."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
         asker = Consumer(properties, logger=LIBRDKAFKA_LOGGER)
         try:

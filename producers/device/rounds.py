@@ -19,8 +19,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     The latest round under a metric's key on the topic is in force. `number` counts from 1;
     `threshold` is the value in the question, in the metric's unit; it is null once all rounds are
-    decided (`number` is then that of the last round). A minimum asks "is your value at most this?",
-    a maximum "at least this?".
+    decided (`number` is then the number of the last round). A minimum asks "is your value at most
+    this?", a maximum "at least this?".
     """
 
     metric: str
@@ -71,8 +71,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     def fault(self, metric: SearchMetric) -> str:
         """Return why devices must not answer this round of a metric; "" if they may.
 
-        A device trusts only its own definition, not the coordinator, Kafka or an HTTP server. It
-        cannot check whether the earlier rounds were decided as the round claims.
+        A device trusts only its copy of the definition, not the coordinator, Kafka or an HTTP
+        server. It cannot check whether the earlier rounds were decided as this round states.
         """
         search = metric.search
         shown = (

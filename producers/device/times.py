@@ -44,7 +44,7 @@ def event_times(time: Time, count: int) -> NDArray[np.int64]:
     ------
     ValueError
         If a time is naive, missing, before the epoch or after the year 9999, or an integer that
-        could be a year or a date, or if there are not as many times as reports.
+        could be a year or a date, or if the numbers of times and reports differ.
 
     Examples
     --------

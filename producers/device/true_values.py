@@ -1,8 +1,8 @@
 """True values of one person for a trusted collector: one per pane, under a pseudonym.
 
-A release protects a single report. A device therefore sends one report per pane, under a fixed id.
-A second report, from a copied or restored ledger, has the same id, and the collector counts it
-once.
+A release protects a single report, so a device sends one report per pane, under a fixed id. A
+second report, from a copied or restored ledger, has the same id, and the collector counts only one
+of the two.
 """
 
 from __future__ import annotations

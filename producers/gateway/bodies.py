@@ -133,8 +133,8 @@ def read_batch(
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
     """Return the answer to a body that is not JSON; the answer names the likely format.
 
-    `body`: the body; `error`: why the body cannot be read; `shown`: where the right form is
-    described.
+    `body`: the body; `error`: why the body cannot be read; `shown`: the place where the right form
+    is described.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
@@ -151,7 +151,7 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
 def from_protobuf(
     body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
 ) -> PostedBatch:
-    """Return the batch in a serialized ``ReportBatch``; fields that this version lacks are dropped.
+    """Return the batch in a serialized ``ReportBatch``; fields unknown to this version are dropped.
 
     Parameters
     ----------

@@ -50,8 +50,8 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
     """Return the sender of a request: a token's name, or else a network address.
 
     The token check stores the caller in the scope, as ``dither.caller``. An IPv4 address that is
-    mapped into IPv6 is the IPv4 address; for other IPv6 addresses the client is the /64 network,
-    because the owner of one address has them all.
+    mapped into IPv6 counts as the IPv4 address; for other IPv6 addresses the client is the /64
+    network, because the owner of one address has the whole network.
 
     Examples
     --------
@@ -77,11 +77,11 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """What each client may use in a period, which begins with the client's first use.
+    """The amount that each client may use in a period, which begins with its first use.
 
-    A client that has something left may use more than that; the excess is charged to later periods,
-    so that the rate holds in the long run. At most `max_clients` clients are counted; `unit` is a
-    plural noun.
+    A client that has something left may use more than what is left; the excess is charged to later
+    periods, so that the rate holds in the long run. At most `max_clients` clients are counted;
+    `unit` is a plural noun.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Clients:
                 self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int, *, charged: int = 0) -> None:
-        """Count what only the body of a post shows.
+        """Count a quantity that is known only from the body of a post.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class Clients:
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
-    """Parse a rate as the package limits writes it; "" means no limit, and gives None.
+    """Parse a rate in the notation of the package limits; "" means no limit, and gives None.
 
     Raises ValueError if the text is no rate.
 

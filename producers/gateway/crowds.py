@@ -1,7 +1,7 @@
 """`POST /v1/crowds`: opens the sealed reports that a relay has shuffled, and hands them to Kafka.
 
-A relay is another organisation: what it posts is checked like a device's post. The post determines
-the bytes that go to Kafka, so a crowd that is posted again is counted once.
+A relay belongs to another organisation, so its posts are checked like those of a device. The post
+determines the bytes that go to Kafka, so a crowd that is posted again is counted once.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Send = Callable[[PostedBatch], Awaitable[Problem | None]]
 class CrowdAnswer(msgspec.Struct, frozen=True):
     """The answer when Kafka has all valid reports of a crowd.
 
-    `reports` is their number; `unopened` reports did not open with the label and the key, and
-    `invalid` ones are no reports of the metric.
+    `reports` is the number of valid reports, `unopened` the number of reports that the label and
+    the key did not open, and `invalid` the number that are no reports of the metric.
     """
 
     crowd_id: str

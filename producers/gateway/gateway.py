@@ -112,7 +112,7 @@ class Gateway:
     times : Times
         Which event times are accepted.
     prepare : callable, optional
-        Called in a thread, again if it raises, before anything is sent: to create the topic.
+        Called in a thread before anything is sent, and again if it raises: it creates the topic.
     schema_id : int, optional
         As for :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
@@ -192,7 +192,7 @@ class Gateway:
             self._checking.shutdown(wait=False)
 
     async def check_kafka(self) -> str:
-        """Ask Kafka, and return why posts cannot be accepted now; "" if they can."""
+        """Query Kafka, and return why posts cannot be accepted now; "" if they can."""
         is_there = await asyncio.to_thread(self._sender.presence.check, LOOK_SECONDS)
         return self._sender.obstacle or ("" if is_there else "Kafka has not answered yet")
 
@@ -273,7 +273,7 @@ class Gateway:
     ) -> asyncio.Future[Problem | None]:
         """Send one of several batches; the result is None, or why Kafka has not acknowledged it.
 
-        A failure concerns this batch only: the other batches get their own answers.
+        A failure concerns only this batch; every other batch gets its own answer.
         """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         if isinstance(batch, Problem):

@@ -1,4 +1,4 @@
-"""What the head of a post says about its body."""
+"""Reads what the head of a post says about its body."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 
 
 class Memory:
-    """The memory of all posts in progress, in bytes; `receiver` is what the posts wait for."""
+    """The memory of all posts in progress, in bytes; `receiver` names what the posts wait for."""
 
     def __init__(self, max_bytes: int, receiver: str = "Kafka") -> None:
         self.max_bytes, self.receiver, self.reserved = max_bytes, receiver, 0

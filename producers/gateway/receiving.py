@@ -32,7 +32,7 @@ class Receiver:
         `receive`: the ASGI channel of the request; `encoding`: the body's encoding; "" for none;
         `hold`: reserves memory for each part that arrives, and for the expanded body; `arrived`:
         called with the number of bytes of each part; it may raise Problem. Raises Problem with
-        status 408 if the body does not come in time, 413 if it is too large, 503 if there is no
+        status 408 if the body does not arrive in time, 413 if it is too large, 503 if there is no
         memory for it, 400 if the client leaves early or it is not in this encoding.
         """
         body = await self._whole(receive, hold, arrived)
@@ -64,9 +64,9 @@ class Receiver:
     async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
         """Return a body after expanding it.
 
-        One body is expanded at a time, and memory for the largest result is reserved before.
-        Besides, the decompressor takes memory for its window, and for a copy of the result, but
-        only for this body.
+        One body is expanded at a time, and memory for the largest result is reserved beforehand.
+        The decompressor also takes memory for its window and for a copy of the result, but only for
+        this body.
         """
         loop = asyncio.get_running_loop()
         async with self._expanding:

@@ -1,4 +1,4 @@
-"""Sends batches from the event loop to Kafka, and gives Kafka's acknowledgements back to it."""
+"""Sends batches from the event loop to Kafka, and returns Kafka's acknowledgements to it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Flight:
 class Sender:
     """Sends batches to Kafka; the parameters are those of `producers.gateway.gateway.Gateway`.
 
-    All methods run in the event loop, which polls for acknowledgements every few milliseconds: so
+    All methods run in the event loop, which polls for acknowledgements every few milliseconds, so
     no post needs a change of threads.
 
     Attributes
@@ -252,7 +252,7 @@ class Sender:
         return True
 
     def _left(self) -> None:
-        """Fail all waiting batches because Kafka is away: their senders can post them again."""
+        """Fail all waiting batches because Kafka is away; their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():
             self._loop.call_soon_threadsafe(self._give_up_all, BROKERS_AWAY)

@@ -23,8 +23,8 @@ BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks lik
 class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one batch of a post.
 
-    `status` is that of a post of this batch alone: 202 if Kafka has acknowledged the batch.
-    `batch_id` is missing if the batch could not be read.
+    `status` is the status that a post of this batch alone would have: 202 if Kafka has acknowledged
+    the batch. `batch_id` is missing if the batch could not be read.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""What a gateway's answer means for the posted batch, and how long to wait after it."""
+"""Says what a gateway's answer means for the posted batch, and how long to wait after it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Verdict(enum.Enum):
 def verdict(answer: GatewayAnswer, key: bytes) -> Verdict:
     """Return what becomes of the batch with this id; for a sealed report the id is b"".
 
-    Only an answer in the form that gateways and relays use counts. Any other answer, such as that
-    of a proxy or a login page, is taken for no answer: the batch is posted again.
+    Only an answer in the form of gateways and relays counts. Any other answer, such as that of a
+    proxy or a login page, counts as no answer, and the batch is posted again.
 
     Examples
     --------
@@ -113,10 +113,9 @@ def pause(failures: int, retry_after: float | None, last: float | None = None) -
     """Return the pause after a number of failures in a row, in seconds.
 
     It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
-    asks for. Up to a quarter more is drawn at random, so that devices which failed together do not
-    come back together. `failures`: the number of failures; `retry_after`: the pause that the
-    gateway asks for, in seconds; `last`, optional: the pause after which it no longer doubles, in
-    seconds.
+    asks for. Up to a quarter is added at random, so that devices which failed together do not retry
+    together. `failures`: the number of failures; `retry_after`: the pause that the gateway asks
+    for, in seconds; `last`, optional: the pause after which it no longer doubles, in seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

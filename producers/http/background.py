@@ -127,7 +127,7 @@ class Background:
         """Wait until all waiting batches are acknowledged; return whether they are.
 
         `metric`: the metric, or None for all; `deadline`: when to stop waiting, in monotonic
-        seconds; `patient`: whether to wait on after the gateway has failed, or if only failed
+        seconds; `patient`: whether to keep waiting after the gateway has failed, or if only failed
         batches are left.
         """
         with self._state:
@@ -202,8 +202,8 @@ class Background:
     def _send(self) -> float:
         """Post batches, the oldest first; return 0 when none is left, or the pause in seconds.
 
-        A batch that fails alone is posted again later, and the others continue. If two batches fail
-        in a row, the gateway is to blame, and all wait.
+        If a single batch fails, it is posted again later, and the other batches continue. If two
+        batches fail in a row, the gateway is assumed to fail, and all batches wait.
         """
         alone = 0
         while not self._is_stopping and self._has_batches():
@@ -317,7 +317,7 @@ def _called(call: Callable[[], float]) -> float:
 
 @contextmanager
 def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
-    """Yield whether this process may send from the file; if so, no other may during the block."""
+    """Yield whether this process may send from the file; if so, no other process may meanwhile."""
     if path is None:
         yield True
         return
@@ -341,7 +341,7 @@ _OPEN_HANDLES: set[int] = set()
 
 
 def _let_go() -> None:
-    """Close the locks in a forked process: they belong to the parent, and are released with it."""
+    """Close the locks in a forked process: they belong to the parent, which releases them."""
     while _OPEN_HANDLES:
         os.close(_OPEN_HANDLES.pop())
 

@@ -63,7 +63,8 @@ def read_served(body: bytes, name: str) -> Metric:
     """Return the metric that ``GET /v1/metrics/NAME`` describes.
 
     Raises ValueError if the body is not a definition of this metric, or states a revision that does
-    not follow from it: a device would send that number with each batch, and be recognized by it.
+    not follow from it. A device would send that revision with each batch, and could be recognised
+    by it.
     """
     try:
         document = decode_json(body, dict[str, Any])

@@ -1,4 +1,4 @@
-"""One connection to a gateway, whose requests say nothing about who sends them.
+"""A connection to a gateway, whose requests say nothing about their sender.
 
 Requests carry no cookies, user agent or conditions that could identify the device, and follow no
 redirects.
@@ -57,7 +57,7 @@ class GatewayError(RuntimeError):
 
 
 class _Counted(io.RawIOBase):
-    """The bytes of a socket; reading more of them than `left` is an error."""
+    """The bytes of a socket; to read more bytes than `left` is an error."""
 
     def __init__(self, raw: io.RawIOBase, left: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, max_bytes: int) -> bytes:
-        """Return the body; if it is longer than `max_bytes`, a part that is longer, too."""
+        """Return the body; if it is longer than `max_bytes`, return a part that is longer, too."""
         self._counted.left += max_bytes + FRAMING_BYTES
         body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
         while len(body) <= max_bytes and (count := self.readinto(piece)):
@@ -107,8 +107,8 @@ class GatewayClient:
     tls : SSLContext, optional
         By default a context with the system's certificates.
     timeout : float
-        Seconds that each step of a request may take. All of its steps together may take four times
-        as long, so that an endless answer cannot keep a device waiting.
+        Seconds that each step of a request may take. All steps of a request together may take four
+        times as long, so that an endless answer cannot keep a device waiting.
     """
 
     server = "gateway"
@@ -175,7 +175,7 @@ class GatewayClient:
     def post(self, payload: bytes) -> GatewayAnswer:
         """Post a batch, and return the gateway's answer.
 
-        Raises GatewayError if there is no answer; the gateway may have the batch nevertheless.
+        Raises GatewayError if there is no answer; the gateway may still have the batch.
         """
         headers = {"Content-Type": self.media_type}
         with self._lock:

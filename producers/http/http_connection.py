@@ -54,7 +54,7 @@ class Relay:
     Attributes
     ----------
     public_key : bytes
-        The service's key, which reports are sealed for.
+        The service's key, for which reports are sealed.
     application : dict of str to Metric
         The definitions that are part of the application, by name.
     """
@@ -100,15 +100,16 @@ class HttpConnection(Closing):
     token : str, optional
         A token with the scope `report`, if the gateway requires one. The relay does not get it.
     tls : SSLContext, optional
-        For an authority that the system does not know, or a certificate of the device.
+        A context for an authority that the system does not know, or for a certificate of the
+        device.
     timeout : float
         Seconds that each step of a request may take.
     most_bytes : int
         The most bytes of all waiting reports: 16 MiB by default.
     when_full : {"refuse", "drop_new", "drop_old"}
-        What happens to a report when so many bytes wait. "refuse": `report` raises DeliveryError.
-        "drop_new": the report is dropped before it is charged or randomized. "drop_old": the oldest
-        batches are dropped. Dropped reports are counted.
+        What happens to a report when `most_bytes` bytes wait. "refuse": `report` raises
+        DeliveryError. "drop_new": the report is dropped before it is charged or randomized.
+        "drop_old": the oldest batches are dropped. Dropped reports are counted.
     on_failure : callable, optional
         A function that is called with each :class:`~producers.http.background.Failure`, in the
         thread that sends.
@@ -257,7 +258,7 @@ class HttpConnection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Wait for calls under way, send the rest within `timeout` seconds, and stop.
 
-        If another thread is closing the connection, wait for that, with the same result. In a
+        If another thread is closing the connection, wait for it and return the same result. In a
         forked process nothing is done. Returns the number of reports that are left in the file.
         Raises DeliveryError if reports are lost because they waited in memory.
         """

@@ -1,4 +1,4 @@
-"""The reporter of a device without a Kafka client: its reports travel over HTTP."""
+"""The reporter of a device without a Kafka client, which posts its reports over HTTP."""
 
 from __future__ import annotations
 
@@ -143,16 +143,16 @@ class HttpReporter(BaseReporter):
     Parameters
     ----------
     metric : Metric or str
-        A metric or its name. With a name, the definition is fetched from the relay, or without a
-        relay from the gateway. It is stored in the queue's file, and never replaced by a definition
-        with another meaning.
+        A metric or its name. For a name, the definition is fetched from the relay or, without a
+        relay, from the gateway. It is stored in the queue's file, and never replaced by a
+        definition with another meaning.
     gateway : str or HttpConnection
         The gateway's address, or a connection that several reporters share.
     batch_reports : int
-        A batch is sent with this many reports (fewer if its bytes or the metric's
+        The number of reports with which a batch is sent (fewer if its bytes or the metric's
         `max_batch_reports` require it).
     batch_age : float
-        A batch is also sent this many seconds after its first report.
+        The number of seconds after its first report at which a batch is sent, too.
     attributes, deny, trusted, bits, clock
         As for :class:`producers.Reporter`. True values need an https:// address.
     **options
@@ -166,7 +166,7 @@ class HttpReporter(BaseReporter):
     TypeError, ValueError
         If a parameter cannot be used.
     GatewayError
-        If the definition is not stored, and the gateway's answer does not have it.
+        If the definition is neither stored nor in the gateway's answer.
     DefinitionChanged
         If the gateway has changed the meaning of a name.
     QueueError
@@ -252,7 +252,7 @@ class HttpReporter(BaseReporter):
 
     @property
     def totals(self) -> Totals:
-        """What became of this metric's reports since the queue was created."""
+        """The outcomes of this metric's reports since the queue was created."""
         return self.connection.queue.totals(self.metric.name)
 
     @property
@@ -262,7 +262,7 @@ class HttpReporter(BaseReporter):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Let the closing of this reporter, or of its connection, wait for the end of a call."""
+        """Let this reporter, or its connection, wait for the end of a call before it closes."""
         with super().calling(), self.connection.calls.under_way():
             yield
 
@@ -292,9 +292,9 @@ class HttpReporter(BaseReporter):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Send the rest within `timeout` seconds, as long as the gateway accepts it; then close.
 
-        It waits for calls under way first. With a queue in a file, it ends at the first failure:
-        the next reporter with that file sends what is left. If another thread is closing the
-        reporter, it waits for that, with the same result. In a forked process nothing is done.
+        It first waits for running calls. With a queue in a file, it ends at the first failure: the
+        next reporter with this file sends what is left. If another thread is closing the reporter,
+        it waits for that thread and returns the same result. In a forked process nothing is done.
         Returns the number of this metric's reports that are left in the file. Raises DeliveryError
         if reports are lost because they waited in memory.
         """

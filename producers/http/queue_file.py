@@ -1,7 +1,7 @@
 """The file of a queue: a SQLite database that survives crashes and is closed around forks.
 
-The file is in write-ahead mode. An ordinary commit survives the end of the process, and costs no
-wait for the disk; a durable one also survives a power cut, with all commits before it.
+The file is in write-ahead mode. An ordinary commit survives the end of the process, and does not
+wait for the disk; a durable commit also survives a power cut, with all commits before it.
 """
 
 from __future__ import annotations
@@ -118,12 +118,13 @@ class QueueFile:
         durable : bool
             Whether this commit, and all earlier ones, must be on disk when this returns.
         erasing : bool
-            As `durable`; also, no file contains the deleted or replaced data any more. If a reader
-            uses the log, that holds after the first transaction, opening or closing without one.
+            As `durable`; in addition, no file contains the deleted or replaced data afterwards. If
+            a reader uses the log, this holds after the first transaction, opening or closing
+            without a reader.
         write : bool
-            Whether it writes; without, it does not wait for others that write.
+            Whether the transaction writes; otherwise it does not wait for writers.
         deadline : float
-            In monotonic seconds: until then it waits for other processes, but at most 30 seconds.
+            Until when to wait for other processes, in monotonic seconds, but at most 30 seconds.
 
         Raises
         ------
@@ -169,7 +170,7 @@ class QueueFile:
             time.sleep(RETRY_SECONDS)
 
     def empty_log(self) -> None:
-        """Within a transaction: make its commit erase the deleted data from the log."""
+        """Make the commit of the current transaction erase the deleted data from the log."""
         self._is_log_empty = False
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a device posts to a crowd's relay, and what the relay says about metrics and its key."""
+"""A device's posts to a relay, and the relay's answers about metrics and its key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RelayDefinitions(GatewayDefinitions):
     public_key : bytes
         The service's key in the application.
     application : dict of str to Metric
-        The definitions that are part of the application, by name: the relay's must be the same.
+        The definitions that are part of the application, by name; the relay must have the same.
     """
 
     def __init__(

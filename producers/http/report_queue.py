@@ -42,7 +42,7 @@ LONGEST_FAILING_MS = 7 * 86_400_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of a metric's reports since the queue was created.
+    """The outcomes of a metric's reports since the queue was created.
 
     Attributes
     ----------
@@ -51,7 +51,8 @@ class Totals:
     delivered, batches, bytes : int
         Reports, batches and bytes that the gateway has acknowledged.
     dropped : int
-        Reports that were dropped because the queue was full, before or after they were put into it.
+        Reports that were dropped because the queue was full, either before or after they were put
+        into it.
     refused : int
         Reports in batches that the gateway refused for good; sealed reports that the relay refused.
     left : int
@@ -69,7 +70,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """The most reports of a batch, and how long (ms) its first report waits for more."""
+    """The most reports of a batch, and how long its first report waits for more, in ms."""
 
     metric: Metric
     reports: int
@@ -183,8 +184,8 @@ class ReportQueue:
     def oldest(self, but: Collection[int] = (), *, sealed: bool = False) -> QueuedBatch | None:
         """Return the oldest batch whose number is not in `but`; None if there is none.
 
-        If `sealed`, return a sealed report instead. The attempt to send it is on disk before this
-        returns, so that no other batch can get the same id.
+        If `sealed`, return a sealed report instead. The attempt to send the batch is on disk before
+        this returns, so that no other batch can get its id.
         """
         with self.file.transaction(durable=True) as database:
             batch = first_batch(database, but, sealed=sealed)
@@ -205,12 +206,12 @@ class ReportQueue:
             count(database, batch.metric, "bytes", len(batch.payload))
 
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
-        """Count a failure for which only the batch can be to blame; the batch may be given up.
+        """Count a failure that only the batch can have caused; the batch may be given up.
 
         `batch`: the batch; `refusal`: whether the gateway says that the batch can never be counted.
-        After three refusals it is given up; a sealed report after the first; `own_words`: whether
-        the answer comes from the gateway itself. If so, a batch that has failed at least 20 times,
-        over a week, is given up, too.
+        After three refusals the batch is given up; a sealed report after the first; `own_words`:
+        whether the gateway made the answer, and not a proxy. If so, a batch that has failed at
+        least 20 times, over a week, is given up, too.
 
         Returns
         -------
@@ -249,7 +250,8 @@ class ReportQueue:
     def left(self, metric: str | None = None, *, sealed: bool | None = None) -> tuple[int, int]:
         """Return the numbers of waiting reports and batches, for a metric or for all.
 
-        They wait for the gateway if `sealed` is False, for the relay if True, for either if None.
+        They wait for the gateway if `sealed` is False, for the relay if it is True, and for either
+        if it is None.
         """
         with self.file.transaction(write=False) as database:
             return waiting(database, metric, sealed=sealed)

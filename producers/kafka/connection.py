@@ -53,7 +53,7 @@ PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", 
 
 
 class Served(Protocol):
-    """What the connection's thread needs of a reporter."""
+    """The methods of a reporter that the connection's thread uses."""
 
     def send_aged(self) -> None:
         """Send batches that are old enough."""
@@ -168,7 +168,7 @@ class Connection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the open reporters, each within `timeout` seconds, and stop the thread.
 
-        If another thread is closing the connection, wait for that, with the same result. Raises
+        If another thread is closing the connection, wait for it and return the same result. Raises
         DeliveryError if reports of a reporter were not acknowledged.
         """
         self._calls.close(math.inf, lambda: self._stop_serving(timeout))

@@ -27,8 +27,8 @@ WHAT_TO_CHECK = "check that the brokers are reachable and the topic is writable"
 class Outbox:
     """The batches of a reporter, from sealing until Kafka has acknowledged them.
 
-    Any thread sends them, in the order of `put`, because an older batch behind a newer batch could
-    be late. By default the key of a message is the batch's id.
+    Any thread may send them, in the order of `put`, because a batch that is sent after a newer
+    batch could be late. By default the key of a message is the batch's id.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
     """Return why no broker accepts this client, and what to do, if that can be found out.
 
     Otherwise returns `KAFKA_BROKER` if a broker answers, `CLOSING_SERVER` or `SILENT_SERVER` if a
-    server only accepts connections, and "" if none does.
-    librdkafka does not say what is wrong with a certificate, or which other server answers.
+    server only accepts connections, and "" if no server does. librdkafka does not say what is wrong
+    with a certificate, or which other server answers.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _USER_INFO = re.compile(r"://[^\s\"']*@")
 
 
 def without_secrets(text: str) -> str:
-    """Return a message of librdkafka without the secrets in it.
+    """Return a message of librdkafka without its secrets.
 
     Examples
     --------
@@ -108,8 +108,8 @@ class ExplainingProducer(Producer):
     def produce(self, *arguments: Any, **options: Any) -> None:
         """Send a message; see :meth:`confluent_kafka.Producer.produce`.
 
-        Raises confluent_kafka.KafkaException if the message is refused; after a fatal error, the
-        cause of that.
+        Raises confluent_kafka.KafkaException if the message is refused; after a fatal error, it
+        states the cause of that error.
         """
         try:
             super().produce(*arguments, **options)

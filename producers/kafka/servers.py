@@ -25,7 +25,7 @@ def check_servers(properties: Mapping[str, Any]) -> None:
     Raises
     ------
     ValueError
-        It says what was expected, without the address, which may contain a password.
+        The message says what was expected, without the address, which may contain a password.
 
     Examples
     --------

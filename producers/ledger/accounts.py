@@ -25,8 +25,8 @@ class BudgetSpent(RuntimeError):  # noqa: N818
     metric : str
         The metric.
     asked, left, budget : Fraction
-        The cost, the rest and the whole of the tighter budget, in epsilon: that of the metric, or
-        that of all metrics.
+        The cost, and the rest and the whole of the tighter budget, in epsilon: the budget of the
+        metric, or the budget of all metrics.
     of_metric : bool
         Whether the tighter budget is that of the metric.
     free_at : datetime or None
@@ -61,7 +61,7 @@ class BudgetSpent(RuntimeError):  # noqa: N818
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """The epsilon spent on one metric, or on all of them.
+    """The epsilon spent on one metric, or on all metrics.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class Account:
     reports : int
         The number of randomized reports in the last period.
     permanent : int
-        How many permanent answers are charged among them: the largest possible number, whatever the
-        values were.
+        How many permanent answers among these are charged: the largest possible number, whatever
+        the values were.
     ever_spent, ever_reports : Fraction, int
         The same since the ledger was created; a repeated answer costs once.
     more_at : datetime or None
-        When some of the spent epsilon will be free again; None if nothing was spent.
+        When some of the spent epsilon will be available again; None if nothing was spent.
     trusted : bool
         Whether the reports are true values for a trusted collector; `spent` is then what releases
         may reveal to others.
@@ -105,7 +105,7 @@ def utc_time(time_ms: int) -> datetime.datetime:
 
 
 def number(epsilon: Fraction) -> str:
-    """Return an epsilon as decimal text, exact for the four decimals that a ledger has.
+    """Return an epsilon as decimal text, which is exact for the four decimals of a ledger.
 
     Examples
     --------

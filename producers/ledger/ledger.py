@@ -1,7 +1,7 @@
 """The privacy ledger: the epsilon that a person's device has spent, and what is left.
 
 A SQLite file on the device. Epsilon is charged there first, durably, and only then is a value
-randomized and reported. A crash between the two loses the report, never the charge.
+randomized and reported. A crash between the two steps loses the report, never the charge.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ oldest time since the horizon; then parts and reports since the ledger was creat
 class Ledger:
     """One person's account of epsilon, on their device.
 
-    In **any** interval as long as the period, reports cost at most the budget in all. The period
-    slides: a charge expires one period later. Costs add up (basic composition), over metrics and
-    over time; the guarantee is for the sum.
+    In **any** interval as long as the period, the total cost of reports is at most the budget. The
+    period slides: a charge expires one period later. Costs add up (basic composition), over metrics
+    and over time; the guarantee is for the sum.
 
     Any number of processes and threads may share a file. It has one person's account: a process
     that reports for many people opens a file for each.
@@ -77,8 +77,8 @@ class Ledger:
         The file. If it does not exist, it is created, readable by its owner alone.
     budget : number or str, optional
         Epsilon per period, over all metrics, with at most 4 decimal digits. It replaces the budget
-        in the file, for every process from the next report on; None keeps it. Required to create a
-        file.
+        in the file, for every process from the next report on; None keeps the budget. It is
+        required to create a file.
     period : str, optional
         A duration such as ``"1d"``, the default. It is fixed when the file is created.
     metrics : mapping of str to number or str, optional
@@ -89,9 +89,9 @@ class Ledger:
         :class:`producers.RollUp` whose window is the turn. The ledger pays for nothing else. The
         length is fixed when it is first given.
     tickets : mapping of str to int, optional
-        The tickets of each metric: it is drawn with the probability of its tickets over all
-        tickets. ``dither plan`` proposes tickets. They replace those in the file, for turns that
-        are not drawn yet.
+        The tickets of each metric, which is drawn with the probability of its tickets divided by
+        all tickets. ``dither plan`` proposes tickets. They replace the tickets in the file, for
+        turns that are not drawn yet.
     clock : callable
         Returns seconds since the epoch. Time does not go back: while the clock is behind the latest
         time in the ledger, the ledger uses that time, and no charge expires.
@@ -189,9 +189,9 @@ class Ledger:
     def spend_once(self, metric: Metric, epsilon: Number, times: Sequence[int]) -> None:
         """Charge reports, and record their panes as answered; both are on disk when this returns.
 
-        From then on the ledger accepts no other definition of this name, by which the device could
-        answer twice. `metric`: the metric; `epsilon`: the cost of all these reports together;
-        `times`: event times in ms since the epoch, one report each.
+        From then on the ledger accepts no other definition of this name, because with another
+        definition the device could answer twice. `metric`: the metric; `epsilon`: the cost of all
+        these reports together; `times`: event times in ms since the epoch, one report each.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class Ledger:
             return read_lottery(database)
 
     def present_turn(self) -> Turn | None:
-        """Return the draw of the present turn; None if its metric is not drawn yet."""
+        """Return the draw of the current turn; None if its metric is not drawn yet."""
         now = self._now()
         with transaction(self.path, write=False) as database:
             lottery = read_lottery(database)
@@ -281,7 +281,7 @@ class Ledger:
     def drawn_turn(self, start_ms: int, bits: Bits | None = None) -> Turn:
         """Return the draw of a turn; draw its metric if that was not done before.
 
-        The draw is on disk when this returns, in a separate transaction: no later failure undoes
+        The draw is on disk when this returns, in a separate transaction, so no later failure undoes
         it.
 
         Parameters
@@ -306,14 +306,14 @@ class Ledger:
             return draw_turn(database, self.path, now, start_ms, bits)
 
     def of_turn(self, start_ms: int) -> Ledger:
-        """Return this ledger, to pay for the turn that begins then, once it is over."""
+        """Return this ledger as the payer of the turn that begins then, once the turn is over."""
         ledger = copy.copy(self)
         ledger._turn_start = start_ms
         return ledger
 
     @contextmanager
     def transaction(self, *, erasing: bool = True) -> Iterator[sqlite3.Connection]:
-        """Provide the file for one transaction; what it deletes is always gone from the file.
+        """Provide the file for one transaction; deleted data is always erased from the file.
 
         The clock is read before the transaction, so that a slow clock does not delay other users of
         the file. Raises LedgerError if the file cannot be used, or this thread is within a
@@ -327,7 +327,7 @@ class Ledger:
     def _draw_present(
         self, database: sqlite3.Connection, tickets: Mapping[str, int] | None
     ) -> None:
-        """Draw the present turn, before other tickets replace those with which the turn began."""
+        """Draw the current turn, before other tickets replace the ones with which it began."""
         lottery = read_lottery(database)
         if lottery is None or tickets is None or lottery.tickets == tickets:
             return
@@ -424,7 +424,7 @@ class Ledger:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add reports to what a metric has cost since the ledger was created.
+    """Add reports to a metric's total cost since the ledger was created.
 
     `database`, `now`, `metric`, `parts`, `reports`: as for :meth:`Ledger.charge`.
     """

@@ -81,7 +81,7 @@ class LedgerError(RuntimeError):
 def create(path: Path, period_ms: int, now_ms: int) -> None:
     """Create an empty ledger atomically, unless the file exists.
 
-    `path`: the file; `period_ms`: the period of the budget; `now_ms`: the present time, in ms since
+    `path`: the file; `period_ms`: the period of the budget; `now_ms`: the current time, in ms since
     the epoch. Raises LedgerError if the file cannot be created.
     """
     times = (
@@ -128,8 +128,8 @@ def create_database(path: Path, mode: str, schema: str) -> None:
 def fault_of_owner(path: Path) -> str:
     """Return why a device must not trust a file, or a file of SQLite beside it; "" if it may.
 
-    Whoever can write the file can forge what the device remembers. Where files have no owner or
-    mode, as on Windows, nothing is checked.
+    Anyone who can write the file can forge the device's memory. Where files have no owner or mode,
+    as on Windows, nothing is checked.
     """
     if not hasattr(os, "geteuid"):
         return ""

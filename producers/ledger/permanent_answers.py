@@ -1,12 +1,14 @@
 """Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
 
 `estimators.memoization` proves their cost: the permanent epsilon once for each distinct value. The
-ledger charges it in each period that uses the answer, for observers who see only that period.
+ledger charges this epsilon in each period that uses the answer, for observers who see only that
+period.
 
 **No value decides what is charged, or whether a report appears.** A period has room for a fixed
 number of different answers, two by default: the current value, and one change. The ledger charges
-the first reports of a period for this room, repeated or not. A value without room gets the last
-answer. There is room again when an answer has not been used for a period.
+the first reports of a period for this room, whether their answers are repeated or not. If there is
+no room for a value, the device sends the last answer. There is room again when an answer has not
+been used for a period.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def repeat_or_draw(
 
 
 def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
-    """Return the device's own threshold, drawn once for a metric."""
+    """Return the device's threshold, which is drawn once for a metric."""
     key = (metric.name, metric.revision)
     row = database.execute(
         "SELECT threshold FROM devices WHERE metric = ? AND revision = ?", key
@@ -133,8 +135,8 @@ class _Session:
     def _reserve(self, metric: Metric, parts: int, number: int) -> None:
         """Charge a report until a period's room is paid for; then only renew the oldest charge.
 
-        So n reports within a period are charged min(n, room) times, and the latest determine when
-        the charges expire.
+        So n reports within a period are charged min(n, room) times, and the latest reports
+        determine when the charges expire.
         """
         charged = self.database.execute(
             "SELECT rowid FROM spent WHERE metric = ? AND parts = ? AND answer IS NOT NULL "

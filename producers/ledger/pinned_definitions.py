@@ -2,7 +2,7 @@
 
 A server may change a definition at any time. This must not make a device forget its answered
 rounds, its repeated answers or its drawn threshold. The ledger therefore stores the SHA-256 of the
-meaning of a name's first definition, and refuses any other one.
+meaning of a name's first definition, and refuses any other definition.
 """
 
 from __future__ import annotations

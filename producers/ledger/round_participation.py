@@ -1,7 +1,7 @@
 """Records in the ledger which rounds a device answers, and has answered, over restarts.
 
-The device does not trust the sender of a round: a search has the rounds of the definition that it
-answered first, and no other definition of that name starts it again.
+The device does not trust the sender of a round: a search has the rounds of the first definition
+that the device answered, and no other definition of this name starts the search again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def claim_round(
 ) -> bool:
     """Return whether this device answers a round now; if so, the answer is charged, on disk.
 
-    A crash after that loses the answer: no round is answered twice. If the users are split over the
-    rounds, the device draws its round when it is first asked. If the budget is split, an answer
+    A crash after that loses the answer, so no round is answered twice. If the users are split over
+    the rounds, the device draws its round when it is first asked. If the budget is split, an answer
     costs epsilon / rounds, rounded up to the ledger's unit.
 
     `ledger`, `metric`: the device's ledger and the metric; `number`: the number of the round, from

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for the files of a device, and what to do."""
+"""Explains what SQLite's errors mean for the files of a device, and what to do."""
 
 from __future__ import annotations
 

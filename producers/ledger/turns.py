@@ -1,7 +1,8 @@
 """The lottery of a ledger: in each turn, a device draws the metric that it answers and pays for.
 
 The application chooses how likely each metric is, by its tickets. The draw is made before the value
-is known, from the system's randomness, and stored: no event, no server and no restart changes it.
+is known, from the system's randomness, and is stored, so that no event, server or restart changes
+it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Lottery:
     tickets: Mapping[str, int]
 
     def draw(self, bits: Bits | None = None) -> str:
-        """Return a metric, drawn with the probability of its tickets over all tickets.
+        """Return a metric, drawn with the probability of its tickets divided by all tickets.
 
         Examples
         --------

@@ -68,8 +68,8 @@ def audit(
     The check is exact. For each metric and level it prints the logarithm of the largest ratio
     between the probabilities of a report under two values, computed from the randomizer's integer
     thresholds, and whether the ratio is at most e^epsilon. For a minimum or maximum this covers all
-    answers of one device. The exit code is 1 if a level fails. Needs neither Kafka nor Redis.
-    Metrics with trusted collection are left out.
+    answers of one device. The exit code is 1 if a level fails. The command needs neither Kafka nor
+    Redis, and leaves out metrics with trusted collection.
     """
     if central is not None and shuffled is None:
         raise click.UsageError("--central needs the size of a crowd: --shuffled REPORTS")
@@ -96,7 +96,7 @@ def audit(
 
 @dataclasses.dataclass(frozen=True)
 class _Crowd:
-    """What the options --shuffled, --delta and --central ask for."""
+    """The crowd that the options --shuffled, --delta and --central describe."""
 
     reports: int
     delta: float
@@ -104,7 +104,7 @@ class _Crowd:
 
     @property
     def text(self) -> str:
-        """What the columns of a crowd mean."""
+        """Return what the columns of a crowd mean."""
         return (
             "\nEach report keeps its epsilon, whoever colludes. In a crowd of "
             f"{self.reports:,} honest reports of its\nlevel, shuffled by a relay that does not "

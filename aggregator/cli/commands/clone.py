@@ -10,14 +10,14 @@ from aggregator.errors import DitherError
 
 
 def command_of_clone(module: str, name: str, program: str, remedy: str) -> click.Command:
-    """Return a command of the repository; in an installed package, a command that refuses to run.
+    """Return a command whose code is in the repository; in an installed package, it refuses to run.
 
     Parameters
     ----------
     module, name : str
-        Where the command is, and its name.
+        The module that contains the command, and the command's name.
     program, remedy : str
-        For the message: what is missing in an installed package, and what to do in a clone.
+        The code that an installed package lacks, and what to do in a clone; both for the message.
     """
     try:
         command = getattr(importlib.import_module(module), name)

@@ -88,7 +88,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class _Read:
-    """The dead-letter topic and the marks of handled letters; a progress bar shows the reading."""
+    """The dead-letter topic and the marks of handled letters, which a progress bar accompanies."""
 
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
@@ -110,7 +110,7 @@ class _Read:
         self.handled.delete_expired(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
-        """Return why partitions are halted, by their number."""
+        """Return why each halted partition is halted, by number."""
         owners = ((number, self.store.owner(number)) for number in self.store.partitions())
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
@@ -183,7 +183,7 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
 def explain(settings: Settings, address: str, as_json: bool) -> None:
     """Show one dead letter in full: content, reason, remedy.
 
-    PARTITION:OFFSET is its place in the dead-letter topic, as `list` shows it.
+    PARTITION:OFFSET is the position in the dead-letter topic, as `list` shows it.
     """
     try:
         letter_place = MessagePosition.parse(address)
@@ -298,7 +298,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _summary(selection: Selection) -> str:
-    """Return the kinds of dead letters as a table, the largest kinds first."""
+    """Return a table of the kinds of dead letters, with the largest kinds first."""
     if not selection.total:
         suffix = " other than those replayed or dropped" * bool(selection.handled)
         return f"no dead letters{suffix}"

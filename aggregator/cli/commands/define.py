@@ -112,12 +112,12 @@ def define(
 ) -> None:
     """Suggest a metric for columns of a CSV file (-: the standard input), for metrics.toml.
 
-    Numbers become a mean, or a distribution if most of their range is that of their tails; 0 and 1,
-    or yes and no, become a share; strings become a frequency. Several columns become the axes of a
+    Numbers become a mean, or a distribution if their tails take most of their range; 0 and 1, or
+    yes and no, become a share; strings become a frequency. Several columns become the axes of a
     frequency, for two-way tables. Everybody can read a definition, so values of the file are
     written into it only if you ask for it: a range comes from rounded quantiles, strings are listed
     only with --list-categories, attributes with --by. The error output says what was decided, what
-    each range costs, and how wide bounds will be: of all rows, of a pane and of each slice.
+    each range costs, and how wide the bounds of all rows, of a pane and of each slice will be.
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
@@ -197,7 +197,7 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as it is written on the command line.
+    """Return a value in the form of the command line.
 
     >>> format_value((5.0, 1.5)), format_value("Delay")
     ('5 1.5', 'Delay')

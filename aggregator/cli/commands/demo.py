@@ -42,12 +42,12 @@ def demo(
 
     Each of the 336,776 flights randomizes its own values at the privacy level that it chose, and
     reports them to Kafka. So does each aircraft, once a week. Some flights report through a relay,
-    which is a process of its own. A worker counts them into Redis. The
-    demo shows truth and estimate side by side. At the end it replays the log and verifies the sums.
+    which is a separate process. A worker counts them into Redis. The demo shows truth and estimate
+    side by side. At the end it replays the log and verifies the sums.
 
     It starts its own broker and store on this machine, unless --kafka or --redis (or the settings)
-    name others. Ctrl-C ends it early, with the same summary. In a terminal the dashboard stays
-    until Enter, unless the environment has CI.
+    name others. Ctrl-C ends the demo early, with the same summary. In a terminal the dashboard
+    stays up until you press Enter, unless the variable CI is set.
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # an exit stops all that the demo started
         signal.signal(ending, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))

@@ -146,18 +146,19 @@ def estimate(
     times; a window is widened to whole panes. For a metric with trusted collection the answer is
     the latest release of a pane in the window.
 
-    The answers while a window grows and its final answer are two statements: each holds with 1 -
-    beta, both with 1 - 2 beta.
+    The answers while a window grows, and its final answer, are two statements: each holds with
+    probability 1 - beta, and both with 1 - 2 beta.
 
-    The bounds of a window hold for that window alone. If you look at several windows and want
-    the bounds of all to hold, give their number with --windows. If you name weights or a target,
-    beta is shared among all alternatives, because you may have chosen the answer after looking at
-    the others. The answer without --weights is not among them: to compare with it, name its policy
+    The bounds of a window hold for that window alone. If you look at several windows and want the
+    bounds of all to hold, give their number with --windows. If you name weights or a target, beta
+    is shared among all alternatives, because you may have chosen the answer after looking at the
+    others. The answer without --weights is not among these: to compare with it, name its policy,
     too.
 
     With --by there is an answer for each value of an attribute of devices, and the bounds of all
-    hold together. With --where only reports of such devices count; choose the value before you look
-    at others, or use --by. A window by attributes is widened to whole stretches of by_pane.
+    answers hold together. With --where only reports of such devices count; choose the value before
+    you look at others, or use --by. A window by attributes is widened to whole stretches of
+    by_pane.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)
@@ -222,7 +223,7 @@ def estimate(
 
 
 def _margins(reader: MetricReader, window: Window, query: Query) -> Estimate | str | None:
-    """Return the margins of a two-way table, or why it has none; None if there is no such table.
+    """Return a two-way table's margins, or why it has none; None if the answer is no two-way table.
 
     A separate query asks for the margins, so that no cell gets wider bounds.
     """

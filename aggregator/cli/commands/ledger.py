@@ -1,4 +1,4 @@
-"""`dither ledger`: the budget that a device has spent, and the rest."""
+"""`dither ledger`: how much of its budget a device has spent, and what is left."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def metrics(settings: Settings, output: Output) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
     Below the list are the number of slices of each metric that is summed by attributes of devices,
-    with the bits that a batch says about its device at most; the strings that devices do not
-    report; refused reports with their reasons, reports counted under another definition of a
-    metric, and halted partitions.
+    and how many bits a batch reveals about its device at most; the strings that devices do not
+    report; refused reports with their reasons; reports counted under another definition of a
+    metric; and halted partitions.
 
     Without counts in Redis the command shows only the definitions, with a dash (null with --json)
     for unknown numbers. A table (--csv) has the numbers of each metric; --json has its whole
@@ -113,7 +113,7 @@ def metrics(settings: Settings, output: Output) -> None:
 def _read_counts(
     reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: UncountedReports
 ) -> dict[str, Any]:
-    """Return a metric's number of reports, its event time and the reports left out."""
+    """Return a metric's number of counted reports, its event time, and the uncounted reports."""
     described = reader.describe(overview, metric.name)
     if isinstance(metric, TrustedMetric):  # only releases read its sums
         reports = overview.outcomes()[metric.name, "accepted"]

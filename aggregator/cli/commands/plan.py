@@ -36,12 +36,12 @@ TURN = "1d"
 
 
 class Count(click.IntRange):
-    """A whole number, which may have commas, as tables print it."""
+    """A whole number, which may have commas, such as ``200,000``."""
 
     name = "whole number"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Return the number, or fail with the text and the range."""
+        """Return the number; an error about an invalid text names the allowed range."""
         text: Any = str(value).replace(",", "")
         number: int = super().convert(text, param, ctx)
         return number
@@ -53,7 +53,7 @@ class MetricNumber(click.ParamType[tuple[str, float | None]]):
     name = "metric=number"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float | None]:
-        """Return name and number, or fail with the text and what was expected."""
+        """Return the name and the number; an error about an invalid text says what was expected."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         name, sign, text = value.partition("=")
@@ -99,17 +99,18 @@ def plan(
     """Show how wide bounds will be before anything ships, and the best use of a budget.
 
     Each METRIC may have a wish: `late=0.02` wants 95% bounds within 0.02 of the estimate, in the
-    metric's unit. Without any METRIC all defined metrics are planned, as narrow as possible in
-    parts of their ranges.
+    metric's unit. Without any METRIC, the plan has all defined metrics, with bounds that are as
+    narrow as possible relative to their ranges.
 
     With --budget the table compares a lottery (each device draws one metric a turn, and answers it
     with the whole budget), the best split of the budget, and first come (each metric, in the order
-    given, takes its level while budget is left). Below it are the best tickets, to be pasted, and
-    what to change. Without --budget it shows the width at each level of each metric.
+    given, takes its level while budget is left). Below it are the best tickets, to be pasted into
+    the application, and what to change. Without --budget it shows the width at each level of each
+    metric.
 
-    Widths come from the metrics' own code and synthetic values: numbers spread over the range,
-    equally frequent categories, strings that a tenth of the devices hold. Needs neither Kafka nor
-    Redis.
+    The metrics' code computes the widths from synthetic values: numbers spread over the range,
+    equally frequent categories, and strings that a tenth of the devices hold. The command needs
+    neither Kafka nor Redis.
     """
     wishes = _wishes(defined_metrics(settings), wanted, dict(happens))
     if budget is None:
@@ -181,7 +182,7 @@ def _wishes(
 
 
 def _faults(metric: Metric) -> Iterator[str]:
-    """Yield why a roll-up over a turn would refuse a metric or lose reports, and what to change."""
+    """Yield why a roll-up over a turn refuses or loses a metric's reports, and what to change."""
     refused = f"no RollUp of a turn of {TURN} takes it"
     if not metric.lateness_ms:
         yield f'{refused}: its definition needs a lateness, as in lateness = "{TURN}"'

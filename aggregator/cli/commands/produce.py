@@ -139,14 +139,14 @@ def produce(
     """Report a CSV column or a simulated population to Kafka.
 
     Each device randomizes its own value, with the operating system's randomness, before anything
-    leaves this process. At the end the truth is printed, to compare with `dither estimate`, and
-    what workers have counted: it waits ten seconds for the first report, three for each further
-    one. Ctrl-C ends it early; everything reported until then is delivered. For a minimum or
-    maximum the devices wait for the rounds, which `dither coordinate` opens, until the last one is
-    decided.
+    leaves this process. At the end the command prints the truth, to compare with `dither estimate`,
+    and what workers have counted: it waits ten seconds for the first report to be counted, and
+    three for each further report. Ctrl-C ends it early; everything reported until then is
+    delivered. For a minimum or maximum the devices wait for the rounds, which `dither coordinate`
+    opens, until the last round is decided.
 
-    If the metric is summed by attributes of devices (`by`), each report is sent with those of its
-    row. A simulated device draws them from the declared values, each equally likely.
+    If the metric is summed by attributes of devices (`by`), each report is sent with the attributes
+    in its row. A simulated device draws them from the declared values, each equally likely.
 
     \b
     dither produce dep_delay --csv flights.csv --time-column time_hour
@@ -260,7 +260,7 @@ def _parse_attribute(text: str) -> tuple[str, str]:
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return event times at this rate, of which the last is now."""
+    """Return the devices' event times at this rate; the last of them is the present."""
     start = time.time() - devices / rate if rate > 0 else time.time()
     return Arrivals(int(1000 * start), rate)
 

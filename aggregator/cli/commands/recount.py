@@ -25,10 +25,10 @@ from aggregator.terminal.options import opened_store, settings_options
 def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_loss: bool) -> None:
     """Delete the counts of PARTITIONS, so that workers count them again from their log.
 
-    Use it for partitions whose state in Redis was damaged. Workers may run: none counts a partition
-    while it is deleted, and they look again within 15 seconds. Until a partition is counted again,
-    estimates lack it and no window is final. Published events stay. Messages that are refused again
-    appear among the dead letters again.
+    Use it for partitions whose state in Redis was damaged. Workers may run: none of them counts a
+    partition while its counts are deleted, and they try again within 15 seconds. Until a partition
+    is counted again, estimates lack it and no window is final. Published events stay. Messages that
+    are refused again appear among the dead letters again.
 
     The command refuses if the log no longer has everything that was counted.
     """

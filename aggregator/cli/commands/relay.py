@@ -57,8 +57,8 @@ def relay(
 ) -> None:
     """Take sealed reports from devices, shuffle each crowd, and post it to the service.
 
-    It cannot open a report. Neither does it log or store who sent one. It needs no Kafka and no
-    Redis. Run it for another organisation: docs/crowds.md.
+    A relay cannot open a report, and does not log or store who sent it. It needs neither Kafka nor
+    Redis. Run it for another organisation: see docs/crowds.md.
     """
     if context.invoked_subcommand is not None:
         return
@@ -78,7 +78,7 @@ def relay(
 def _run(
     settings: Settings, to: str, token_file: str, key: str, folder: str, health_port: int
 ) -> None:
-    """Serve in this process."""
+    """Run the relay in this process."""
     from aggregator.health_port import answer_health
     from aggregator.local.ports import refuse_taken
     from aggregator.web.http import tls

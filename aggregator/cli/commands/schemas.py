@@ -31,8 +31,8 @@ INCOMPATIBLE_STATE = "incompatible"
 def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     """Register the schemas of reports and events with the registry of schemas.url.
 
-    Reports are registered in Protobuf, events in JSON Schema. What is registered already stays as
-    it is, so that the command may run at each deployment.
+    Reports are registered in Protobuf, events in JSON Schema. Schemas that are already registered
+    do not change, so the command may run at each deployment.
 
     \b
     dither schemas --set schemas.url=http://localhost:8081

@@ -80,9 +80,9 @@ def series(
 ) -> None:
     """Show a metric's estimates over time, one for each step.
 
-    Without --from, --to and --window the range is all that is kept. Steps are whole panes. The
-    bounds hold for each step alone; with --together those of all steps hold at once. With --by
-    a step has a line for each slice, and its bounds hold for all of them at once.
+    Without --from, --to and --window the range is all kept panes. Steps are whole panes. The bounds
+    hold for each step alone; with --together those of all steps hold at once. With --by a step has
+    a line for each slice, and its bounds hold for all of them at once.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)

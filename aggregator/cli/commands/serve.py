@@ -43,9 +43,9 @@ def serve(
 ) -> None:
     """Serve the dashboard, the HTTP API and Prometheus metrics, and accept reports.
 
-    / is the dashboard, /openapi.json describes the API. Any number may run; one of them publishes
-    events to the estimates topic. Access rights are set in [access] of dither.toml and with `dither
-    tokens`. Changed metric definitions take effect within seconds.
+    / is the dashboard; /openapi.json describes the API. Any number of servers may run; one of them
+    publishes events to the estimates topic. Access rights are set in [access] of dither.toml and
+    with `dither tokens`. Changed metric definitions take effect within seconds.
     """
     settings.serve.host = host or settings.serve.host
     settings.serve.port = settings.serve.port if port is None else port

@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 
 
 def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command: before it reads settings, remove those of a killed `dither up`."""
+    """Return a command that first removes the settings file that a killed `dither up` left."""
 
     @functools.wraps(command)
     def with_cleanup(**arguments: Any) -> Any:
@@ -55,7 +55,7 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
     """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
 
     Kafka and Redis are embedded and lose their data at the end, unless --kafka and --redis (or the
-    settings) name others. With --folder the counts stay, and the log of reports does not.
+    settings) name others. With --folder the counts stay, but the log of reports does not.
 
     While it runs, a dither.toml in the current folder gives other commands their addresses, so
     `dither produce` in another terminal reports to them. Ctrl-C ends it, and so does closing the
@@ -101,7 +101,7 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
 
 @contextlib.contextmanager
 def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
-    """Write a settings file with the servers' addresses, unless the settings have them all."""
+    """Write a settings file with the servers' addresses, unless the settings have all of them."""
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,

@@ -30,11 +30,11 @@ PLAIN_FACTS = ("partitions", "messages", "panes", "uncounted", "halted", "skippe
 def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     """Replay the log and compare the result with the state in Redis, byte by byte.
 
-    Each difference is printed with its partition and pane. The exit code is 0 if there is none. It
-    is 1 otherwise, and if a partition has messages in its log and no state in Redis. Messages that
-    are not counted yet are reported. Safe while workers run. Each message is judged by the
-    definitions that were in force when it was counted; metrics.toml applies only to messages from
-    before Dither stored definitions.
+    Each difference is printed with its partition and pane. The exit code is 1 if there is a
+    difference, or if a partition has messages in its log and no state in Redis; otherwise it is 0.
+    Messages that are not counted yet are reported. The command is safe while workers run. Each
+    message is judged by the definitions that were in force when it was counted; metrics.toml
+    applies only to messages from before Dither stored definitions.
     """
     metrics = defined_metrics(settings)
     clients.admin(settings, settings.topics.reports)

@@ -83,11 +83,11 @@ def changes(
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield the current estimate of a metric, and the new estimate after each change.
 
-    It prints once that Redis is unreachable, that no worker counts, or that a partition is halted,
-    and goes on. `reader`: reads the sums in Redis; `metric`: the metric's name; `window`: a
-    duration such as ``"1h"``, for the latest window of that width; the running total by default;
-    `seconds`: the time between two reads; `silent_ms`: after how long without a commit it prints
-    that no worker counts. Raises UsageError if the metric has no such window.
+    If Redis is unreachable, no worker counts or a partition is halted, the function prints this
+    once and continues. `reader`: reads the sums in Redis; `metric`: the metric's name; `window`: a
+    duration such as ``"1h"``, for the latest window of this width; the running total by default;
+    `seconds`: the time between two reads; `silent_ms`: the time without a commit after which
+    workers are considered stopped, in ms. Raises UsageError if the metric has no such window.
     """
     version, is_away, was_silent = "", False, False
     shown_halts: list[str] = []

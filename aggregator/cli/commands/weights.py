@@ -20,9 +20,9 @@ from estimators.errors import meant
 def weights(settings: Settings, metric: str | None, policy: str | None, as_json: bool) -> None:
     """Show the weights in force, or set POLICY for METRIC: optimal, paper, uniform, proportional.
 
-    A policy decides how much each privacy level counts. It takes effect at the next read that names
-    no other weights; no report is read again, and no server restarts. Metrics with trusted
-    collection have other policies (hpm-a, adpm, ...), which apply to future releases.
+    A policy decides how much each privacy level counts. A new policy takes effect at the next read
+    that names no other weights; no report is read again, and no server restarts. Metrics with
+    trusted collection have other policies (hpm-a, adpm, ...), which apply to future releases.
     """
     reader = opened_reader(settings)
     registry = reader.store.registry

@@ -24,7 +24,7 @@ NOT_KNOWN = "-"
 @settings_options
 @click.pass_context
 def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
-    """Show the state of the defined alarms, and the alarms they raised.
+    """Show the state of the defined alarms, and when they were raised.
 
     No alarm does not prove that nothing moved: "could see" is the smallest move that would have
     been detected by now with a probability of about 90%.
@@ -46,8 +46,9 @@ def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
 def replay(settings: Settings, name: str, output: Output) -> None:
     """Compute alarm NAME again from its start, and show each pane's evidence.
 
-    What it raises is printed byte for byte as the events have it; a table has the evidence alone.
-    With --json there is an object for each pane and series. Nothing is published or stored.
+    Raised alarms are printed byte for byte as in their events; a table (--csv, --parquet) has only
+    the evidence. With --json there is an object for each pane and series. Nothing is published or
+    stored.
     """
     reader = opened_reader(settings)
     run = AlarmRun(reader, definition_of(reader, name))

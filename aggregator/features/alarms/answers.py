@@ -71,11 +71,11 @@ class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One series of an alarm.
 
-    `evidence` is the evidence of a move from the baseline as a share of what an alarm needs: 1
-    raises an alarm; null before the first pane. `smallest_shift` is the smallest move that would
+    `evidence` is the evidence of a move from the baseline, as a share of what an alarm needs: at 1
+    an alarm is raised; null before the first pane. `smallest_shift` is the smallest move that would
     have raised one by now with a probability of about 90%; null if unknown. A series without an
-    alarm may have moved nevertheless. `reason` says why a series cannot be watched. `alarms` is
-    the number of alarms that the series has raised.
+    alarm may still have moved. `reason` says why a series cannot be watched. `alarms` is the number
+    of alarms that the series has raised.
     """
 
     slice: dict[str, Value]

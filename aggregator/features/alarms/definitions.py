@@ -30,12 +30,12 @@ class AlarmDefinition(Watch):
     every_ms : int
         The length of the alarm's panes, in ms: whole panes of the metric.
     false_alarms : float
-        The allowed false alarms per pane, over all series; in the file a text such as
+        The allowed false alarms per pane, over all series; in the file, a text such as
         ``"1/365d"``.
     by : sequence of str
         Attributes of devices; the alarm has a series for each slice by them.
     where : mapping
-        Values of attributes; only the reports of devices with these values are looked at.
+        Values of attributes; the alarm uses only the reports of devices with these values.
     categories : sequence of str, optional
         The categories that have a series; by default all.
     below : sequence of float
@@ -43,7 +43,7 @@ class AlarmDefinition(Watch):
     baseline_ms : int, optional
         The event time before the start from which the baseline is estimated.
     baseline_value : float, optional
-        The baseline, in the metric's unit, instead of an estimated one.
+        The stated baseline, in the metric's unit, which replaces an estimated baseline.
     direction : str
         ``"any"``, ``"up"`` or ``"down"``.
     least : float

@@ -43,7 +43,7 @@ log = LazyLog("dither.alarms")
 
 @dataclasses.dataclass(frozen=True)
 class WatchedPane:
-    """A pane, the step of each series (without steps if it had expired), and the raised events."""
+    """A pane, the step of each series (none if the pane had expired), and the raised events."""
 
     start_ms: int
     end_ms: int
@@ -266,7 +266,7 @@ class AlarmRun:
     ) -> AlarmRaised | None:
         """Return the data of a series' event; None if its window must be read again.
 
-        If earlier panes of the window have expired, the estimate is that of the last, `pane`.
+        If earlier panes of the window have expired, the estimate is that of the last pane, `pane`.
         """
         definition, metric, baseline = self.definition, self.metric, series.state.compared_with
         since_ms = end_ms - (step.since or 1) * definition.every_ms

@@ -35,12 +35,12 @@ class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """By how much arm a exceeds arm b (`of`: "difference"), or the "ratio" of a to b.
 
     `lower` and `upper` hold with probability 1 - beta, for all `simultaneous` comparisons together.
-    `p_value` is at most beta exactly where 0 (for a ratio: 1) is outside of these bounds, and
-    `decided` says so; `p_value_kind` says when it may be looked at. `law` is "joint" if the reports
-    of both arms are independent, else "union". An upper bound of a ratio is null where it is
-    infinite. The numbers of a distribution are its `quantiles`, or `shares` below edges. All
-    numbers are null if an arm has fewer reports than `minimum_reports`. `rest` says that b is all
-    reports of the window that are not in a.
+    `p_value` is at most beta exactly if 0 (for a ratio, 1) is outside of these bounds, and
+    `decided` says so; `p_value_kind` says when the p-value is valid. `law` is "joint" if the
+    reports of both arms are independent, and "union" otherwise. The upper bound of a ratio is null
+    if it is infinite. The numbers of a distribution are its `quantiles`, or `shares` below edges.
+    All numbers are null if an arm has fewer reports than `minimum_reports`. `rest` says that b is
+    all reports of the window that are not in a.
     """
 
     metric: str

@@ -25,7 +25,7 @@ Read = Callable[[str, Query], Window]
 
 @dataclasses.dataclass(frozen=True)
 class Arms:
-    """The windows, sums and slices of two arms."""
+    """The two arms of a comparison: their windows, sums and slices."""
 
     windows: tuple[Window, Window]
     sums: tuple[Counts, Counts]

@@ -27,9 +27,9 @@ OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 class Changes:
     """Compares the last closed panes of metrics with as many panes before them.
 
-    Releases cannot be added: the latest release is compared with the release a period before it.
-    All changes that can be chosen hold together at one look: beta is shared by all metrics that
-    can be compared, their shares among, and all periods. Equal sums are compared once.
+    Releases cannot be added: the latest release is compared with the release a period before it. At
+    one look, all changes that a reader can choose hold together: all metrics that can be compared,
+    their shares among, and all periods share beta. Equal sums are compared once.
     """
 
     def __init__(self, reader: MetricReader) -> None:

@@ -145,8 +145,8 @@ def compare(
     The bounds of a difference are narrower than those of its two arms suggest, so do not judge by
     whether two intervals overlap.
 
-    The p-value of arms that grow may be looked at at any time: stop when it is at most beta, and at
-    most a share beta of comparisons without a difference ever stop wrongly.
+    The p-value of arms that grow is valid at any time: if you stop as soon as it is at most beta,
+    at most a share beta of comparisons without a difference ever stop.
     """
     reader = opened_reader(settings)
     try:
@@ -174,7 +174,7 @@ def compare(
 
 
 def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
-    """Return a comparison as text, with verdicts for arms proved to be different and others."""
+    """Return a comparison as text; `verdicts`: for arms proved to be different, and for others."""
     query = compared.query
     scope = f", {compared.simultaneous} comparisons together" if compared.simultaneous > 1 else ""
     if query.each:

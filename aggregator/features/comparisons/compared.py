@@ -59,7 +59,7 @@ class CompareQuery:
     a : Query
         Window and slice of the first arm; if `by` is set, each slice is compared with the rest.
     b : Query
-        Window and slice of the second arm; by default in the window of `a`.
+        Window and slice of the second arm; the default window is that of `a`.
     rest : bool
         Whether the second arm is the rest of the first arm's window.
     other : str, optional
@@ -93,7 +93,7 @@ class CompareQuery:
 
     @property
     def intervals(self) -> int:
-        """The number of intervals that share beta."""
+        """Return how many intervals share beta."""
         return 3 if self.each else 1
 
     @classmethod
@@ -103,7 +103,7 @@ class CompareQuery:
         against: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] | str,
         **options: Any,
     ) -> CompareQuery:
-        """Return a query from its parts.
+        """Return the query that these options describe.
 
         Parameters
         ----------

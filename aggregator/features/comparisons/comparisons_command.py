@@ -39,7 +39,7 @@ NONE_DEFINED = (
 def comparisons(
     settings: Settings, name: str | None, with_arm_bounds: bool, output: Output
 ) -> None:
-    """Show how the comparisons of the definitions stand, or comparison NAME alone.
+    """Show the state of the defined comparisons, or of comparison NAME alone.
 
     Bounds and p-values hold at all times from a comparison's start on: look as often as you like.
     """

@@ -48,7 +48,7 @@ class ComparisonDefinition(Watch):
     below : sequence of float
         For a distribution: edges; the shares below them are compared instead of quantiles.
     title : str
-        What the dashboard shows in place of the arms.
+        The title that the dashboard shows instead of the arms.
     """
 
     added: ClassVar[tuple[str, ...]] = ("below",)

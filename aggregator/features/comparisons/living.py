@@ -68,13 +68,13 @@ class Living(Compared):
 class LivingAnswer(ComparisonAnswer, frozen=True, kw_only=True):
     """A comparison of the definitions since its start, with bounds that hold at all times.
 
-    Its numbers are those of all reports counted so far. Final panes are looked at one after
+    Its numbers are those of all reports counted so far. Final panes are processed one after
     another: `until` is the end of the last one. `decided_at` is the end of the first pane at which
-    0 (for a ratio: 1) was outside of the bounds; null if it never was. `decisions` has the first
-    such pane for each category or coordinate. `decided` says that the arms are proved to be
-    different, now or at an earlier time. `incomplete` is the number of final panes some of whose
-    reports are in no table of slices. `history` has the numbers at the ends of final panes.
-    `reason` says why the comparison is undecided or unknown; empty if nothing is wrong.
+    the bounds excluded 0 (for a ratio, 1); null if they never did. `decisions` has the first such
+    pane for each category or coordinate. `decided` says that the arms are proved to be different,
+    now or at an earlier time. `incomplete` is the number of final panes with reports that are in no
+    table of slices. `history` has the numbers at the ends of final panes. `reason` says why the
+    comparison is undecided or unknown; empty if nothing is wrong.
     """
 
     comparison: str
@@ -109,7 +109,7 @@ def all_comparisons(
 ) -> list[Living]:
     """Return the state of all comparisons in the definitions.
 
-    `reader`: reads the sums in Redis; `with_arm_bounds`: whether both arms have bounds, too, which
+    `reader`: reads the sums in Redis; `with_arm_bounds`: whether both arms also have bounds, which
     share beta; `progress`: takes the share of the work that is done; an exception from it ends the
     work.
     """
@@ -146,8 +146,8 @@ def living(
 def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) -> bool:
     """Return whether reports in panes that the run has not processed may have expired.
 
-    Panes expire a fixed time after their last report reached Kafka. So the present is estimated as
-    the newest pane's start plus the age of its last report.
+    Panes expire a fixed time after their last report reached Kafka. So the current event time is
+    estimated as the newest pane's start plus the age of its last report.
     """
     key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
     panes = reader.store.panes

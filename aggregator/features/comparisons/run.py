@@ -1,7 +1,7 @@
 """Runs a living comparison over the final panes of its metrics, until it is decided.
 
 After each pane the run compares the sums since the start, with bounds that hold at all times. So
-the log determines what it sees at each pane, its decision, and its state in Redis.
+the log determines the numbers at each pane, the decision, and the state in Redis.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a comparison's event: its arms are proved to be different.
 
-    `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
-    `upper`. The numbers are those of all final panes from the start to `at`. `incomplete` is the
-    number of these panes some of whose reports are in no table of slices. Each category or
-    coordinate has a separate event; the bounds hold for all together. The estimate at the time of a
-    decision is too large on average; the bounds are not.
+    `at` is the end of the first final pane at which `lower` and `upper` exclude 0 (for a ratio, 1).
+    The numbers are those of all final panes from the start to `at`. `incomplete` is the number of
+    these panes with reports that are in no table of slices. Each category or coordinate has a
+    separate event; the bounds hold for all together. The estimate at the time of a decision is too
+    large on average, but the bounds are valid.
     """
 
     comparison: str
@@ -138,10 +138,10 @@ def query_of(
 ) -> CompareQuery:
     """Return the query that a definition asks about a window.
 
-    The weight policy in force is not used, as it may change: bounds at all times need a fixed rule.
-    `definition`: the definition; `start_ms`: the start of the window, in ms since the epoch;
-    `end_ms`: the end of the window; by default there is none; `with_arm_bounds`: whether both arms
-    have bounds, too.
+    The weight policy in force is not used, because it may change, and bounds at all times need a
+    fixed rule. `definition`: the definition; `start_ms`: the start of the window, in ms since the
+    epoch; `end_ms`: the end of the window; by default there is none; `with_arm_bounds`: whether
+    both arms have bounds, too.
     """
     return CompareQuery.of_options(
         definition.where,
@@ -253,7 +253,7 @@ class ComparisonRun:
         return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
-        """Return both arms from the next pane on: up to `end_ms`, if that is final, or to now."""
+        """Return both arms from the next pane on: up to `end_ms` if it is given, or up to now."""
 
         def read(name: str, query: Query) -> Window:
             return self._read(overview, name, query)

@@ -53,7 +53,7 @@ COMPARED_REPORTS = Exported(
 
 
 class ComparisonSamples(Samples):
-    """The states of comparisons; of many categories or coordinates, those that differ most.
+    """The states of comparisons; of many categories or coordinates, only those that differ most.
 
     A comparison is recomputed only after more reports were counted or a final pane was processed.
     """

@@ -45,8 +45,9 @@ from estimators.rounding import certainty
 def discover(settings: Settings, metric: str, output: Output, beta: float, **stretch: Any) -> None:
     """Find the frequent strings of a metric with `discover = true`.
 
-    Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
-    that every partition has closed. docs/discovery.md says how frequent a string has to be.
+    Nobody has to list the strings. The search takes seconds, and uses only closed panes: without
+    --to, all panes that every partition has closed. docs/discovery.md says how frequent a string
+    has to be.
     """
     reader = opened_reader(settings)
     try:
@@ -84,7 +85,7 @@ def as_text(answer: Discovered) -> str:
 
 
 def outlook(answer: DiscoveryAnswer) -> str:
-    """Return as text how frequent a string must be to be discovered, and what rarer ones need."""
+    """Return as text how frequent a string must be to be found, and what rarer strings need."""
     if answer.found_from is None:
         return "candidates none: there are no reports"
     if answer.found_from > 1:
@@ -125,7 +126,7 @@ def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
 
 
 def above(lower: float) -> str:
-    """Return a lower bound as text; zero is not attained, since somebody holds the string.
+    """Return a lower bound as text; the share exceeds zero, because somebody holds the string.
 
     >>> above(0.0), above(0.01234)
     ('> 0', '0.0123')

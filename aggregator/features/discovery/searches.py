@@ -38,8 +38,8 @@ class TooManySearchesError(DitherError):
 class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a search.
 
-    `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share`: how much of
-    its work is done; `before`: how many searches come before it.
+    `status` is ``waiting``, ``searching``, ``cancelled`` or ``not_searched``; `share`: the finished
+    share of its work; `before`: the number of searches before it.
     """
 
     metric: str
@@ -75,7 +75,7 @@ class StringsQuestion:
 
     @property
     def subject(self) -> Hashable:
-        """What the question is about: all closed panes, whatever their number, or a window."""
+        """The subject of the question: a window, or all closed panes, however many there are."""
         metric = self.window.metric
         return self.key if self.reading is None else (metric.name, metric.revision, self.beta)
 
@@ -116,7 +116,7 @@ class _Search:
         return self.is_under_way or self.has_valid_answer
 
     def note(self, share: float) -> None:
-        """Record the finished share of the work; end the search if nobody asks for it any more."""
+        """Record the finished share of the work; end the search if nobody asks for it."""
         if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
             self.is_cancelled = True
         if self.is_cancelled:
@@ -160,11 +160,11 @@ class Searches:
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer, or the progress of the search, which is started if necessary.
 
-        `question`: the question; `client`: who asks; None if unknown; `search`: whether to search.
-        If not, the last answer is returned. If the question is about all closed panes, that may be
-        an earlier answer; a search starts if a pane was closed since, and the answer is older than
-        ANSWER_LIFETIME_SECONDS. Raises TooManySearchesError if too many searches are under way or
-        waiting.
+        `question`: the question; `client`: the client that asks; None if unknown; `search`: whether
+        to search. If not, the last answer is returned. If the question is about all closed panes,
+        that may be an earlier answer; a search starts if a pane was closed since, and the answer is
+        older than ANSWER_LIFETIME_SECONDS. Raises TooManySearchesError if too many searches are
+        under way or waiting.
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)

@@ -46,11 +46,11 @@ log = structlog.get_logger("dither.coordinator")
 
 
 class RoundChanged(DitherError):  # noqa: N818
-    """Raised if the round in Redis is not what this coordinator wrote; it must be reloaded."""
+    """Raised if this coordinator did not write the round in Redis, which must be reloaded."""
 
 
 class PublishedRounds(Rounds):
-    """Reads the rounds of a deployment, and notes those of others on the same topic.
+    """Reads the rounds of a deployment, and records those of other deployments on the same topic.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Coordinator(Leader):
         return f"{self._key}:stored"
 
     def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
-        """Return a stored round; None if it is invalid: then the topic's round is the last."""
+        """Return a stored round; None if it is invalid, so that the topic's round counts."""
         try:
             return parsing.open_round(self._stored, text, metric) if text else None
         except StateUnreadable:
@@ -258,8 +258,8 @@ class Coordinator(Leader):
     def _is_counted(self, overview: TopicProgress, metric: SearchMetric) -> bool:
         """Return whether the log is counted up to where it ended after the round's time.
 
-        Kafka is asked for that end once. The answers were read after the overview, so that the
-        result holds only if Redis has not lost data since.
+        Kafka is asked for this end once. The answers were read after the overview, so the result is
+        valid only if Redis has lost no data since.
         """
         ends = self._ends.get(metric.name)
         if ends is None:

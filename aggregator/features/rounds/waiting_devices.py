@@ -1,4 +1,4 @@
-"""Occasional messages about what simulated devices wait for: a round, or its end."""
+"""Occasional messages that simulated devices wait for a round, or for its end."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         )
 
     def read(self, window: Window) -> Window:
-        """Return the pane of the window's release; if there is no release, the window itself."""
+        """Return the pane of the window's release; if there is no release, return the window."""
         release = window.content
         assert isinstance(release, Release)  # noqa: S101
         if release.start_ms is None:

@@ -39,7 +39,7 @@ class RecordedSpan(Span):
         self._span.add_event(event)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span; of an error only the class is recorded, as its text may be confidential."""
+        """End the span; record only the class of an error, because its text may be confidential."""
         if error is not None:
             self._span.set_attribute("error.type", type(error).__qualname__)
             self._span.set_status(StatusCode.ERROR)

@@ -50,8 +50,8 @@ def otlp_name(name: str) -> tuple[str, str]:
 class Translation:
     """Translates metric families at each export, and remembers when each counter began.
 
-    Counters are older than the process, and their true start is unknown. So, as in OTLP's data
-    model, the first point of a series has its own time as its start.
+    Counters are older than the process, and their true start is unknown. So, as OTLP's data model
+    says, a series starts at the time of its first point.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ class ColumnKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """The kind and the meaning of a column; times are in ms since the epoch, but in us in Arrow."""
+    """The kind and the meaning of a column; times are in ms since the epoch, and in us in Arrow."""
 
     kind: ColumnKind
     meaning: str

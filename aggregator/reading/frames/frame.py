@@ -227,7 +227,7 @@ class Frame:
 
 
 class _Lines(list[str]):
-    """Collects lines of CSV; the writer ends them with CR LF, and so quotes text with either."""
+    """Collects lines of CSV; the writer ends lines with CR LF, so it quotes text with CR or LF."""
 
     END = "\r\n"
 

@@ -223,7 +223,7 @@ def _is_known(row: LabelledInterval) -> bool:
 def _range(
     rows: Iterable[LabelledInterval], references: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the ends of a scale that shows all intervals; they differ."""
+    """Return the two different ends of a scale that shows all intervals."""
     numbers = [x for row in rows if _is_known(row) for x in (row.value, row.lower, row.upper)]
     finite = [x for x in (*numbers, *references) if math.isfinite(x)]
     if not finite:
@@ -233,7 +233,7 @@ def _range(
 
 
 def _axis_scale(of_quantiles: bool, rows: Iterable[LabelledInterval]) -> str:
-    """Return the name of the scale in matplotlib that suits some intervals."""
+    """Return the name of the scale in matplotlib that suits these intervals."""
     low, high = _range(rows)
     return "log" if of_quantiles and 0 < LOG_SCALE_RATIO * low <= high else "linear"
 
@@ -258,7 +258,7 @@ def _svg(width: int, height: int, name: str, parts: Iterable[str]) -> str:
 
 
 def _position(x: float, low: float, high: float, length: int) -> float:
-    """Return a number's position on a scale, in pixels; numbers beyond an end are at that end."""
+    """Return a number's position on a scale, in pixels; numbers beyond an end are moved to it."""
     share = (min(max(x, low), high) - low) / (high - low)
     return round(SCALE_MARGIN + share * (length - 2 * SCALE_MARGIN), 2)
 
@@ -308,5 +308,5 @@ def _svg_history(line: HistoryLine, low: float, high: float) -> str:
 
 
 def _plain_text(text: str) -> str:
-    """Return text with the characters escaped that matplotlib reads as mathematics."""
+    """Return text in which the characters that matplotlib reads as mathematics are escaped."""
     return text.replace("$", r"\$")

@@ -73,12 +73,12 @@ class EstimateCache:
 
 
 def _size(estimate: Estimate) -> int:
-    """Return how many numbers an estimate counts as, the overhead of its fields included."""
+    """Return how many numbers an estimate counts as, including the overhead of its fields."""
     return 3 * int(np.size(estimate.value)) + 2 * len(estimate.levels) + 100
 
 
 def expiry_period(metric: Metric) -> int:
-    """Return the number of the present cache period; 0 if the metric's panes never expire."""
+    """Return the number of the current cache period; 0 if the metric's panes never expire."""
     return 0 if metric.retention_ms is None else int(1000 * time.time()) // EXPIRY_PERIOD_MS
 
 
@@ -261,7 +261,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the plan of a series, by default of about 200 points, which slices share."""
+        """Return the plan of a series; by default it has about 200 points, which slices share."""
         metric, grouping = self.metric, window.grouping
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
@@ -306,7 +306,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 def with_shares(
     windows: Sequence[Window], query: Query, answer_each: Callable[[Query], list[Estimate]]
 ) -> list[Estimate]:
-    """Return the answers to a query; one for all categories also has the shares that are defined.
+    """Return the answers to a query; those for all categories also have the defined shares.
 
     `windows`: windows of one metric; `query`: the parameters of the query; `answer_each`: returns
     the estimates from the windows, given a query.

@@ -61,7 +61,7 @@ class Slices(Pictured):
     Attributes
     ----------
     slices : tuple of SliceEstimate
-        The slices with most reports first, but those with an undeclared or no value last.
+        The slices, those with most reports first, but those with an undeclared or no value last.
     simultaneous : int
         The number of slices for which the bounds hold together.
     left_out : int

@@ -41,10 +41,10 @@ class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     There is an entry for each combination of values of `by` that has reports, among the reports
     whose attributes have the values in `where`. Slices with most reports come first; those with a
     value that is not declared, or without a value, come last. `left_out` slices are not shown. A
-    value is null if the devices did not say, and `{"other": true}` if it is not declared. The
-    bounds of all `simultaneous` slices hold together with probability 1 - beta. `coverage` is the
-    share of the window's reports that tables of slices have; null if unknown. The other fields are
-    those of an answer.
+    value is null if the devices sent none, and `{"other": true}` if it is not declared. The bounds
+    of all `simultaneous` slices hold together with probability 1 - beta. `coverage` is the share of
+    the window's reports that tables of slices have; null if unknown. The other fields are those of
+    an answer.
     """
 
     metric: str
@@ -74,8 +74,8 @@ class FinalAnswer(Answer, frozen=True, kw_only=True):
     """The answer about a final pane, as its event contains it.
 
     `slices` is present if a whole stretch of `by_pane` ends with this pane, and `publish.slices`
-    names the metric: it has that stretch by attributes of devices, for each of these groupings.
-    `discovery` is present if the metric discovers strings, unless `publish.unsearched` names it.
+    names the metric: it has the slices of this stretch for each of these groupings. `discovery` is
+    present if the metric discovers strings, unless `publish.unsearched` names it.
     """
 
     slices: list[SlicesAnswer] | UnsetType = UNSET

@@ -1,1 +1,1 @@
-"""HTTP itself: access, hosts, limits, TLS, problems, and slow clients."""
+"""The HTTP layer: access, hosts, limits, TLS, problems, and slow clients."""

@@ -48,7 +48,7 @@ def hash_token(token: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """The caller of a request: the token's name, "" without a token, and the scopes granted."""
+    """The caller of a request: the token's name ("" without a token) and the granted scopes."""
 
     name: str
     scopes: frozenset[str]
@@ -78,7 +78,7 @@ class Guard:
     def refusal(
         self, headers: Headers, scopes: Sequence[str]
     ) -> tuple[Caller | None, Problem | None]:
-        """Return the caller; if it has none of the scopes, also the problem to answer with."""
+        """Return the caller and, if it has none of the scopes, the problem to answer with."""
         caller, status, error = self.caller(headers), 401, ""
         if caller is not None and caller.scopes.intersection(scopes):
             return caller, None
@@ -107,8 +107,8 @@ class AccessControl:
     routes : sequence of BaseRoute
         All routes in order.
     scopes : mapping of (method, path) to tuple of str
-        The scopes of each route, of which one is enough; public if there are none. A route that is
-        not listed is public unless it is under /v1/.
+        The scopes of each route, each of which suffices; the route is public if there are none. A
+        route that is not listed is public unless it is under /v1/.
     origins : collection of str
         Origins of other sites whose pages may ask questions.
     """

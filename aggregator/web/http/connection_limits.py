@@ -1,8 +1,8 @@
 """Protects the HTTP/1.1 server from slow clients, endless heads, and endless requests.
 
 httptools limits neither the size nor the time of a request's head. Slow connections would use up
-the file descriptors, and an endless head the memory. So would pipelined requests: they are parsed
-only when their turn comes, after the answers to earlier requests.
+the file descriptors, and an endless head the memory. So would pipelined requests, which are
+therefore parsed only after the answers to earlier requests.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ NO_BYTES = memoryview(b"")
 
 
 class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also hangs up on heads that are too long or too slow."""
+    """uvicorn's protocol, which also closes connections whose heads are too long or too slow."""
 
     flow: _InTurn
     _timer: asyncio.TimerHandle | None = None
@@ -108,7 +108,7 @@ class PunctualProtocol(HttpToolsProtocol):
         self._check()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; unlike uvicorn's, this does not restart the timer."""
+        """Parse bytes; unlike uvicorn's method, this does not restart the timer."""
         flow = self.flow
         if len(data) <= PIECE_BYTES and not flow.unread and not self.pipeline:
             self._parse(data)
@@ -220,7 +220,7 @@ class PunctualProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _check(self) -> None:
-        """Hang up if the time is over; schedule the next check."""
+        """Close the connection if the time is over; schedule the next check."""
         now, unsent_bytes = self.loop.time(), self._unsent
         self._unsent = self.transport.get_write_buffer_size()
         if not self._unsent or self._unsent < unsent_bytes:

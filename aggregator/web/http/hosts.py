@@ -1,7 +1,7 @@
 """The host names that the server accepts: a defence against DNS rebinding.
 
-A page of ``evil.example`` waits until that name resolves to a private address, and can then read
-the answers from there. Its requests still have ``Host: evil.example``, never an IP address.
+A page of ``evil.example`` waits until this name resolves to a private address, and can then read
+the answers from that address. Its requests still have ``Host: evil.example``, never an IP address.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def expected(serve: Serve) -> re.Pattern[str]:
 
     With a certificate all names are accepted: browsers refuse names that the certificate lacks. On
     the loopback interface only the names of this interface are accepted. Elsewhere names without a
-    dot, such as those of containers, are accepted, too: nobody outside can register such a name.
+    dot, such as those of containers, are accepted, too, because nobody outside can register such a
+    name.
 
     Examples
     --------

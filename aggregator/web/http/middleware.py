@@ -202,7 +202,7 @@ class UnreadLimit:
             self._unread.discard(unread)
 
     def _admitted(self, scope: Scope, size: int) -> _Unread:
-        """Count an answer as unread, and abort other answers if necessary."""
+        """Count an answer as unread, and abort answers if necessary."""
         new = _Unread(size, client_of(scope), scope.get(ABORT_KEY, _nothing))
         sizes = Counter({new.client: size})
         for unread in self._unread:

@@ -5,9 +5,9 @@ and ten layers of middleware cost more than the gateway itself. So the protocol 
 middleware would have to act. If not, it hands the post to the gateway, and answers when Kafka has
 acknowledged the batch. A relay takes sealed reports on the same path.
 
-Any other post takes the slow path, and only that path refuses posts. Such are posts with an
-unexpected host, without the right scope, of another origin, in chunks, compressed, in pieces, or
-pipelined.
+Any other post takes the slow path, and only that path refuses posts. Posts with an unexpected host,
+without the right scope, of another origin, in chunks, compressed, in pieces, or pipelined take the
+slow path.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class _NoEvent:
 
 
 class _Post:
-    """A small post until it is answered; uvicorn takes it for the connection's request."""
+    """A small post until it is answered; for uvicorn it is the connection's request."""
 
     __slots__ = (
         "admission",

@@ -1,4 +1,4 @@
-"""The law of a sum of reports that are +1, -1 or 0, as far as the metric determines it."""
+"""The law of a sum of reports that are +1, -1 or 0, to the extent that the metric determines it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class DifferenceLaw:
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the factors x of D and -D at each level, of shape (tilts, levels).
 
-        x is t s_l. For fixed values, x is larger, at most MAX_TILT_RATIO times that, so that a
-        holder adds t s c (Theorem 2 (d) of docs/proofs/differences.md).
+        x is t s_l. For fixed values, x is larger, at most MAX_TILT_RATIO t s_l, so that a holder
+        adds t s c (Theorem 2 (d) of docs/proofs/differences.md).
         """
         first_order = tilt[:, None] * self.coefficient
         if not self.fixed:
@@ -199,7 +199,7 @@ def exponents(
 
 
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
-    """Return tilts for all possible variances; each tilt is twice the previous one.
+    """Return tilts for all possible variances; each tilt is twice the previous tilt.
 
     One of them is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
     """

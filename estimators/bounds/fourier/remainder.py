@@ -25,7 +25,7 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     """Return nodes tau from 0 on, in the inverse unit of S, shape (..., nodes).
 
     `counts`, shape (parts,): how many reports of each kind there are; `variance`, shape (...,
-    parts): the variance of one report of each kind, roughly; in no row are all zero; `step`: the
+    parts): approximate variances of one report of each kind, not all zero in any row; `step`: the
     distance of the first nodes, in standard deviations of S under its tilted law.
     """
     sd = np.sqrt(variance @ counts)
@@ -72,12 +72,12 @@ def log_remainder(
     """Return an upper bound on ln R, at most 0, where P(S >= s) <= exp(K(tilt) - tilt s) R.
 
     `tilt`, shape (...): t, above 0; `frequencies`, shape (..., nodes): tau, ascending from 0. The
-    last ones are candidates for D; `log_modulus`, shape (..., parts, nodes): ln g_l for one report
-    of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for all data, minus the term
-    of K for one report. At most 0 at tau = 0; `counts`, shape (..., parts): n_l, how many reports
-    of each kind there are; `variance`, shape (..., parts): v_l, at least the variance of X under
-    its tilted law, for all data. If `log_modulus` is only a bound on the logarithm of a largest
-    modulus, v_l must be so large that g_l + v_l tau^2 / 2 is convex.
+    last frequencies are candidates for D; `log_modulus`, shape (..., parts, nodes): ln g_l for one
+    report of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for all data, minus
+    the term of K for one report. At most 0 at tau = 0; `counts`, shape (..., parts): n_l, how many
+    reports of each kind there are; `variance`, shape (..., parts): v_l, at least the variance of X
+    under its tilted law, for all data. If `log_modulus` is only a bound on the logarithm of a
+    largest modulus, v_l must be so large that g_l + v_l tau^2 / 2 is convex.
 
     >>> n, t = np.array([100.0]), 0.23  # a hundred normal terms of variance 1
     >>> tau = frequency_nodes(n, np.array([1.0]))

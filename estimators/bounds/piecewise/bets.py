@@ -106,7 +106,7 @@ class SymbolBets:
 
 
 class ExpectedWealth(NamedTuple):
-    """K, its slope in theta, the slope of one report of each level, and the numbers of reports."""
+    """K, its slope in theta, the slope for one report of each level, and the numbers of reports."""
 
     value: Floats
     slope: Floats
@@ -142,7 +142,7 @@ def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Float
     """Return thetas in [-1, 1] up to which sum exp(gains - K) is at least 1, or -1, shape (...).
 
     `law`: the law of the reports; `tilts`, shape (..., m): the tilts of the bets; `gains`, shape
-    (..., m): W less the cost that it has to exceed.
+    (..., m): W minus the cost that it must exceed.
     """
     theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # because K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):

@@ -102,9 +102,10 @@ class CellBets:
     ) -> Floats:
         """Return the better of both bounds on ln R for some cells, shape (chosen, bins).
 
-        It is the largest over the parts of the variance, less what free means save in each part.
-        `chosen`: the indices of the cells; `log_berry_esseen_parts`, shape (cells, bins, parts):
-        from :meth:`log_berry_esseen`; `fourier`: the bounds of Graham and Vaaler for the cells.
+        The bound is the largest over the parts of the variance, minus what free means save in each
+        part. `chosen`: the indices of the cells; `log_berry_esseen_parts`, shape (cells, bins,
+        parts): from :meth:`log_berry_esseen`; `fourier`: the bounds of Graham and Vaaler for the
+        cells.
         """
         log_parts = np.minimum(log_berry_esseen_parts[chosen], fourier[chosen][:, None, None])
         if self.law.free:
@@ -135,7 +136,7 @@ class FourierRemainders:
         self._log_remainders = np.zeros(self._tilt.shape)  # of the first cell of each law and tilt
 
     def __getitem__(self, chosen: Indices) -> Floats:
-        """Return the present bounds of some cells, shape (cells,)."""
+        """Return the current bounds of some cells, shape (cells,)."""
         log_remainders: Floats = self._log_remainders[self._first[chosen]]
         return log_remainders
 
@@ -166,7 +167,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     begin, end = begin[:, None], end[:, None]
 
     def surplus(chosen: Indices) -> Floats:
-        """Return the largest K that is rejected, with the present bounds, (2, cells, bins)."""
+        """Return the largest K that is rejected, with the current bounds, (2, cells, bins)."""
         log_remainders = cells.combine_remainders(chosen, log_parts, fourier)
         cost = log_remainders.reshape(chosen.size, sides, bins).swapaxes(0, 1) - cells.log_p
         return gains[:, chosen] - cost - LOG_P_SAFETY
@@ -174,7 +175,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     def limits(chosen: Indices) -> Floats:
         """Return both limits in some cells, shape (2, cells).
 
-        A limit is in the first bin, from the least mean on, that is not rejected as a whole.
+        A limit is in the first bin, counted from the least mean, that is not entirely rejected.
         """
         laws, tilts = cells.law.rows((chosen, None)), cells.tilt[chosen, None, None]
         bin_limits = solve_lower_limits(laws, tilts, surplus(chosen)[..., None])

@@ -1,4 +1,4 @@
-"""The gains of bets on one report under their tilted laws, whatever the user's value is."""
+"""The gains of bets on one report under their tilted laws, for any value of the user."""
 
 from __future__ import annotations
 

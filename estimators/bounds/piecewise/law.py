@@ -75,7 +75,7 @@ class PiecewiseLaw(Law):
 
     @property
     def is_determined_by_mean(self) -> bool:
-        """Whether theta alone determines the law: no."""
+        """Whether theta alone determines the law: False."""
         return False
 
     @functools.cached_property
@@ -160,7 +160,7 @@ class PiecewiseLaw(Law):
 
     @functools.cached_property
     def least_variances(self) -> Floats:
-        """The least variance of S over all data: that of the noise; shape (...)."""
+        """The least variance of S over all data, which is that of the noise; shape (...)."""
         return self._summed(self.symbols.least_noise)
 
     def _summed(self, variances: Floats) -> Floats:

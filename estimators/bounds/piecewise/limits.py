@@ -90,7 +90,7 @@ def fixed_limits(bets: SymbolBets, log_p: float) -> Limits:
 def mean_interval(bets: SymbolBets, log_p: float) -> Limits:
     """Return an interval for the mean; each of its ends is wrong with probability p.
 
-    Fabricated counts may reject all means; the interval is then that between the two limits.
+    Fabricated counts may reject all means; the interval is then the one between the two limits.
     """
     total = bets.law.counts.sum(axis=-1)  # as if all reports had the same weight
     lower, mirrored = anytime_lower_limits(bets, log_p, total)
@@ -109,8 +109,8 @@ def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> 
     """Return an interval for tau^2; each of its ends fails with probability p.
 
     `bets`: the bets of the windows, in rows; `mean_interval`, shape (windows,): the ends of an
-    interval for the mean; the result holds if it contains the mean; `log_p`: ln p, where p is the
-    failure probability of each side.
+    interval for the mean; the result is valid if this interval contains the mean; `log_p`: ln p,
+    where p is the failure probability of each side.
     """
     law, weight = bets.law, bets.square_weight
     half = MAX_CENTRE_DISTANCE * np.sqrt(law.least_variances / weight)
@@ -131,7 +131,7 @@ def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> Lim
     """Return limits, (k,), of the mean of the sum of (s Y - m)^2; m is s a, or a / n if free.
 
     `bets`: the bets, in k rows; `centres`, shape (k,): the centres a; `log_p`: ln of the
-    probability with which each end fails, for each a by itself.
+    probability with which each end fails, for each a alone.
     """
     law, n, s = bets.law, bets.law.counts.sum(axis=-1)[:, None], bets.law.coefficient
     centre_per_report = centres[:, None] * (1 / n if law.free else s)

@@ -1,4 +1,4 @@
-"""The law of a report among ranked candidates: how far it points in the value's direction."""
+"""The law of how far a report among ranked candidates points in the value's direction."""
 
 from __future__ import annotations
 

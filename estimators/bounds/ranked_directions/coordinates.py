@@ -65,7 +65,7 @@ class CoordinateBounds(noise.RankedNoise):
         """Return bounds on coordinates by Chernoff's bound times the remainder.
 
         Coordinates whose variances differ by less than 10% share the tilt and the prices of the
-        remainder; those whose variances differ by less than 0.2% share the bound. `columns`: as
+        remainder; if their variances differ by less than 0.2%, they share the bound. `columns`: as
         from :meth:`columns`; `variance`: the variances of the coordinates; `log_p`: ln p.
         """
         log_variance_ratio = np.log(variance / variance.min())

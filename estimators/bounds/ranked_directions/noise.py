@@ -96,7 +96,7 @@ class RankedNoise(VectorNoise):
     mean: Floats | None = None
 
     def in_rows(self, laws: Sequence[Any]) -> None:
-        """Return None: each window has its own tilts."""
+        """Return None, because each window has different tilts."""
 
     # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:

@@ -66,7 +66,7 @@ class _Grid:
     """A tilt and nodes, in units of the largest coefficient: few, so that windows share them.
 
     `dimension`, `tilt_step`: d, and ln of the tilt, in steps; `variance_step`, `largest_step`: ln
-    of the variance of the sum, and of the largest of a report, in steps.
+    of the variance of the sum, and ln of the largest variance of a report, in steps.
     """
 
     dimension: int
@@ -154,8 +154,8 @@ def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
 
     For any price b >= 0 a bound is b times the abscissa plus the largest y - b x. The best price is
     the slope of that function at the abscissa. `x`, shape (points,): ascending, from 0 on; `y`,
-    shape (rows, points): a function for each row; `abscissas`, shape (k,): at least 0; the price
-    used for all is the best for the middle abscissa.
+    shape (rows, points): a function for each row; `abscissas`, shape (k,): at least 0; all use the
+    price that is best for the middle abscissa.
     """
     bound: Floats = np.tile(y.max(axis=1), (abscissas.size, 1))
     rows, last, middle = np.arange(len(y)), x.size - 1, float(abscissas[abscissas.size // 2])

@@ -1,9 +1,9 @@
 """Bets on reports that depend on how frequent a set of categories is among another set.
 
 A bet on the share r is about h = 1_A - r 1_B, whose mean is zero exactly if r is the share of A
-among B. Each level offers factors of mean 1 + t s h, whatever the other users hold: those for
-counted reports are in :class:`CountedReports`, those for supports in
-:mod:`estimators.bounds.shares.subsets`.
+among B. Each level offers factors of mean 1 + t s h, whatever the other users hold.
+:class:`CountedReports` has the factors for counted reports, and
+:mod:`estimators.bounds.shares.subsets` those for supports.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SymbolKinds(NamedTuple):
 
 
 class CountedReports(NamedTuple):
-    """Reports of all levels that are counted by kind, one row a kind of report of a level.
+    """Reports of all levels that are counted by kind, with one row for each kind of a level.
 
     `counts`, shape (kinds,): how many reports are of each kind, for all possible kinds; `first`,
     `base`, shape (kinds,): s times the unbiased scores of A and of B; the score of B is 1 if B has

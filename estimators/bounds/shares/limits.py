@@ -1,4 +1,4 @@
-"""Limits of a share among some: Theorems 2, 4 and 5 of docs/proofs/shares.md."""
+"""Limits of a share of A among B: Theorems 2, 4 and 5 of docs/proofs/shares.md."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
         of_subsets += subset.gains(ends)
 
     def surplus(chosen: Indices, ratio: Floats) -> Floats:
-        """Return lower bounds on gains less their goals, between neighbouring ratios."""
+        """Return lower bounds on the gains minus their goals, between neighbouring ratios."""
         part = (ratio - first[chosen, None]) / (last - first)[chosen, None]
         at_first, at_last = of_subsets[chosen].T[..., None]
         gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
@@ -127,7 +127,7 @@ def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
 
 
 def _block_factors(bets: ShareBets, block: Indices, tilt: Floats) -> list[SubsetFactors]:
-    """Return the subsets' factors at both ends of each row's block; an axis has the two ends."""
+    """Return the subsets' factors at both ends of each row's block, which are on one axis."""
     ends = np.concatenate([BLOCK_EDGES[block], BLOCK_EDGES[block + 1]])
     factors = [subset.factors(np.tile(tilt, 2), ends) for subset in bets.subsets]
     return [
@@ -245,7 +245,7 @@ def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) ->
 def _log_remainder(
     bets: ShareBets, rows: _Cells, tilt: Floats, stakes: Floats, of_subsets: tuple[Floats, Floats]
 ) -> Floats:
-    """Return ln R less what the variance of the users' means saves, for the worst such variance.
+    """Return ln R minus what the variance of the users' means saves, for the worst variance.
 
     `bets`: the bets on the share; `rows`: the cells of the variance; `tilt`, shape (rows,): the
     tilt of each cell; `stakes`, shape (rows, kinds): t s z of all kinds of reports at both ends of

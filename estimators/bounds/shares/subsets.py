@@ -66,7 +66,7 @@ class SubsetKinds(NamedTuple):
     def shape(self) -> tuple[int, int]:
         """How many different numbers of supports of A, and of B without A, a report can have.
 
-        Raises ValueError if there are too many pairs of them to compute with.
+        Raises ValueError if there are too many pairs of numbers for the computation.
         """
         first, second, covers_all = self.sizes
         most_first = min(self.size, first) + 1
@@ -146,8 +146,8 @@ class SubsetReports:
 
     `kinds`: the law of a report; `reports`: n; `supports`, shape (2,): the sums of the supports of
     A and of B without A; `weight`: s, the weight of one report; `of_values`: whether the share is
-    that of the users' own values, so that factors have the mean exp(t s h); only for reports of one
-    category.
+    that of the users' own values, so that factors have the mean exp(t s h); this is only for
+    reports of one category.
     """
 
     kinds: SubsetKinds
@@ -251,7 +251,8 @@ class SubsetReports:
     def score_variance(self, ratio: Floats) -> Floats:
         """Return an approximate variance of a level's noise: n s^2 times that of z given a type.
 
-        It is the least over the types; with `of_values`, the geometric mean of least and largest.
+        It is the least over the types; with `of_values`, it is the geometric mean of the least and
+        the largest.
         """
         factor = np.full(ratio.shape, self.weight / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor

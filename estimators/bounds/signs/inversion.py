@@ -64,7 +64,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 def _chernoff_limits(
     law: Law, observed: Floats, log_p: float, sizes: Indices
 ) -> tuple[Floats, Floats]:
-    """Return rejected thetas and their tilts; some are found first, as guesses for the others."""
+    """Return rejected thetas and their tilts; a few are found first, as guesses for the rest."""
     limits = np.empty((2, observed.size))
     is_many = np.repeat(sizes > 4 * SEARCH_STRIDE, sizes)
     few = np.flatnonzero(~is_many)
@@ -130,7 +130,7 @@ def _with_smaller_tilts(
 ) -> Floats:
     """Return limits that are at least the given ones, by Chernoff's bound.
 
-    The search takes tilts for levels of one mean; free means suit smaller ones.
+    The search takes tilts for levels of one mean; for free means, smaller tilts are better.
     """
     limits, max_tilt = limits.copy(), np.broadcast_to(law.max_tilt, observed.shape)
     for relative_tilt in RELATIVE_FREE_TILTS:

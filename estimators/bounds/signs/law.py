@@ -46,19 +46,19 @@ class Law:
     Parameters
     ----------
     counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero: levels without reports are left out.
+        The number of reports of each level, above zero; levels without reports are omitted.
     coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero.
+        s_l, the factor of one report, above zero.
     contrast : ndarray of float64, shape (levels,)
-        a_l, in (0, 1].
+        a_l, the contrast of a sign, in (0, 1].
     rate : ndarray of float64, shape (levels,), optional
         The rate of the discrete Laplace noise, if there is any.
     unit : float
         The step of the noise.
     free : bool
-        Whether users may have different means, or fixed values; theta is then the mean of these,
-        weighted by w = s_l a_l for each report. Otherwise all users' values have the mean theta,
-        whatever their level.
+        Whether users may have different means or fixed values; theta is then their mean, weighted
+        by w = s_l a_l for each report. Otherwise all users' values have the mean theta, whatever
+        their level.
     offset : ndarray of float64, shape (levels,), optional
         o_l, in [-1, 1], if a sign has the mean o_l + a_l theta.
 
@@ -324,7 +324,7 @@ def blocks(size: int, numbers: int) -> Iterator[slice]:
 
 
 def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:
-    """Return the laws of windows, which differ in their numbers of reports only, as one law."""
+    """Return the laws of windows, which differ only in their numbers of reports, as one law."""
     counts, coefficient = (
         np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
     )

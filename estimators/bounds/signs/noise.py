@@ -57,7 +57,7 @@ class FlipNoise:
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """The largest tilt to try, because a larger one gives no better bounds."""
+        """The largest tilt to try, because larger tilts give no better bounds."""
         return MAX_SIGN_TILT / float(self.coefficient.max())
 
     def cumulant(self, tilt: Floats) -> Floats:
@@ -112,7 +112,7 @@ class LaplaceNoise:
 
     @functools.cached_property
     def variance(self) -> float:
-        """The variance of the noise, plus the largest of the rounding."""
+        """The variance of the noise plus the largest variance of the rounding."""
         return float(self.counts @ (self._step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
 
     @functools.cached_property

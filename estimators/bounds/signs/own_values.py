@@ -101,7 +101,7 @@ def _anytime_limit(law: Law, signs: Floats, log_p: float, total: float) -> Float
 
 
 def _factors(law: Law, tilt: Floats) -> Floats:
-    """Return x, shape (tilts, levels): how much a sign counts in W."""
+    """Return x, the factor of a sign in W, shape (tilts, levels)."""
     holder_mean, non_holder_mean = _means(law)
     exponent = 2 * tilt[:, None] * law.coefficient * law.contrast
     growth = np.expm1(np.minimum(exponent, 4 * MAX_SIGN_TILT))

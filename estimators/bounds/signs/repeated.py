@@ -14,8 +14,8 @@ from estimators.estimate import Floats
 class RepeatedLaw(Law):
     """Independent users of several levels; Y is the mean of the `repeats` signs of a user.
 
-    Users are a random sample. If their values were fixed, all signs would be independent, and the
-    law would be that of n r single signs. `repeats`, shape (levels,): r_l, at least 1; `values`:
+    Users are a random sample. (If their values were fixed, all signs would be independent, and the
+    law would be that of n r single signs.) `repeats`, shape (levels,): r_l, at least 1; `values`:
     whether users hold values in [-1, 1]; otherwise they hold signs.
     """
 

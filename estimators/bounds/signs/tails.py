@@ -42,9 +42,9 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
 def berry_esseen_bound(law: Law, theta: Floats, observed: Floats, log_p: float) -> Floats:
     """Return the largest mean that is rejected if the law has the moments of a mean of `theta`.
 
-    So `theta` is rejected if it is at most this. Shape (k,); -inf if no mean is rejected. `law`:
-    that of the sum of reports; `theta`, `observed`, shape (k,): means, and observed sums; `log_p`:
-    ln of the probability of a false rejection.
+    So `theta` is rejected if it is at most this mean. The result has the shape (k,); it is -inf if
+    no mean is rejected. `law`: the law of the sum of reports; `theta`, `observed`, shape (k,):
+    means, and observed sums; `log_p`: ln of the probability of a false rejection.
     """
     from scipy.special import ndtri
 
