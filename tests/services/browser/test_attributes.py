@@ -208,9 +208,7 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     expect(page.get_by_role("heading", name="Nobody knows", level=2)).to_be_visible()
 
 
-def test_a_chart_is_read_and_zoomed_with_the_pointer_and_the_keyboard(
-    reported: Site, visitor: Visitor
-) -> None:
+def test_a_chart_is_read_and_zoomed_by_mouse_and_keys(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{reported.url}/#metric=wait")
     chart, tip = page.locator(".chart"), page.locator(".history.large .tip")
     page.locator(".history.large canvas").wait_for()
@@ -275,9 +273,7 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
     expect(page.locator(".comparison code")).to_have_text(["queue"])
 
 
-def test_an_alarm_says_what_has_moved_and_leads_to_its_place_in_the_chart(
-    reported: Site, visitor: Visitor
-) -> None:
+def test_an_alarm_says_what_moved_and_leads_to_the_chart(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(reported.url)
     flag = card(page, "wait").get_by_role("link", name="alarm")
     expect(flag).to_have_text(re.compile("alarm since 1.Jan.* 1[78]:00"))

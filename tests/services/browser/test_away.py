@@ -28,9 +28,7 @@ def without_kafka(site: Site, site_of: Sites) -> Iterator[Site]:
         yield lost
 
 
-def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
-    without_kafka: Site, visitor: Visitor
-) -> None:
+def test_without_kafka_a_report_may_be_sent_again(without_kafka: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{without_kafka.url}/try#metric=wait")
     page.get_by_role("button", name="Randomize and send").click()
     result = page.get_by_role("region", name="What was sent")

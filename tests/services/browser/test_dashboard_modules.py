@@ -148,9 +148,7 @@ def test_a_stream_that_ends_is_asked_for_again_from_its_last_event(device: Modul
     assert found[2][:-1] == ["connecting", *again, "reconnecting", "refused", *again]
 
 
-def test_a_stream_of_something_else_begins_at_once_and_with_its_latest_events(
-    device: Modules,
-) -> None:
+def test_a_stream_of_something_else_begins_at_once_with_its_latest_events(device: Modules) -> None:
     found = device.evaluate(
         """async () => {
           const {follow} = await load("stream.js");
@@ -336,9 +334,7 @@ def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
     assert found == [None, "b"]
 
 
-def test_shares_are_a_funnel_if_they_are_steps_of_the_list_and_else_have_words(
-    device: Modules,
-) -> None:
+def test_shares_are_a_funnel_if_they_are_steps_and_else_have_words(device: Modules) -> None:
     steps = ["none", "visit", "cart", "paid"]
     tables: list[tuple[list[str], list[str], list[str]]] = [
         (["visit..", "cart.. / visit..", "paid / cart.."], steps,

@@ -176,9 +176,7 @@ def gathered(page: Page, part: str = "gathered") -> list[Any]:
     return [value for key, value in json.loads(stored(page)) if key[0] == part]
 
 
-def test_a_report_is_charged_stored_and_sent_once(
-    page: Page, site: Site, broker: Broker, topic: str
-) -> None:
+def test_a_report_is_charged_and_sent(page: Page, site: Site, broker: Broker, topic: str) -> None:
     opened(page, site, budget=5, budgets={"clicks": 1})
     taken = call(page, 'device.report("late", [1, 0], [1, 2.5], { time: 1357034400000 })')
     assert taken == {"reports": 2, "denied": 0}
@@ -302,9 +300,7 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(page: Page, site
 
 
 @pytest.mark.more
-def test_kafka_has_what_the_database_says_was_sent(
-    page: Page, site: Site, broker: Broker, topic: str
-) -> None:
+def test_kafka_has_what_is_told_sent(page: Page, site: Site, broker: Broker, topic: str) -> None:
     """Answers get lost, pages end, and batches are posted again: each is counted once."""
     site.deaf = 3
     opened(page, site)
@@ -355,9 +351,7 @@ def test_a_full_browser_stores_nothing_by_half_and_goes_on_sending(page: Page, s
     assert gathered(page) == ["b"]
 
 
-def test_a_round_is_answered_and_charged_once_whatever_lies_are_told_of_it(
-    page: Page, site: Site
-) -> None:
+def test_a_round_is_answered_and_charged_once_despite_lies(page: Page, site: Site) -> None:
     opened(page, site, budget=7)
     assert call(page, 'device.report("slowest", 100, 7)').startswith("TypeError: slowest is asked")
     assert call(page, 'device.answer("slowest", 100, 7)') is True

@@ -126,9 +126,7 @@ def test_the_package_is_small_and_depends_on_nothing(package: NpmPackage) -> Non
 
 
 @pytest.mark.more
-def test_it_reports_from_node(
-    package: NpmPackage, gateway: str, broker: Broker, topic: str
-) -> None:
+def test_reports_from_node(package: NpmPackage, gateway: str, broker: Broker, topic: str) -> None:
     definitions = [json.dumps(definition(metric)) for metric in (LATE, DELAY, CARRIER)]
     assert package.node(PROGRAM, gateway, *definitions) == '[3,1,2,"StorageError"]\n'
     batches = {message.batch.metric: message.batch for message in broker.read(topic, at_least=3)}

@@ -84,9 +84,7 @@ def opened(page: Page, relay: ScriptedServer, **options: Any) -> Page:
     return opened_device(page, relay, **own | options)
 
 
-def test_a_device_seals_once_a_pane_and_posts_the_same_bytes_to_the_relay_alone(
-    page: Page, relay: ScriptedServer
-) -> None:
+def test_a_device_seals_once_a_pane_for_the_relay_alone(page: Page, relay: ScriptedServer) -> None:
     relay.answers = [
         Response(status_code=503, headers={"Retry-After": "1"}),
         Problem(500, "broken").response("/"),
@@ -159,9 +157,7 @@ def test_what_a_device_cannot_hide_it_does_not_report(page: Page, relay: Scripte
 
 
 @pytest.mark.more
-def test_a_roll_up_waits_for_half_of_the_crowds_time_and_is_missed_after_it(
-    page: Page, relay: ScriptedServer
-) -> None:
+def test_a_roll_up_waits_for_half_the_time_of_a_crowd(page: Page, relay: ScriptedServer) -> None:
     opened(page, relay, budget=100)
     page.evaluate('async () => { window.seen = await device.rollUp("late", "active", "1d", 2); }')
     delays = []

@@ -101,9 +101,7 @@ def test_a_release_has_all_of_the_packages_and_nothing_else(wheel: Path, sdist: 
     assert packed >= NEEDED
 
 
-def test_the_folder_makes_the_wheel_of_the_source_distribution_byte_for_byte(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_the_source_distribution_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """Whatever the clock, the user's mask and the times of files say."""
     copy = tmp_path / "copy"
     for name in sources():
@@ -204,9 +202,7 @@ def test_the_demo_runs_from_the_wheel_and_its_outcome_is_right(full: Installed) 
 
 
 @pytest.mark.slow
-def test_five_lines_from_an_empty_folder_reach_the_dashboard(
-    full: Installed, device: Installed
-) -> None:
+def test_five_lines_in_an_empty_folder_give_a_dashboard(full: Installed, device: Installed) -> None:
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}"
     with subprocess.Popen(

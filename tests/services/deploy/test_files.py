@@ -180,9 +180,7 @@ def test_the_image_is_built_by_the_uv_of_the_lock(dockerfile: str, tmp_path: Pat
     assert dockerfile.count("constraint") >= 2
 
 
-def test_the_image_holds_every_package_and_runs_the_command_on_a_supported_python_and_not_as_root(
-    dockerfile: str,
-) -> None:
+def test_the_image_has_every_package_and_a_supported_python_and_no_root(dockerfile: str) -> None:
     described = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = described["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
@@ -197,9 +195,7 @@ def test_the_image_holds_every_package_and_runs_the_command_on_a_supported_pytho
     assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
 
 
-def test_the_composition_gives_no_privilege_and_bounds_and_is_reached_from_this_machine_alone(
-    services: dict[str, Any],
-) -> None:
+def test_the_composition_is_unprivileged_local_and_bounded(services: dict[str, Any]) -> None:
     for service in SERVICES:
         given = services[service]
         with row(service):

@@ -149,9 +149,7 @@ def test_a_pod_has_no_privilege_and_no_secret_that_it_does_not_need() -> None:
             assert not any(variable.endswith(("PASSWORD", "REDIS_URL")) for variable in values)
 
 
-def test_dither_knows_the_settings_and_what_they_serve_is_probed_and_reached(
-    tmp_path: Path,
-) -> None:
+def test_dither_knows_the_settings_and_what_it_serves_is_probed_and_reached(tmp_path: Path) -> None:
     for name in DEPLOYMENTS:
         only, settings = container(name), settings_of(name, tmp_path)
         known = {role.user: role for role in roles(settings).values()}

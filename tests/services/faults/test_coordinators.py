@@ -118,9 +118,7 @@ def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) 
     assert_found(deployment)
 
 
-def test_a_coordinator_that_is_killed_while_it_decides_is_followed_by_one_that_goes_on(
-    searching: Deployment, tmp_path: Path
-) -> None:
+def test_another_coordinator_goes_on_after_a_kill(searching: Deployment, tmp_path: Path) -> None:
     search(searching, tmp_path, [("deciding", 1), ("stored", 1), (IN_TRANSACTION, 2)])
 
 

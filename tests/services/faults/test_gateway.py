@@ -180,9 +180,7 @@ def answers_at(port: int) -> bool:
     return False
 
 
-def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
-    apache_kafka: servers.Kafka, deployment: Deployment
-) -> None:
+def test_a_killed_gateway_loses_none(apache_kafka: servers.Kafka, deployment: Deployment) -> None:
     own_port = adjacent_ports()
     options = ("--set=serve.workers=2", f"--set=serve.worker_port={own_port}")
     with deployment.serving(UNLIMITED, *options) as url:

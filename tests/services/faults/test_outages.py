@@ -30,9 +30,7 @@ def strict(deployment: Deployment, apache_kafka: object) -> Deployment:
     return deployment
 
 
-def test_a_long_outage_costs_neither_the_place_in_the_group_nor_a_report(
-    strict: Deployment, redis_server: Redis
-) -> None:
+def test_a_long_outage_costs_no_place_or_report(strict: Deployment, redis_server: Redis) -> None:
     """It begins before partitions come, and again while they are counted."""
     strict.produce(traffic(strict, 20))
     redis_server.kill()
@@ -75,9 +73,7 @@ def test_partitions_that_go_and_come_back_while_redis_is_away_are_counted_afterw
     assert deployment.verify().verified
 
 
-def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
-    deployment: Deployment, redis_server: Redis
-) -> None:
+def test_a_hanging_worker_says_where(deployment: Deployment, redis_server: Redis) -> None:
     deployment.settings.aggregate.stuck_after = "1s"
     deployment.produce(traffic(deployment, 5))
     with capture_logs() as logged, deployment.worker() as worker:
@@ -129,9 +125,7 @@ def measured(deployment: Deployment) -> int:
     return sum(sum(Measurements.stored(owner).latencies.counts) for owner in owners)
 
 
-def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
-    apache_kafka: Kafka, deployment: Deployment
-) -> None:
+def test_a_worker_that_slept_changes_no_sum(apache_kafka: Kafka, deployment: Deployment) -> None:
     deployment.settings.aggregate.commit_interval = "5s"
     sleeper = deployment.start_worker()
     try:
@@ -162,9 +156,7 @@ def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
     assert outcome.verified, outcome.differences
 
 
-def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_offset_is_there(
-    apache_kafka: Kafka, deployment: Deployment
-) -> None:
+def test_a_topic_made_anew_halts_its_worker(apache_kafka: Kafka, deployment: Deployment) -> None:
     deployment.produce(traffic(deployment, 20))
     patient = ["--set", "kafka.session.timeout.ms=40000"]  # no rebalance tells it
     fleet = Fleet([*deployment.flags, *patient], deployment.log("aggregate"))
@@ -182,9 +174,7 @@ def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_of
         fleet.stop()
 
 
-def test_a_topic_that_was_deleted_under_a_running_worker_is_said_to_be_gone(
-    apache_kafka: Kafka, deployment: Deployment
-) -> None:
+def test_a_topic_deleted_meanwhile_is_told(apache_kafka: Kafka, deployment: Deployment) -> None:
     admin = AdminClient(deployment.properties)
     deployment.produce(traffic(deployment, 20))
     with deployment.worker(), capture_logs() as told:

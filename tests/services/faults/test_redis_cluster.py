@@ -81,9 +81,7 @@ def test_everything_runs_on_a_redis_cluster(clustered: Deployment, cluster: Redi
 
 
 @pytest.mark.more
-def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
-    clustered: Deployment, cluster: RedisCluster
-) -> None:
+def test_a_slot_that_moves_changes_no_byte(clustered: Deployment, cluster: RedisCluster) -> None:
     deployment = clustered
     prefix = tag(deployment.topic, 0)
     with deployment.worker():
@@ -102,9 +100,7 @@ def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
 
 
 @pytest.mark.more
-def test_a_worker_takes_a_partition_over_while_its_slot_moves(
-    clustered: Deployment, cluster: RedisCluster
-) -> None:
+def test_a_worker_takes_over_a_moving_slot(clustered: Deployment, cluster: RedisCluster) -> None:
     deployment = clustered
     prefix = tag(deployment.topic, 0)
     deployment.count(traffic(deployment, 40))

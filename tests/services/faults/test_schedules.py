@@ -60,9 +60,7 @@ def fill_disk(arena: Arena, broker: int) -> None:
 
 
 @pytest.mark.slow
-def test_brokers_with_full_disks_stop_and_all_is_counted_once_they_have_room(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
+def test_full_disks_lose_nothing(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     need_apache_kafka()
     with Arena(tmp_path_factory.mktemp("arena")) as arena, arena.lanes[0].redis():
         file = tmp_path / "metrics.toml"

@@ -27,9 +27,7 @@ def wait_until_halted(deployment: Deployment) -> None:
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_redis_that_was_emptied_or_is_older_is_filled_where_the_log_has_all_and_else_halts(
-    deployment: Deployment,
-) -> None:
+def test_an_emptied_or_older_redis_is_filled_from_the_log_or_halts(deployment: Deployment) -> None:
     """With a running worker, and with one that comes later."""
     deployment.produce(traffic(deployment, 40))
     deployment.cut(dict.fromkeys(range(deployment.partitions), 2))
@@ -94,9 +92,7 @@ def outcomes(deployment: Deployment) -> int:
 
 
 @pytest.mark.more
-def test_logs_that_were_truncated_halt_and_can_be_skipped_exactly(
-    own_kafka: KafkaCluster, redis_url: str, metrics_file: Path
-) -> None:
+def test_truncated_logs_halt(own_kafka: KafkaCluster, redis_url: str, metrics_file: Path) -> None:
     """Under a running worker and while nobody counts, with fewer and with more new batches."""
     kafka = Kafka(own_kafka.bootstrap_servers, "apache", "for itself")
     cases = [(running, more) for running in (True, False) for more in (10, 60)]
@@ -172,9 +168,7 @@ def send(producer: Producer, topic: str, messages: Messages, *, commit: bool) ->
 
 
 @pytest.mark.more
-def test_nothing_waits_behind_markers_and_what_was_aborted_also_where_the_log_was_emptied(
-    deployment: Deployment, transactional: Producer
-) -> None:
+def test_nothing_waits_behind_markers(deployment: Deployment, transactional: Producer) -> None:
     messages = traffic(deployment, 40)
     send(transactional, deployment.topic, messages, commit=True)
     with deployment.worker():
@@ -201,9 +195,7 @@ def is_refused(deployment: Deployment) -> bool:
         return [letter.value for letter in letters.letters()] == [b"refused"]
 
 
-def test_an_open_transaction_holds_what_comes_after_it_until_it_is_over(
-    deployment: Deployment, transactional: Producer
-) -> None:
+def test_who_follows_a_transaction_waits(deployment: Deployment, transactional: Producer) -> None:
     deployment.produce(traffic(deployment, 20))
     transactional.begin_transaction()
     transactional.produce(deployment.topic, b"", partition=0)

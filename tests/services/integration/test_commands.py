@@ -39,9 +39,7 @@ def accepted(deployment: Deployment, name: str) -> int:
     return deployment.counts()[f"accepted:{name}"]
 
 
-def test_estimate_answers_for_people_and_as_json_of_a_window_or_of_some_categories(
-    counted: Deployment,
-) -> None:
+def test_estimate_prints_text_and_json_of_a_window_or_of_categories(counted: Deployment) -> None:
     command = ("estimate", "delay", "--json")
     found = as_json(counted.dither(*command))
     assert (found["metric"], found["status"]) == ("delay", "provisional")
@@ -79,9 +77,7 @@ def test_estimate_answers_for_people_and_as_json_of_a_window_or_of_some_categori
         assert (refused.returncode, why in refused.stderr) == (2, True)
 
 
-def test_an_estimate_says_that_more_is_waiting_that_nobody_counts_and_what_is_halted(
-    counted: Deployment,
-) -> None:
+def test_an_estimate_tells_what_waits_or_is_halted_and_uncounted(counted: Deployment) -> None:
     command, as_rows = ("estimate", "delay"), ("estimate", "delay", "--json")
     assert "waiting" not in counted.dither(*as_rows).stderr + counted.dither(*command).stdout
     before = counted.log_ends()
@@ -160,9 +156,7 @@ def test_workers_are_started_again_by_a_supervisor_and_end_with_it(deployment: D
 
 
 @pytest.mark.more
-def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_too_old_rows_are_refused_until_allowed(deployment: Deployment, tmp_path: Path) -> None:
     table = tmp_path / "delays.csv"
     hours = [f"2013-01-01T00:00:00Z,5,{land}" for land in ("DE", "DE", "Iceland")] * 10
     table.write_text("\n".join(["hour,delay,land", *hours]) + "\n")
@@ -224,9 +218,7 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.more
-def test_each_change_is_a_line_of_json_or_of_text_and_a_terminal_is_drawn_in_place(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_each_change_is_a_line_or_drawn_in_place(deployment: Deployment, tmp_path: Path) -> None:
     screen, terminal = pty.openpty()
     files, drawn = (tmp_path / "json", tmp_path / "text"), ""
 

@@ -158,9 +158,7 @@ def test_a_second_deployment_in_a_group_says_so_and_a_redis_that_was_lost_is_no_
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_workers_and_a_publisher_of_another_kafka_cluster_are_refused_always(
-    deployment: Deployment,
-) -> None:
+def test_workers_and_publishers_of_another_cluster_are_refused(deployment: Deployment) -> None:
     deployment.count(traffic(deployment, 20))
     before = deployment.state()
     for number in range(deployment.partitions):
@@ -177,9 +175,7 @@ def test_workers_and_a_publisher_of_another_kafka_cluster_are_refused_always(
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_worker_waits_while_kafka_refuses_it(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_worker_waits(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does while the server of its tokens is away."""
     ask, refused = TopicId.__call__, [BrokerRefused("kafka:9092", "refuses: no token")] * 3
 
@@ -195,9 +191,7 @@ def test_a_worker_waits_while_kafka_refuses_it(
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_worker_whose_group_instance_id_another_has_ends_and_names_the_setting(
-    deployment: Deployment,
-) -> None:
+def test_a_worker_whose_instance_id_is_taken_names_the_setting(deployment: Deployment) -> None:
     deployment.settings.kafka["group.instance.id"] = "east"
     with ExitStack() as stack:
         fenced = stack.enter_context(deployment.worker("fenced"))
@@ -221,9 +215,7 @@ def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[
     return [found[key] for key in keys]
 
 
-def test_a_copy_counts_once_in_each_partition_and_honest_senders_stay_in_one(
-    deployment: Deployment,
-) -> None:
+def test_a_copy_counts_once_a_partition_and_honest_senders_use_one(deployment: Deployment) -> None:
     delay = deployment.metrics["delay"]
     sent = [batch(delay, [1.0], seed=seed) for seed in range(20)]
     messages = [(one.batch_id, one.SerializeToString()) for one in sent]
@@ -252,9 +244,7 @@ late = {kind = "mean", range = [0, 1], levels = [1], max_batch_reports = 20, max
 """
 
 
-def test_who_floods_adds_no_more_than_the_limit_whichever_worker_counts(
-    defined: Callable[..., Deployment],
-) -> None:
+def test_a_flood_adds_at_most_the_limit_on_any_worker(defined: Callable[..., Deployment]) -> None:
     deployment = defined(LIMITED)
     unlimited = dataclasses.replace(deployment.metrics["late"], max_batch_reports=None)
 

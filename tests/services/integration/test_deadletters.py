@@ -132,9 +132,7 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
     assert "no dead letters other than those replayed or dropped" in listed
 
 
-def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
-    deployment: Deployment,
-) -> None:
+def test_what_is_late_by_now_is_not_sent_but_a_round_is_counted(deployment: Deployment) -> None:
     delay = deployment.metrics["delay"]
     old = payload(delay, 1, EPOCH)
     after = [(0, one.SerializeToString()) for one in agreeing(delay, EPOCH + DAY, 2)]
@@ -180,9 +178,7 @@ def original(topic: str, number: int, value: bytes) -> Any:
     return found
 
 
-def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cut(
-    apache_kafka: Kafka, deployment: Deployment
-) -> None:
+def test_copies_appear_once_after_retention(apache_kafka: Kafka, deployment: Deployment) -> None:
     reports = deployment.topic
     deployment.settings.topics.deadletters = deployment.deadletters = apache_kafka.topic(
         3, prefix="dead"
@@ -226,9 +222,7 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(deployment: Deploy
     assert f"{len(whole)} bytes, of which this letter has the beginning" in told
 
 
-def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matters(
-    apache_kafka: Kafka, deployment: Deployment
-) -> None:
+def test_a_message_keeps_its_bytes_and_time(apache_kafka: Kafka, deployment: Deployment) -> None:
     delay = deployment.metrics["delay"]
     timed, untimed = payload(delay, 1), payload(delay, 2, 0)
     with diverting(deployment) as divert:
@@ -249,9 +243,7 @@ def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matte
     assert kept["reason"] == "time_lost", "this topic would stamp it anew"
 
 
-def test_dropping_without_saying_which_is_refused_and_asks_before_it_does(
-    deployment: Deployment,
-) -> None:
+def test_dropping_needs_to_be_told_which_and_asks_before_it_does(deployment: Deployment) -> None:
     with diverting(deployment) as divert:
         divert(original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J")
     refused = command(deployment, "drop")

@@ -95,9 +95,7 @@ def kept(deployment: Deployment) -> set[str]:
     return set(deployment.store.registry.definitions())
 
 
-def test_definitions_that_were_deleted_are_written_again(
-    live: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_definitions_are_rewritten(live: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = live.store.client
     with live.worker():
         live.wait_until_counted()
@@ -149,9 +147,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     assert "A running worker writes the current definitions again" in outcome.unjudged[0].detail
 
 
-def test_an_unusable_file_changes_nothing_and_a_partition_that_halted_goes_on_under_a_right_one(
-    live: Deployment,
-) -> None:
+def test_an_unusable_file_changes_nothing_and_halted_partitions_go_on(live: Deployment) -> None:
     live.settings.aggregate.deadletter_ratio = 0.5
     live.settings.aggregate.deadletter_window = 20
     redefine(live, METRICS + ADDED)

@@ -64,9 +64,7 @@ def forget_the_copy(deployment: Deployment) -> None:
     client.delete(*client.scan_iter(match="*publisher*"))
 
 
-def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer_and_so_is_a_new_total(
-    counted: Deployment,
-) -> None:
+def test_each_closed_pane_or_new_total_is_one_event_with_its_answer(counted: Deployment) -> None:
     """A policy holds for what is published from then on."""
 
     def totals() -> list[Found]:
@@ -116,9 +114,7 @@ def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer_and_so_is_a
 
 
 @pytest.mark.more
-def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_events(
-    counted: Deployment,
-) -> None:
+def test_connects_envelope_and_a_later_start_give_the_same_events(counted: Deployment) -> None:
     begin = str(iso(EPOCH + 20 * PANE))
     with publishing(counted, connect_schemas=True, since=begin):
         wait_for_finals(counted, 4)
@@ -159,9 +155,7 @@ def test_whoever_publishes_final_events_are_the_same_bytes_once(counted: Deploym
     assert [event for event in on_topic(counted) if event.is_final] == before
 
 
-def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no_answer(
-    deployment: Deployment,
-) -> None:
+def test_heartbeats_close_idle_partitions_and_answers_stay(deployment: Deployment) -> None:
     """Most partitions have no report, one was idle, and then both get reports of old times."""
     age = deployment.metrics["age"]
 
@@ -192,9 +186,7 @@ def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no
     assert deployment.verify().verified
 
 
-def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
-    counted: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_waits_for_kafka(counted: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "SILENT_SECONDS", 0.5)
     settings = settings_of(counted)
     settings.kafka["bootstrap.servers"] = "127.0.0.1:1"
@@ -275,9 +267,7 @@ def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: 
 
 @pytest.mark.more
 @pytest.mark.usefixtures("apache_kafka")
-def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
-    counted: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_messages_hide_nothing(counted: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     def published() -> int:
         return counted.store.registry.publisher_status()[1]["final"]
 
@@ -326,9 +316,7 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_others(
-    deployment: Deployment,
-) -> None:
+def test_only_topics_whose_latest_messages_matter_are_compacted(deployment: Deployment) -> None:
     admin = AdminClient(deployment.properties)
     admin.delete_topics([deployment.deadletters])[deployment.deadletters].result(30)
     listed = admin.list_topics

@@ -98,9 +98,7 @@ def publish_until(deployment: Deployment, moment: str, even: str, publishers: in
                 wait_until(lambda n=name, m=looked: until(client, n) == m, "looked", pause=1.0)  # type: ignore[misc]
 
 
-def test_what_is_found_is_published_once_and_shown_alike_everywhere(
-    defined: Callable[..., Deployment],
-) -> None:
+def test_a_finding_is_published_once_and_shown_alike(defined: Callable[..., Deployment]) -> None:
     deployment = defined(METRICS)
     client = client_of(deployment)
     before = client.json("/v1/alarms")

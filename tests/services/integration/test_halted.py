@@ -117,9 +117,7 @@ def halted(deployment: Deployment, delay: Metric, seed: int) -> str:
     return deployment.owners("halted")[0]
 
 
-def test_a_partition_full_of_nonsense_halts_before_the_message_that_is_too_much(
-    deployment: Deployment, delay: Metric
-) -> None:
+def test_nonsense_halts_a_partition_in_time(deployment: Deployment, delay: Metric) -> None:
     good = [honest(delay, seed) for seed in range(6)]
     log = [*good[:3], *[GARBAGE] * 4, *good[3:], *[GARBAGE] * 20]
     deployment.produce([(0, one) for one in log])
@@ -242,9 +240,7 @@ def test_a_batch_that_cannot_be_read_halts_its_partition_until_it_is_skipped(
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_client_whose_place_has_left_the_log_says_so_and_never_jumps(
-    deployment: Deployment, delay: Metric
-) -> None:
+def test_a_client_that_lost_its_place_never_jumps(deployment: Deployment, delay: Metric) -> None:
     deployment.produce([(0, honest(delay, seed)) for seed in range(9)])
     deployment.cut({0: 5})
     found: list[int | None] = []
@@ -316,9 +312,7 @@ def test_what_is_reported_and_counted_while_a_recount_asks_is_not_taken_for_lost
     assert deployment.verify().verified
 
 
-def test_what_waits_is_unknown_where_kafka_has_no_topic_or_does_not_answer(
-    deployment: Deployment,
-) -> None:
+def test_what_waits_is_unknown_without_a_topic_or_without_kafka(deployment: Deployment) -> None:
     for topic, servers, why in (
         ("nowhere", deployment.kafka.bootstrap_servers, NO_VISIBLE_TOPIC),
         ("reports", "127.0.0.1:9", NO_ANSWER),

@@ -39,9 +39,7 @@ def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
 
 
 @pytest.mark.more
-def test_the_consumer_keeps_each_final_estimate_once_though_it_is_killed(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_killed_consumer_keeps_each_estimate_once(deployment: Deployment, tmp_path: Path) -> None:
     """Each run is in a group of its own: the second has lost all offsets, and reads all again."""
     (source,) = blocks("docs/integrate.md", "python")
     assert len(source.splitlines()) <= 20

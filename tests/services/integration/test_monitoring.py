@@ -82,9 +82,7 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
     return moments[-1]
 
 
-def test_promtool_remarks_on_two_labels_of_gauges_and_no_alert_is_due(
-    defined: Callable[..., Deployment], tmp_path: Path
-) -> None:
+def test_promtool_agrees_without_alert(defined: Callable[..., Deployment], tmp_path: Path) -> None:
     """After a round is counted and scraped, and another one, so that there are rates."""
     deployment = defined(METRICS)
     promtool = servers.program("promtool", "install Prometheus (Debian: prometheus)")

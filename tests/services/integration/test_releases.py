@@ -51,9 +51,7 @@ def wait_for(deployment: Deployment, number: int) -> list[Found]:
     return releases(deployment)
 
 
-def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is_read(
-    trusted: Deployment,
-) -> None:
+def test_a_release_is_drawn_once_with_its_weights_and_read_alone(trusted: Deployment) -> None:
     """Most partitions get no report."""
     reader = trusted.reader()
     with trusted.worker(), publishing(trusted):
@@ -263,9 +261,7 @@ def test_a_release_is_the_same_after_redis_has_forgotten_everything(trusted: Dep
 
 
 @pytest.mark.slow
-def test_a_publisher_that_leads_notices_what_redis_forgot_and_a_new_topic_gets_what_was_drawn(
-    trusted: Deployment, apache_kafka: Kafka
-) -> None:
+def test_a_leader_notices_what_redis_forgot(trusted: Deployment, apache_kafka: Kafka) -> None:
     client: Any = trusted.store.client
     with trusted.worker(), publishing(trusted):
         trusted.produce(wages(trusted, range(1)))

@@ -44,9 +44,7 @@ def wait_until_over(deployment: Deployment) -> None:
     wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
 
 
-def test_a_maximum_is_found_each_device_answers_once_and_what_is_decided_stays(
-    searching: Deployment, tmp_path: Path
-) -> None:
+def test_a_maximum_is_found_by_single_answers(searching: Deployment, tmp_path: Path) -> None:
     metric, reader = SearchMetric.require(searching.metrics["longest"]), searching.reader()
     assert reader.estimate("longest").status == "not_ready"
     insistent = forgetful_devices(searching, metric, tmp_path, 5)

@@ -219,9 +219,7 @@ pane = "1h"
 
 @pytest.mark.slow
 @pytest.mark.timeout(BUILD_SECONDS + 120)
-def test_a_collector_gets_estimates_of_what_instruments_measured(
-    defined: Callable[..., Deployment], tmp_path: Path
-) -> None:
+def test_a_collector_gets_estimates(defined: Callable[..., Deployment], tmp_path: Path) -> None:
     program, deployment = built(), defined(PAGES)
     with (
         receiving() as receiver,

@@ -310,9 +310,7 @@ def test_what_a_log_without_its_beginning_does_not_prove_is_told(deployment: Dep
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_a_log_that_lost_what_comes_next_or_was_created_again_stops_its_partitions(
-    deployment: Deployment,
-) -> None:
+def test_a_log_that_was_cut_or_created_again_stops_its_partitions(deployment: Deployment) -> None:
     deployment.count(traffic(deployment, 60))
     before = deployment.state()
     deployment.produce(traffic(deployment, 60, seed=1))

@@ -104,9 +104,7 @@ def test_slots_of_a_cluster_move_to_others(cluster: RedisCluster, client: dict[s
         assert Reader(store, METRICS).estimate("delay").reports == 40
 
 
-def test_sentinels_name_the_master_before_and_after_a_failover(
-    watched: Watched, client: dict[str, Path]
-) -> None:
+def test_sentinels_name_the_master_as_it_is(watched: Watched, client: dict[str, Path]) -> None:
     url = f"rediss+sentinel://:secret@{watched.sentinel.address}/dither/0?{urlencode(client)}"
     with Store(connect(url), TOPIC) as store:
         state = commit(store, 0, None)

@@ -89,9 +89,7 @@ def forget_published(places: Places) -> None:
 
 
 @pytest.mark.parametrize(("system", "name"), ROLES)
-def test_a_role_works_with_its_rights(
-    system: str, name: str, places: Places, counted: Places
-) -> None:
+def test_a_role_has_enough_rights(system: str, name: str, places: Places, counted: Places) -> None:
     here = prepared(system, name, places, counted)
     role = here.role(name)
     kafka = role.kafka if system == "kafka" else None
@@ -102,9 +100,7 @@ def test_a_role_works_with_its_rights(
 @pytest.mark.parametrize(
     ("system", "name"), [pytest.param(*role, marks=TIERS.get(role[1], ())) for role in ROLES]
 )
-def test_a_role_needs_each_of_its_rights(
-    system: str, name: str, places: Places, counted: Places
-) -> None:
+def test_a_role_needs_every_right(system: str, name: str, places: Places, counted: Places) -> None:
     here = prepared(system, name, places, counted)
     every: Sequence[Any] = getattr(here.role(name), system)
     for right in every:

@@ -246,9 +246,7 @@ def test_quantiles_are_exported_with_bounds(store: Store) -> None:
     assert [*shares[1].values()] == sorted(shares[1].values())
 
 
-def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_there_is_room_for(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slices_are_exported_up_to_a_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     count_slices(store)
     metrics = {**METRICS, "late": LATE}
     text = scrape(client_of(store, 2, metrics, slices=["late: country", "late: country, version"]))

@@ -166,9 +166,7 @@ def test_a_look_searches_once_a_pane(background: Background, store: Store, clock
     wait_until(lambda: background.result(search=False) is not found, "the new answer")
 
 
-def test_one_runs_at_a_time_and_the_others_wait_in_line(
-    background: Background, store: Store
-) -> None:
+def test_one_runs_at_a_time_and_others_wait_in_line(background: Background, store: Store) -> None:
     background.result()
     wait_until(lambda: store.reads == 1, "the first one reads")
     first, second, third = (background.result(start) for start in (None, 1, 2))
