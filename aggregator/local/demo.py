@@ -159,6 +159,8 @@ class Demonstration:
                     "have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS)
+        self._relay.stop()  # their memory is needed to replay the log
+        self._deployment.stop_coordinator()
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),

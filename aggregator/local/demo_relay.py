@@ -91,6 +91,10 @@ class DemoRelay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the relay's process."""
         self._client.close()
         self._child.stop(LEAVE_SECONDS)
 

@@ -102,7 +102,7 @@ class LocalDeployment:
         self.places, self.lost_before, self.lost = "", 0, 0
         self.hurry = threading.Event()
         self._stack = contextlib.ExitStack()
-        self._children: list[Child] = []
+        self._children: dict[str, Child] = {}
         self._embedded: EmbeddedRedis | None = None
 
     @property
@@ -141,12 +141,16 @@ class LocalDeployment:
 
     def check(self) -> None:
         """Raise DitherError if a process has ended; say which, and how."""
-        ended = [reason for child in self._children if (reason := child.describe_end())]
+        ended = [reason for child in self._children.values() if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             end = "all counts are lost" if self.folder is None else "it keeps its counts"
             ended.append(f"the embedded Redis {describe_exit(code)}: {end}")
         if ended:
             raise DitherError("\n".join(ended))
+
+    def stop_coordinator(self) -> None:
+        """Stop the coordinator, so that no further round opens."""
+        self._children.pop("coordinate").stop(LEAVE_SECONDS)
 
     def wait_until_serving(self) -> None:
         """Wait until the HTTP server answers.
@@ -209,7 +213,7 @@ class LocalDeployment:
         line = [sys.executable, "-m", "aggregator", command, *arguments, *options]
         env = {**MALLOC_VARIABLES, **inherited, **own_variables}
         child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, env)
-        self._children.append(child)
+        self._children[command] = child
         try:
             yield
         finally:

@@ -47,7 +47,7 @@ NOT_COMPARED = (
 measurements and decisions. It does not determine the lifetime of `P:committed` either."""
 LOG_FACTS = ("last", "high", "committed")
 """Fields that the present log determines, even if an earlier log was counted before it."""
-READ_BYTES = 2**24
+READ_BYTES = 2**22
 """The most bytes of closed panes that are read together, and that Redis must buffer."""
 
 

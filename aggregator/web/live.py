@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 RETRY_MS = 2_000
 MAX_CATEGORIES = 1_000
+MAX_EVENTS_TOGETHER = 32
+"""The most events that are sent in one piece."""
 MAX_CACHED_ENCODINGS = 4
 """How many encodings of an event are cached; most clients ask for equally many categories."""
 
@@ -145,11 +147,20 @@ class Follower:
         self.queue.put_nowait(None)
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield the events as bytes, until :meth:`end`."""
+        """Yield the waiting events as bytes, several at a time, until :meth:`end`."""
         yield f"retry: {RETRY_MS}\n\n".encode()
-        while (event := await self.queue.get()) is not None:
-            encoded = event.cached_encoding(self.top)
-            if encoded is None:
+        while True:
+            waiting = [await self.queue.get()]
+            while len(waiting) < MAX_EVENTS_TOGETHER and not self.queue.empty():
+                waiting.append(self.queue.get_nowait())
+            if self.is_cut:
+                return
+            events = [event for event in waiting if event is not None]
+            if all(event.cached_encoding(self.top) is not None for event in events):
+                yield self._encode(events)
+            else:
                 encode = anyio.to_thread.run_sync
-                encoded = await encode(event.encode, self.top, limiter=self.encoding)
-            yield encoded
+                yield await encode(self._encode, events, limiter=self.encoding)
+
+    def _encode(self, events: Sequence[LiveEvent]) -> bytes:
+        return b"".join(event.encode(self.top) for event in events)

@@ -1,6 +1,6 @@
 // Alarms: the episodes in which a metric has moved away from its baseline, and what its history and its card show of them.
 
-import {get} from "./api.js";
+import {get, keepReading} from "./api.js";
 import {differenceScale} from "./change.js";
 import {announce, h} from "./dom.js";
 import {moment, number, Scale, seconds, share, sliceName, stretch} from "./format.js";
@@ -20,8 +20,7 @@ const seriesOf = ({slice, category}) => [sliceName(slice), category].filter(Bool
 export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, alarms: [], promised: 0, problem: null, seen: null});
-    setInterval(() => { if (document.visibilityState === "visible") this.read(); }, BETWEEN);
-    this.read();
+    keepReading(this, BETWEEN);
   }
 
   async read() {

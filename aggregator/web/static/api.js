@@ -3,6 +3,7 @@
 import {h} from "./dom.js";
 
 const TOKEN = "dither.token";
+const SELDOM = 60_000; // milliseconds between two looks at nothing
 
 /** Why a request was not answered (RFC 9457): `message` says what was wrong, `remedy` what to do. */
 export class Problem extends Error {
@@ -63,6 +64,12 @@ export async function get(path, parameters = {}, options = {}) {
 
 /** The same, as a file. */
 export async function getFile(path, parameters) { return (await request(withQuery(path, parameters))).blob(); }
+
+/** Read a feed every `between` milliseconds while somebody looks; seldom while it has nothing. */
+export function keepReading(feed, between) {
+  const read = document.visibilityState === "visible" ? feed.read() : Promise.resolve();
+  read.finally(() => setTimeout(keepReading, feed.all().length || feed.problem ? between : SELDOM, feed, between));
+}
 
 export const metricPath = (name) => `/v1/metrics/${encodeURIComponent(name)}`;
 

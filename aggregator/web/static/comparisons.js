@@ -1,6 +1,6 @@
 // Living comparisons: by how much one arm exceeds another, when that was decided, and how it stands now.
 
-import {get} from "./api.js";
+import {get, keepReading} from "./api.js";
 import {differenceScale} from "./change.js";
 import {announce, h, setText} from "./dom.js";
 import {certainty, DAY, moment, probability, quantileName, Scale, seconds, sliceName, stretch, TURNING, whole} from "./format.js";
@@ -10,13 +10,11 @@ import {metricAddress} from "./place.js";
 
 const BETWEEN = 5_000; // milliseconds between two looks
 
-
 /** How all comparisons stand, read again and again while somebody looks. */
 export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, comparisons: [], problem: null, histories: new Map(), decided: null});
-    setInterval(() => { if (document.visibilityState === "visible") this.read(); }, BETWEEN);
-    this.read();
+    keepReading(this, BETWEEN);
   }
 
   async read() {

@@ -8,7 +8,7 @@ import {address, isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 import {sharesOf} from "./shares.js";
 
-const LEAST_BETWEEN = {answer: 1_500, series: 60_000, slices: 4_000, change: 300_000}; // milliseconds
+const LEAST_BETWEEN = {answer: 1_500, series: 300_000, slices: 4_000, change: 300_000}; // milliseconds
 const LEAST_MOVING = {series: 4_000, change: 30_000}; // while event time moves on
 const PART = 0.25; // of a step of the history, by which event time moves on
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
@@ -151,7 +151,7 @@ export class Metric {
   takeStatus({reports_per_second: rate, outcomes, event_time: reached = null}) {
     Object.assign(this, {rate, outcomes, reached});
     const at = seconds(reached);
-    if (!this.points.length || at - this.drawnTo > PART * this.step) this.refresh.series.hasten();
+    if (this.problems.series || !this.points.length || at - this.drawnTo > PART * this.step) this.refresh.series.hasten();
     if (at - this.comparedTo > this.definition.pane_seconds) this.refresh.change.hasten();
     this.changed(this);
   }

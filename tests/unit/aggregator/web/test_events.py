@@ -170,7 +170,7 @@ def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
         with following(hub) as client:
             last = (await all_there_is(client))[-1][1]
         for delays in (407, 408):
-            await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
+            await asyncio.to_thread(counting.count_on, 0, counting.batch("delay", [1.0], 4))
             with following(hub, frozenset({"delay"})) as client:
                 await client.estimate("delay", delays)
                 assert {data.get("metric", "delay") for _, _, data in client.seen} == {"delay"}
@@ -319,7 +319,7 @@ def resume(server: Server, counting: Counting) -> None:
         {"params": {"last_event_id": last}},
     ]
     for way in ways:
-        counting.count(0, counting.batch("delay", [1.0], 4))
+        counting.count_on(0, counting.batch("delay", [1.0], 4))
         newer = read(server, lambda found: len(found) >= 2, **way)
         assert {data.get("metric", "") for _, _, data in newer} <= {"", "delay"}
     read(server, has_all, params={"last_event_id": "other-1"})
