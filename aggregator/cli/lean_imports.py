@@ -11,9 +11,6 @@ from types import ModuleType
 UNUSED_MODULES = {"redis": "opentelemetry", "structlog": "rich"}
 """The module that a library loads, if installed, for features that no command uses: 9 MB of
 memory."""
-UNUSED_PACKAGE = "redis.asyncio"
-"""A package that its library always loads, and that is left empty: 1.2 MB of memory. The modules in
-it that the library needs can be imported."""
 
 
 class LeanLoader(importlib.machinery.SourceFileLoader):
@@ -21,8 +18,6 @@ class LeanLoader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module; meanwhile, an import of the unused module raises ImportError."""
-        if module.__name__ == UNUSED_PACKAGE:
-            return
         unused = UNUSED_MODULES[module.__name__]
         is_hidden = unused not in sys.modules
         if is_hidden:
@@ -35,16 +30,16 @@ class LeanLoader(importlib.machinery.SourceFileLoader):
 
 
 class LeanFinder(importlib.abc.MetaPathFinder):
-    """Finds `UNUSED_PACKAGE`, and the libraries of `UNUSED_MODULES`, to load them as said there."""
+    """Finds the libraries of `UNUSED_MODULES`, to load them without the unused modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a library in `UNUSED_MODULES` or `UNUSED_PACKAGE`, otherwise None.
+        """Return the spec of a library in `UNUSED_MODULES`; None for other modules.
 
         `fullname`: the name of the module; `path`, `target`: as importlib passes them.
         """
-        if fullname not in {*UNUSED_MODULES, UNUSED_PACKAGE}:
+        if fullname not in UNUSED_MODULES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:

@@ -98,9 +98,8 @@ from aggregator.cli.main import BLAS_THREADS, main
 try:
     main(sys.argv[1:])
 except SystemExit:
-    slow = {"numpy", "scipy", "redis", "redis.asyncio.client", "confluent_kafka", "starlette",
-            "rich", "msgspec", "google", "opentelemetry", "structlog", "aggregator.reading",
-            "producers.populations"}
+    slow = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec", "google",
+            "opentelemetry", "structlog", "aggregator.reading", "producers.populations"}
     print(*sorted(slow & sys.modules.keys()), os.environ[BLAS_THREADS], file=sys.stderr)
 """
 READS = "aggregator.reading confluent_kafka msgspec numpy redis"
