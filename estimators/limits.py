@@ -1,7 +1,7 @@
-"""Limits of all definitions, so that reading one and reporting for it cost a device little.
+"""Limits of all definitions, which keep the cost of reading a definition and reporting small.
 
-A server may send any definition, so each limit is checked before anything of that size is made. The
-error names the key. The browser's module has the same numbers (``LIMITS`` in
+A server may send any definition, so each limit is checked before anything of that size is created.
+The error names the key. The browser's module has the same numbers (``LIMITS`` in
 ``producers/browser/checks.js``). docs/privacy.md says what they cost at most.
 """
 

@@ -1,10 +1,10 @@
 """Permanent answers, drawn once for each value and repeated: their randomness and their cost.
 
-A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, drawn
-once and repeated while the value stays. Mechanisms that flip bits may flip those of the permanent
-answer again for each report (permanent and instantaneous randomized response). Sources: Erlingsson,
-Pihur and Korolova, "RAPPOR" (2014); Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
-Privately" (2017); Arcolezi et al., "LOLOHA" (2023).
+A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, which is
+drawn once and repeated while the value stays the same. Mechanisms that flip bits may flip those of
+the permanent answer again for each report (permanent and instantaneous randomized response).
+Sources: Erlingsson, Pihur and Korolova, "RAPPOR" (2014); Ding, Kulkarni and Yekhanin, "Collecting
+Telemetry Data Privately" (2017); Arcolezi et al., "LOLOHA" (2023).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Memoization:
     """Makes reports of a metric at one level from permanent answers.
 
     `metric`: a metric with ``memoized``; `level`: the index of the level of a single report;
-    `epsilon`: the epsilon of a permanent answer. By default it is that of the level, and a report
-    is the permanent answer itself. If it is larger, bits are flipped again for each report.
+    `epsilon`: the epsilon of a permanent answer. By default it is the epsilon of the level, and a
+    report is the permanent answer. If it is larger, bits are flipped again for each report.
 
     **One report** has exactly the law of the metric's level, so the collector's estimator and
     bounds stay the same.
@@ -96,7 +96,7 @@ class Memoization:
     # -- On the device ------------------------------------------------------------------------
 
     def answer(self, value: int, bits: Bits) -> Reports:
-        """Draw a permanent answer to a value, and return it: one report, shape (1, ...).
+        """Draw a permanent answer to a value, and return it as one report, shape (1, ...).
 
         `value`: a category's index; for a mean, the side from :func:`side_of`.
         """
@@ -104,7 +104,7 @@ class Memoization:
         return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
-        """Return a report made from a permanent answer; the answer itself if nothing is flipped.
+        """Return a report made from a permanent answer, or the answer if nothing is flipped.
 
         `answer`, shape (1, ...): from :meth:`answer`.
         """
@@ -131,7 +131,7 @@ class Memoization:
         return 1 if self.metric.kind == "mean" else len(self.metric.labels)
 
     def ratio_for_ever(self, values: int) -> Fraction:
-        """Return a bound on the probability ratio of all reports ever, under two histories.
+        """Return a bound on the ratio of probabilities of all reports ever, under two histories.
 
         The same pairs of times must have equal values in both histories. `values`: the number of
         distinct values in a history; for a mean, the number of distinct sides, at most 2.

@@ -76,6 +76,7 @@ def half_width(
     Parameters
     ----------
     metric : Metric
+        The metric, whose code computes the width.
     epsilon : float
         The level of all reports; the definition need not have it.
     reports : float
@@ -155,8 +156,9 @@ class Wish:
     Attributes
     ----------
     metric : Metric
+        The planned metric.
     within : float or None
-        The wished half-width of the bounds, in the metric's unit; None if they shall be as narrow,
+        The wished half-width of the bounds, in the metric's unit; None if they should be as narrow,
         relative to the range, as those of the other metrics.
     happens : float
         The share of devices that have something to report in a turn, above 0 and at most 1.
@@ -226,8 +228,8 @@ class Plan:
         The number of reports for each metric in a turn of the lottery.
     lottery, split, first_come : dict of str to float
         Half of the width of each metric's bounds, for three ways to spend the budget: the lottery;
-        the best split; and if each metric, in the given order, takes its level while there is
-        budget left. Infinity if the metric has no reports.
+        the best split; and first come: each metric, in the given order, takes its level while
+        budget is left. Infinity if the metric has no reports.
     split_levels : dict of str to float
         The levels of the best split.
     needed : float

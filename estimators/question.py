@@ -26,15 +26,15 @@ class Question:
     bound : str
         ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
         ``"anytime"``: holds at all times at once, for a total that people watch while it grows.
-        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: what the
-        window needs, ``"fixed"`` or ``"anytime"``; ``"fixed"`` without a window.
+        ``"normal"``: asymptotic bounds, for comparison, which are too narrow for few reports.
+        ``"auto"``: what the window needs, ``"fixed"`` or ``"anytime"``; ``"fixed"`` without a
+        window.
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
     simultaneous : bool
         Whether the bounds hold for all categories, or coordinates, at once. If not, each bound
-        holds by itself (pointwise): use it for a number that was chosen before the reports were
-        seen.
+        holds alone (pointwise): use this for a number that was chosen before the reports were seen.
     asked : ndarray of integers, optional
         The categories to estimate, in the mechanism's units; all by default. Bounds are
         simultaneous over these. The choice must not depend on the reports.
@@ -48,9 +48,9 @@ class Question:
     Notes
     -----
     Population bounds assume that all levels share one mean, for every policy except ``"uniform"``:
-    there each level may have a mean of its own, and the bounds cover the mean of all reporting
-    users' distributions (with ``"anytime"``: the mean up to each time, which may change). The
-    target ``"sample"`` is the mean of the users' values weighted as the policy says.
+    with it, levels may have different means, and the bounds cover the mean of all reporting users'
+    distributions (with ``"anytime"``: the mean up to each time, which may change). The target
+    ``"sample"`` is the mean of the users' values, with the weights of the policy.
     """
 
     beta: float = 0.05

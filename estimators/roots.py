@@ -1,4 +1,4 @@
-"""Roots of a function of one number; `scipy.optimize` would load 26 MB in half a second."""
+"""Finds roots of a function of one number, without the 26 MB of `scipy.optimize`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def crossing(
     Parameters
     ----------
     function : callable
+        The function of one float.
     start, end : float
         Points at which the function has different signs.
     tolerance : float

@@ -43,10 +43,11 @@ class Step:
     Attributes
     ----------
     evidence : float
-            ln M, the least over all possible baselines; -inf before the first evidence.
-        needed : float
-            An alarm is raised if the evidence reaches this.
+        ln M, the least over all possible baselines; -inf before the first evidence.
+    needed : float
+        The evidence at which an alarm is raised.
     raised : bool
+        Whether the pane raised an alarm.
     direction : "up", "down" or None
         The direction of the move; None unless an alarm is raised.
     since : int or None
@@ -314,6 +315,7 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
     Parameters
     ----------
     detector : Detector
+        The detector, which has seen the panes so far.
     panes : int, optional
         How many panes like the last informative pane follow the move. By default, the panes since
         the last alarm or the start; at least one.

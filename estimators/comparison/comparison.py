@@ -123,6 +123,7 @@ def compare(
     Parameters
     ----------
     metric : Metric
+        The metric of a, and of b unless `other` is given.
     statistic_a, statistic_b : ndarray of int64
         The summed reports of a and of b. No report may be in both.
     of : str
@@ -258,6 +259,7 @@ def compare_releases(
     Parameters
     ----------
     metric : TrustedMetric
+        The metric of both releases.
     a, b : Estimate
         Releases of disjoint reports, with the same target.
     beta : float

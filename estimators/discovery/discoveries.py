@@ -146,6 +146,7 @@ class Discovery:
     Attributes
     ----------
     strings : list of str
+        The found strings.
     value, lower, upper : ndarray of float64, shape (n,)
         The estimated share of people who hold each string, and its bounds. A lower bound of zero
         means that the share is above zero, because somebody holds the string.

@@ -76,6 +76,7 @@ class Search:
     Parameters
     ----------
     kind : {"minimum", "maximum"}
+        Which extreme is searched for.
     range : pair of float
         The domain; the device clips values outside.
     levels : sequence of float
@@ -88,12 +89,12 @@ class Search:
     beta : float
         Probability that the certificate fails, over all rounds together.
     critical : {"law", "hoeffding", "paper"}
-        The estimated share from which the search moves outwards: the quantile of the noise from
-        its own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or
-        MIN's, two to three times that.
+        The estimated share from which on the search moves outwards: the quantile of the law of the
+        noise (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or that of
+        MIN, which is two to three times the share by Hoeffding.
     log_term : float, optional
-        h; ln(rounds / beta) by default. If nobody is at or beyond the threshold, a round moves
-        outwards nevertheless with probability e^-h.
+        h; ln(rounds / beta) by default. If nobody is at or beyond the threshold, a round still
+        moves outwards with probability e^-h.
 
     Raises
     ------
@@ -216,7 +217,7 @@ class Search:
         return low + (high - low) / 2
 
     def could_ask(self, number: int, threshold: float) -> bool:
-        """Return whether a round can ask about a threshold, after any decisions before it.
+        """Return whether a round can ask about a threshold, for some decisions before it.
 
         The threshold is the middle of one of the 2^(number - 1) intervals that the search can have
         reached in round `number`, from 1 on. A device answers no other question.
@@ -248,8 +249,8 @@ class Search:
     def own_round(self, users: int, bits: Bits | None = None) -> Integers:
         """Return the number of the round that each user answers, at random from 0 to rounds - 1.
 
-        For ``split="users"``. A device stores its number, and answers that round only. `bits`: the
-        source of randomness; the operating system's by default.
+        This is for ``split="users"``. A device stores its number, and answers only that round.
+        `bits`: the source of randomness; the operating system's by default.
         """
         source = SystemBits() if bits is None else bits
         bound = np.full(users, self.rounds, dtype=np.uint64)
@@ -263,6 +264,7 @@ class Search:
         Parameters
         ----------
         values : array_like of float, shape (n,)
+            The users' values, in the range's unit.
         level : array_like of int, shape (n,)
             Indices into the levels.
         threshold : float

@@ -41,10 +41,10 @@ def tail(search: Search, progress: Progress) -> Tail | None:
 
     Notes
     -----
-    Least squares of the shares on C (t - m)_+^alpha over the thresholds t, with m, C and alpha
-    free; the interval has the exponents whose best fit is within 3.84 of the best of all, in units
-    of the shares' variances. It is not a bound: it assumes normal errors, and the power law for
-    shares below one half.
+    The fit is by least squares of the shares on C (t - m)_+^alpha over the thresholds t, with m, C
+    and alpha free. The interval has the exponents whose best fit is within 3.84 of the best fit of
+    all, in units of the shares' variances. The interval is not a bound, because it assumes normal
+    errors, and the power law for shares below one half.
 
     Examples
     --------

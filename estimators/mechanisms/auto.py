@@ -46,18 +46,18 @@ class AutoMean(Piecewise):
     Statistic of a level: the number of reports and the number for each symbol. Source: as for
     `windows`.
 
-    Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
+    Signs are better if E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), which is tested in
     exact fractions: from E x^2 = 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, and 0.95 at 4.
 
     Parameters
     ----------
     values : str
         ``"two"`` if all values are at the ends of the range: then `spread` is 1, and every level
-        reports a sign. ``"any"``, the default, if not.
+        reports a sign. Otherwise ``"any"``, the default.
     spread : str
-        What the mean of x^2 is expected to be, for values x in [-1, 1], as a decimal number or a
-        fraction: 1/3 by default, as for uniform values; 1 for values at both ends. It is an
-        expectation, not a promise: a wrong one costs variance, and no bound becomes wrong.
+        The expected mean of x^2, for values x in [-1, 1], as a decimal number or a fraction: 1/3 by
+        default, as for uniform values; 1 for values at both ends. It need not be right: a wrong
+        value increases the variance, but no bound becomes wrong.
     symbols : int
         The largest M, as for `windows`.
 

@@ -50,17 +50,17 @@ class Caps(RankedDirections):
     removes the bias. k and W depend on epsilon and d alone (:func:`best_caps`).
 
     The statistic of a level is the number of reports, the sum of each coordinate, and the sum of
-    each coordinate's squares, from which the bounds learn how uneven the data are.
+    each coordinate's squares, from which the bounds find how uneven the data are.
 
     Source: PrivUnit (Bhowmick, Duchi, Freudiger, Kapoor and Rogers, 2018), the best mechanism on
     the sphere (Asi, Feldman and Talwar, 2022), on random candidates instead of a cap, as in the
     minimal random coding of Shah et al. (2022).
 
-    **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too. A device computes k, W
-    and T itself, so a server cannot choose them.
+    **Privacy.** Theorem 4 of docs/proofs/privacy.md, which also holds in floating point. A device
+    computes k, W and T itself, so a server cannot choose them.
 
     **No bias.** Theorem 4 of docs/proofs/mechanisms.md. m = (p_in - p_out) E[sum of the best W
-    scores] is one integral:
+    scores] is computed as one integral:
     :class:`estimators.bounds.ranked_directions.candidates.Candidates`.
 
     **Random words.** For one value: the directions, of :func:`~estimators.exact.sampling.
@@ -68,9 +68,9 @@ class Caps(RankedDirections):
     directions (the last block has what is left). A coin of probability (1 + |x|) / 2 by `round_up`;
     if it fails, v is the opposite. The coin of T by `bernoulli`; it misses if it is true. Unless k
     = 2, an integer by `uniform_below` W or, after a miss, k - W. Candidate i < k / 2 is direction
-    i, and candidate k / 2 + i its opposite. The first W are those of the largest <u, x>; of equal
-    ones, those with smaller numbers. The integer counts these, or the others, by their numbers.
-    Last the coordinates of the chosen *direction* are rounded by `round_up`, up from their floor.
+    i, and candidate k / 2 + i its opposite. The first W are the candidates with the largest <u, x>;
+    if some are equal, those with smaller numbers. The integer counts these, or the others, by their
+    numbers. Last, `round_up` rounds the coordinates of the chosen *direction*, up from their floor.
     Their signs change if its opposite was chosen, and again if v is the opposite of x. For many
     values each step is for all values of a chunk with the same k and W.
 
@@ -79,9 +79,9 @@ class Caps(RankedDirections):
     dimension : int
         d, at least 1.
     grid : int, optional
-        g, at most 2^24. A coordinate takes a byte for g < 2^7, two for g < 2^15, else four. By
-        default 127 up to 1,024 coordinates, else 2^14: the rounding adds at most d / (4 g^2) to
-        the variance of a report.
+        g, at most 2^24. A coordinate takes one byte for g < 2^7, two for g < 2^15, and four
+        otherwise. The default is 127 up to 1,024 coordinates, and 2^14 above: the rounding adds at
+        most d / (4 g^2) to the variance of a report.
 
     Examples
     --------

@@ -40,9 +40,9 @@ class CountSketch(OutputSets, Differences):
     level has w blocks of R = M / w buckets. The device draws a row j and an integer r below R. The
     symbol of its value's bucket is the block and the sign times H[r, place in the block], where H
     is Hadamard's matrix; k-ary randomized response over 2w symbols protects it. The report is ``2
-    (j M + block R + r)``, and 1 more for a negative sign. Statistic of a level: the number of
-    reports and the number for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton
-    (2004); Chen, Kairouz and Ozgur (2020), section 4.
+    (j M + block R + r)``, plus 1 for a negative sign. Statistic of a level: the number of reports
+    and the number for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton (2004);
+    Chen, Kairouz and Ozgur (2020), section 4.
 
     **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
     <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
@@ -71,7 +71,7 @@ class CountSketch(OutputSets, Differences):
         M, a power of two.
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
-        collide with another one.
+        collide with a given string.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Randomized response over k categories: the report is one of them."""
+"""Randomized response over k categories, one of which is the report."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from estimators.weights import LevelFacts
 
 
 class Hemisphere(RankedDirections):
-    """A direction from the hemisphere around the value or, by a private coin, from the other one.
+    """A direction from the value's hemisphere or, by a private coin, from the opposite hemisphere.
 
     The device draws u uniform on the unit sphere and rounds it at random to the grid 1/g, which
     gives an integer vector U. With v = x / |x| or, with probability 1/2 - |x| / 2, its opposite,
@@ -25,11 +25,11 @@ class Hemisphere(RankedDirections):
     (e^epsilon + 1) / (e^epsilon - 1), K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP,
     Algorithms 3 and 4 (whose B is twice too large), after Duchi, Jordan and Wainwright (2013).
 
-    **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too.
+    **Privacy.** Theorem 4 of docs/proofs/privacy.md, which also holds in floating point.
 
     **No bias.** The sign is that of <u, v>, not of <U, v>; given u, the rounding has mean zero. So
-    v has mean x. The grid adds a variance of at most 1 / (4 g^2) a coordinate; the bounds include
-    it.
+    the estimate has mean x, because v has. The grid adds a variance of at most 1 / (4 g^2) for each
+    coordinate; the bounds include it.
 
     **Accuracy of u.** Box and Muller's normal numbers from 32-bit uniforms change the mean of a
     report by some 10^-10; the bounds are widened by 10^-8 B.

@@ -38,7 +38,8 @@ class Laplace(ScalarMean):
     **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
     q^(t+1) / (1 + q) < 2^-64 once t >= 65 ln 2 (2 g / epsilon), and 65 ln 2 < 46: a report is
     clamped with probability below 2^-64. The bounds are those of n unclamped reports at beta - n
-    2^-64, or for all times at beta - 2^-32, because a statistic holds at most 2^32 reports.
+    2^-64; at all times, they are those at beta - 2^-32, because a statistic holds at most 2^32
+    reports.
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
     no column can overflow 64 bits before 2^32 reports, whatever their values.
@@ -136,7 +137,8 @@ class Laplace(ScalarMean):
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return a bound on the probability that any report is clamped.
 
-        It is 1 for more than MOST_REPORTS reports. For all times it covers MOST_REPORTS reports.
+        The bound is 1 for more than MOST_REPORTS reports. For bounds at all times, it covers
+        MOST_REPORTS reports.
         """
         reports = int(counts.sum())
         max_reports = MOST_REPORTS if question.bound == "anytime" else reports

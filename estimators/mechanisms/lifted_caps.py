@@ -26,7 +26,8 @@ class LiftedCaps(Caps):
     Source: PrivUnit, as for :class:`Caps`; the lift of the ball is not from a paper.
 
     **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Epsilon also
-    protects its last coordinate, which tells how far inside the ball the value is.
+    protects the last coordinate of the lifted value, which says how far inside the ball the value
+    is.
 
     **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
     the coin that decides between v and its opposite is drawn, but nearly always chooses v.

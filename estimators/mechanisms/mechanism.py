@@ -71,7 +71,8 @@ def largest_byte(data: bytes) -> int:
 def refuse_first(is_invalid: Bools, describe: Callable[[int], str]) -> None:
     """Raise ReportError("bad_value") for the first invalid report, if there is one.
 
-    `is_invalid`, shape (n,); `describe`: from the index of a report to what was wrong with it.
+    `is_invalid`, shape (n,); `describe`: a function from the index of a report to what was wrong
+    with the report.
     """
     if is_invalid.any():
         raise ReportError("bad_value", describe(int(is_invalid.argmax())))
@@ -107,13 +108,13 @@ class Mechanism(ABC):
     kinds : frozenset of str
         The kinds of metric that the mechanism serves.
     open_vocabulary : bool
-        Whether it works without a list of categories: then `categories` is None, values are 64-bit
-        keys, and an estimate is for the requested keys.
+        Whether the mechanism works without a list of categories: `categories` is then None, values
+        are 64-bit keys, and an estimate is for the requested keys.
     closed_vocabulary : bool
-        Whether it works with a list of categories.
+        Whether the mechanism works with a list of categories.
     discovers : bool
-        Whether it also finds the frequent strings of an open vocabulary: values are then rows of a
-        key and 128 bits, and the mechanism has a method ``discover``.
+        Whether the mechanism also finds the frequent strings of an open vocabulary: values are then
+        rows of a key and 128 bits, and there is a method ``discover``.
     memoizable : bool
         Whether devices may draw a report once and repeat it. The estimate must then be a mean of
         signs, with bounds that assume only that the signs are independent within a pane.
@@ -162,7 +163,8 @@ class Mechanism(ABC):
     def public_constants(self) -> dict[str, Any]:
         """Public constants that are computed in floating point, as values for JSON.
 
-        The revision contains them: if a device and a reader compute others, their revisions differ.
+        The revision contains them: if a device and a reader compute different constants, their
+        revisions differ.
         """
         return {}
 
@@ -189,8 +191,8 @@ class Mechanism(ABC):
 
         `tables`, shape (slices, levels, columns): changed in place; `rows`, shape (batches,): the
         table of each batch; `sizes`, shape (batches,): the number of reports in each batch; the
-        first ones are those of the first batch; `level`, shape (n,): index of each report's level;
-        `reports`, shape (n, *shape): reports that :meth:`check` accepts.
+        first reports are those of the first batch; `level`, shape (n,): index of each report's
+        level; `reports`, shape (n, *shape): reports that :meth:`check` accepts.
         """
         if not self.rows_are_alike:
             order = np.argsort(np.repeat(rows, sizes), kind="stable")
@@ -292,7 +294,7 @@ class Mechanism(ABC):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the laws of reports, with their probabilities, for the privacy of a crowd.
 
-        By default, the law of the worst mechanism with this privacy ratio (theorem 2 of
+        By default, this is the law of the worst mechanism with this privacy ratio (theorem 2 of
         docs/proofs/crowds.md).
         """
         return (SetLaw(max(self.privacy_ratio(level), exp_bounds(self.epsilons[level])[1])),)

@@ -17,15 +17,17 @@ from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 class Oue(IndependentBits):
     """Optimized unary encoding: a report has one random bit for each category.
 
-    The bit of the user's category is 1 with probability 1/2, others with 1 / (e^epsilon + 1).
+    The bit of the user's category is 1 with probability 1/2, and each other bit with probability 1
+    / (e^epsilon + 1).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
     padded with zeros. Statistic of a level: the number of reports and the number of ones of each
     category. Source: Wang, Blocki, Li and Jha (2017), section 4.2 (OUE).
 
-    Privacy is theorem 1 of docs/proofs/privacy.md. A rare category has variance 4 e^epsilon /
-    (e^epsilon - 1)^2 a report, the least of all unary encodings; a category that all users hold has
-    at least 1, so RAPPOR is better at large epsilons for few large categories.
+    Privacy is theorem 1 of docs/proofs/privacy.md. For a rare category, a report has the variance 4
+    e^epsilon / (e^epsilon - 1)^2, the least of all unary encodings. For a category that all users
+    hold, the variance is at least 1, so RAPPOR is better at large epsilons for few large
+    categories.
 
     Parameters
     ----------

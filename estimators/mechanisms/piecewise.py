@@ -37,11 +37,12 @@ class Piecewise(ReportedSymbols, ScalarMean):
     mechanism can have in the worst case (theorem 2 of docs/proofs/mechanisms.md). Statistic of a
     level: the number of reports and the number for each symbol.
 
-    Source: the shapes are not from a paper. Windows of a continuum are the piecewise mechanism of
-    Wang et al. (2019), two symbols Warner's (1965), W = 1 randomized response on a grid.
+    Source: the shapes are not from a paper. With a continuum of symbols this is the piecewise
+    mechanism of Wang et al. (2019), with two symbols the mechanism of Warner (1965), and with W = 1
+    randomized response on a grid.
 
-    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
-    itself.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon, from which a device
+    computes T.
 
     **Unbiased.** Theorem 1 of docs/proofs/mechanisms.md. Each symbol has a number z. Let Z_s be the
     sum of the numbers in the window that begins at s, and p and q the probabilities of a symbol in

@@ -33,9 +33,9 @@ LOG_P_GRAIN = 4
 class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     """A report is about the hash of a string, or about the hash of a prefix of its code word.
 
-    A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
-    draws, with probability 1/3, one of t rows for the whole string, otherwise one of G depths. The
-    hash of the string in that row, or of its prefix of that depth, is a point of a projective
+    A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. With
+    probability 1/3, the device draws one of t rows for the whole string, otherwise one of G depths.
+    The hash of the string in that row, or of its prefix of that depth, is a point of a projective
     space, reported by projective geometry response with the full epsilon, as one integer of 4
     bytes. Statistic of a level: the number of reports and the number for each integer. Source: PEM
     (Wang, Li and Jha, 1708.06674) for the groups, Feldman, Nelson, Nguyen and Talwar (2022) for the
@@ -51,20 +51,20 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     Parameters
     ----------
     epsilons : sequence of Fraction
-        The privacy levels, ascending. Levels above 6 report at 6.
+        The privacy levels, ascending. Levels above 6 report at epsilon 6.
     categories : None
         The vocabulary is open. Values are rows of three words: a string's key, and 128 bits.
     code : StringCode
         The code of the metric's domain.
     first, last, step : int
-        The depths in bits: m_1 = first (8 to 16), and so on in steps (1 to 8) up to m_G = last (at
-        most 128). A string whose code word is longer than `last` is not discovered, but its
-        frequency can be queried.
+        The depths in bits: from m_1 = first (8 to 16) in steps (1 to 8) up to m_G = last (at most
+        128). A string whose code word is longer than `last` is not discovered, but its frequency
+        can be queried.
     rows : int
         t, at least 1.
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
-        collide with another one.
+        collide with a given string.
 
     Examples
     --------

@@ -40,16 +40,18 @@ class Projection(SupportCounts):
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, whatever Phi is.
 
-    **Hadamard's matrix.** A report agrees with the column of its own category with probability p =
-    1 - T / 2^64 and with any other's with 1/2. All categories are decoded by one transform, O(m log
-    m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
+    **Hadamard's matrix.** A report agrees with the column of its category with probability p = 1 -
+    T / 2^64, and with any other column with probability 1/2. One transform decodes all categories,
+    in O(m log m). The variance of a report is (1 - (a f)^2) / a^2 with a = tanh(epsilon / 2), so
+    this suits small epsilons.
 
     **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
     sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), which exceeds the noise if m
     is below A2, the sum of a^2 over all reports. The bounds and `effective_reports` include both
     errors. A query of k values costs O(k m); the matrix is never stored.
 
-    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
+    ``optimal`` weights are 1 / variance at f = 1/k (at f = 0 for an open vocabulary); those of HLDP
+    are a^2.
 
     Parameters
     ----------

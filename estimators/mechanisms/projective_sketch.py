@@ -31,9 +31,9 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     number of reports and the number for each integer. Source: Pan (2406.03785) for the rows;
     Feldman, Nelson, Nguyen and Talwar (2022) for the response.
 
-    **Geometry.** K is as near to `points` as the variance allows
-    (:func:`estimators.exact.geometries.best_geometry`), and t the largest number with t K <= rows
-    points. Each level has its own hashes.
+    **Geometry.** K is as close to `points` as the variance allows
+    (:func:`estimators.exact.geometries.best_geometry`), and t is the largest number with t K <=
+    rows points. Levels have different hashes.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = K and W = s.
 
@@ -41,20 +41,20 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     = 6. Collisions add sum f_x^2 / (t K) over the other strings x, at any number of reports
     (theorem 7 of docs/proofs/mechanisms.md).
 
-    **Bounds** hold over the random hashes: they need that neither the strings in a query nor
-    people's values depend on the seed.
+    **Bounds** hold over the random hashes, if neither the strings in a query nor people's values
+    depend on the seed.
 
     Parameters
     ----------
     epsilons : sequence of Fraction
-        The privacy levels, ascending. Levels above 6 report at 6.
+        The privacy levels, ascending. Levels above 6 report at epsilon 6.
     categories : None
         The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
     rows, points : int
         The size of a level's table: at least 1 row, and 64 to 2,048 points in each row.
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
-        collide with another one.
+        collide with a given string.
 
     Examples
     --------

@@ -67,7 +67,7 @@ class RandomizedResponse(ScalarMean):
     def accumulate_slices(
         self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
     ) -> None:
-        """Add batches of reports in place, each to its slice's table; long ones in one call."""
+        """Add batches of reports in place, each to its slice's table; long batches in one call."""
         tallies = tally_signs_by_part(level, tables.shape[1], reports, sizes)
         if tallies is None:
             super().accumulate_slices(tables, rows, sizes, level, reports)

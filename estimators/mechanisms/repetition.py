@@ -28,17 +28,17 @@ from estimators.weights import LevelFacts
 class Repetition(Mechanism):
     """r = ceil(epsilon) independent reports by another mechanism, each at epsilon / r.
 
-    A user's reports are side by side, in as many slots as the largest level has reports; the slots
-    that a level does not use are zero. Statistic of a level: the number of users, and the sums of
-    the other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
+    A user's reports are stored side by side, in as many slots as the largest level has reports;
+    slots that a level does not use are zero. Statistic of a level: the number of users, and the
+    sums of the other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
 
     **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
     fraction.
 
     **Variance.** v / r + s for a user, where v is the variance of one report's estimate given the
     value, and s the variance of the values. Most mechanisms have a smaller variance with one report
-    at the whole epsilon (docs/mechanisms.md); repetition is for those, like `projection`, that are
-    good only at small epsilons.
+    at the whole epsilon (docs/mechanisms.md); repetition is for mechanisms that, like `projection`,
+    are good only at small epsilons.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Slicing:
 
     @functools.cached_property
     def value_counts(self) -> tuple[int, ...]:
-        """How many values each attribute has, `other` and `none` included."""
+        """How many values each attribute has, including `other` and `none`."""
         return tuple(len(values) + 2 for values in self.attributes.values())
 
     @property
@@ -141,7 +141,7 @@ class Slicing:
     def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
         """Return a device's attributes, sorted by name, with `other` for undeclared values.
 
-        Attributes that the metric does not use are left out.
+        Attributes that the metric does not use are omitted.
         """
         return tuple(
             (name, attributes[name] if attributes[name] in self._indices[name] else OTHER_VALUE)
@@ -151,7 +151,7 @@ class Slicing:
 
 
 def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
-    """Return the attributes that a device sends, after checking them.
+    """Check a device's attributes, and return the attributes that it sends.
 
     `slicing`: the metric's slices; None if it has none, so nothing is sent; `attributes`: the
     device's values by name, declared or not. Raises ValueError, with the value, if an attribute is
@@ -192,7 +192,7 @@ def check_number(attributes: int) -> None:
 
 
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the attributes of a batch by name, once they are checked; `attributes`: as received.
+    """Check the attributes of a batch, and return them by name; `attributes`: as received.
 
     Raises ReportError (``bad_attributes``) for too many attributes, a repeated name, names that are
     not sorted, or a long text.

@@ -34,7 +34,7 @@ class Condition(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """Axes whose product is a list of categories; values of the last axis alternate fastest.
+    """Axes whose product is a list of categories; the values of the last axis change fastest.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Axes:
     # -- On the device ----------------------------------------------------------------------------
 
     def give(self, categories: object) -> bool:
-        """Return whether `categories` is the list of these axes' labels; no other list is built."""
+        """Return whether `categories` is the list of these axes' labels, without building it."""
         if not isinstance(categories, list) or len(categories) != math.prod(self.shape):
             return False
         return all(map(operator.eq, self._labels(), categories))
@@ -207,7 +207,7 @@ class Axes:
 
 
 def one_of(words: Sequence[str] | Mapping[str, object]) -> str:
-    """Return a message that one of some words was expected; it lists the first of them.
+    """Return a message that one of several words was expected; it lists the first of them.
 
     >>> one_of(["no", "yes"])
     'expected one of no, yes'

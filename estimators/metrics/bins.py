@@ -27,10 +27,10 @@ class Bins(Domain):
     """Numbers in `range`, of which only the bin is reported; other numbers are clipped to it.
 
     `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
-    `scale`: ``"linear"`` for bins of equal width, or ``"log"`` if each bin is wider than the last
-    by the same factor, as suits durations; the range must then begin above 0; `edges`: in place of
-    these three, the edges of all bins, ascending; `quantiles`: the default quantiles of an answer;
-    they do not affect reports.
+    `scale`: ``"linear"`` for bins of equal width, or ``"log"`` if each bin is wider than the one
+    before by the same factor, which suits durations; the range must then begin above 0; `edges`:
+    instead of these three, the edges of all bins, ascending; `quantiles`: the default quantiles of
+    an answer; they do not affect reports.
     """
 
     names: ClassVar[str] = "quantiles"

@@ -1,4 +1,4 @@
-"""Domains of categories: named ones, and the open vocabulary of all strings."""
+"""Domains of categories: named categories, and the open vocabulary of all strings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Categories(Domain):
     `categories`: their names; or k, for the names "0" to "k - 1"; or the values of axes, whose
     product the categories are; or ``"open"``, for a :class:`Vocabulary`. `discover`: makes an open
     vocabulary a :class:`CodedVocabulary`, with the code of `preset`, `examples` or `code`. `deny`:
-    the strings that devices do not report: :class:`estimators.metrics.denial.DenyRule`.
+    the rule for strings that devices do not report, a :class:`estimators.metrics.denial.DenyRule`.
     """
 
     names: ClassVar[str] = "categories"
@@ -335,7 +335,7 @@ class CodedVocabulary(Vocabulary):
     """
 
     def _need_no_code(self) -> None:
-        """Accept the keys of a code, which other vocabularies refuse."""
+        """Accept the keys of a code, which all other vocabularies refuse."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

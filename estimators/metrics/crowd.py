@@ -29,7 +29,7 @@ class Crowd:
     minimum : int
         A relay drops a crowd with fewer reports.
     wait : str
-        For how long after a pane's end the relay accepts its reports: a duration.
+        How long after a pane's end the relay accepts its reports, as a duration.
     delta : float
         The delta of the crowd's central guarantee (epsilon, delta).
     dishonest : float
@@ -79,7 +79,7 @@ class Crowd:
 
     @property
     def wait_ms(self) -> int:
-        """For how long after a pane's end the relay accepts its reports, in milliseconds."""
+        """How long after a pane's end the relay accepts its reports, in milliseconds."""
         return milliseconds(self.wait)
 
     @property

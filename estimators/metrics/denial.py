@@ -1,7 +1,7 @@
-"""Deny rules: strings in whose place a device reports another, public string.
+"""Deny rules: the strings that a device replaces by another, public string.
 
 A rule is a function of the string alone, and comes before the randomizer. So a report is as private
-as its level says, whatever the rule is: nobody can tell a denied string from another one.
+as its level says, whatever the rule is: nobody can distinguish a denied string from another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DenyRule:
     """A rule that Python and the module for browsers evaluate alike, in linear time.
 
     The rule looks at a string's normal form C, and treats the letters A to Z like a to z. It denies
-    a string if at least one of the parameters does.
+    a string if at least one of its parameters does.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ space between neighbours; addresses of pages with a query, or with values in the
 
 
 def without_denied(values: Array, rules: Iterable[Deny]) -> tuple[Array, int]:
-    """Return strings with "other" in place of denied ones, and the number of denied ones.
+    """Return strings with "other" in place of denied strings, and the number of denied strings.
 
     `values`, shape (n,): values that are not strings stay as they are; `rules`: a string is denied
     if any of them denies it.

@@ -275,10 +275,10 @@ class Domain(ABC):
         return estimate.rescaled(*self.unit)
 
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return the names of an answer's numbers, and their indices or keys for the mechanism.
+        """Return the names of an answer's numbers, and the mechanism's indices or keys of them.
 
-        `labels`: the requested categories, or quantiles of a distribution; None for those by
-        default. Raises ValueError if a label is not in the domain, or if the domain has no labels.
+        `labels`: the requested categories, or quantiles of a distribution; None for the default
+        numbers. Raises ValueError if a label is not in the domain, or if the domain has no labels.
         """
         if labels is None:
             return self.labels, self._default_keys
@@ -379,7 +379,7 @@ class ValueRange(Domain):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ball(Domain):
-    """Vectors of length at most `radius`; longer ones are shortened.
+    """Vectors of length at most `radius`; longer vectors are shortened.
 
     `coordinates`: the names of the coordinates; if only their number `dimension` is given, the
     names are "0" to "`dimension` - 1".
@@ -436,7 +436,7 @@ class Ball(Domain):
         return vector, -vector
 
     def to_unit(self, values: Array) -> Array:
-        """Return vectors in the unit ball, one a row; longer ones are shortened."""
+        """Return vectors in the unit ball, one in each row; longer vectors are shortened."""
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             odd = vectors[~np.isfinite(vectors)][0]

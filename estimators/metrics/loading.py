@@ -83,7 +83,8 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Raises
     ------
     DefinitionError
-        If a definition is invalid: with the file, the key, the value and what was expected.
+        If a definition is invalid; the error has the file, the key, the value and what was
+        expected.
     FileNotFoundError
         If there is no such file.
     """
@@ -167,6 +168,7 @@ def define(*, name: str, **definition: Any) -> Metric:
     Parameters
     ----------
     name : str
+        The metric's name.
     **definition
         The keys of :class:`estimators.metrics.metric.Metric` and its subclasses, and those of the
         kind's domain: `trust` and `kind` determine the subclass.
@@ -174,7 +176,7 @@ def define(*, name: str, **definition: Any) -> Metric:
     Raises
     ------
     DefinitionError
-        If a key or value is invalid: with the key, the value and what was expected.
+        If a key or value is invalid; the error has the key, the value and what was expected.
 
     Examples
     --------

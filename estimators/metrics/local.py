@@ -58,16 +58,16 @@ class LocalMetric(ReportedMetric):
         :func:`estimators.metrics.shares.parse_share`. They do not change the metric's revision.
     by : sequence of str
         The attributes of devices by which reports are also summed: see
-        :class:`estimators.metrics.attributes.Slicing`. None of the keys for slices changes the
-        metric's revision, because none changes what a report means.
+        :class:`estimators.metrics.attributes.Slicing`. No key for slices changes the metric's
+        revision, because no such key changes what a report means.
     attributes : mapping of str to sequence of str
         The declared values of these attributes; in a file, the table ``[attributes]`` has them.
     by_pane : str, optional
         The length of a slice's panes in event time, a multiple of `pane`; by default the larger of
         `pane` and one hour.
     by_retention : str, optional
-        For how long a slice's panes are kept; by default as long as `retention`. Daily sums of
-        slices are kept as long as `retention`.
+        How long a slice's panes are kept; by default as long as `retention`. Daily sums of slices
+        are kept as long as `retention`.
     max_slices : int
         The most slices; a definition with more is refused.
     crowd : Crowd, optional
@@ -194,7 +194,7 @@ class LocalMetric(ReportedMetric):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """For how long a slice's panes are kept, in milliseconds; None means for ever."""
+        """How long a slice's panes are kept, in milliseconds; None means forever."""
         return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
@@ -410,10 +410,11 @@ class LocalMetric(ReportedMetric):
         reports : int
             The number of fabricated reports. They may have any valid content, at any level.
         among : bool
-            True: the fabricated reports are among those of the estimate, and the change is from the
-            estimate without them. False: they are added to the reports of the estimate.
+            If True, the fabricated reports are among those of the estimate, and the change is from
+            the estimate without them. If False, they are added to the reports of the estimate.
         each : bool
-            False: `shift` is only the largest shift, which is much faster for a million categories.
+            If False, `shift` has only the largest shift, which is much faster for a million
+            categories.
 
         Returns
         -------

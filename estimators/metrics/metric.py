@@ -51,11 +51,11 @@ class Metric(ABC):
     kind : str
         The quantity to estimate, one of :data:`estimators.metrics.kinds.KINDS`.
     domain : Domain
-        The values, of the kind's domain class.
+        The possible values; an object of the kind's domain class.
+    levels : sequence of float
         The epsilons that devices may choose from, ascending, with at most 4 decimal digits.
     mechanism : str
         The name of the mechanism; omitted if there is no choice.
-        The mechanism of the reports; omitted if there is no choice.
     options : mapping of str to int or str, optional
         The mechanism's further parameters, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
@@ -66,7 +66,7 @@ class Metric(ABC):
         Keeps every pane open, whatever times are reported, so that a backfill can run beside live
         reports. Meanwhile open panes take memory, and no window is final.
     retention : str, optional
-        How long a pane is kept after its last report; for ever by default.
+        How long a pane is kept after its last report; forever by default.
     minimum_reports : int
         An answer from fewer reports has the status ``too_few_reports``.
     max_batch_reports : int, optional
@@ -76,7 +76,8 @@ class Metric(ABC):
     unit, description : str
         The unit of the values, and a description, for readers.
     title, group : str
-        What readers see in place of the name, and the heading under which they find the metric.
+        The title that readers see instead of the name, and the heading under which they find the
+        metric.
 
     Attributes
     ----------

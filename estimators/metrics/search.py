@@ -19,7 +19,7 @@ from estimators.metrics.validation import check_duration, check_number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchMetric(Metric):
-    """A minimum or maximum: a report says, at random, if a value is at or beyond a threshold.
+    """A minimum or maximum; a report is a randomized answer on whether a value reaches a threshold.
 
     Each round is decided from its answers alone, so a single statistic gives no estimate: see
     :class:`estimators.extremes.Search`.
@@ -31,9 +31,9 @@ class SearchMetric(Metric):
     rounds, split, beta, critical
         See :class:`estimators.extremes.Search`.
     round_reports : int, optional
-        A round closes after this many answers; by default it closes by time only.
+        The number of answers after which a round closes; by default a round closes only by time.
     round_time : str
-        A round closes after this time, as soon as `minimum_reports` answers are counted.
+        The time after which a round closes, as soon as `minimum_reports` answers are counted.
     """
 
     way: ClassVar[Way] = Way.SEARCH

@@ -71,7 +71,7 @@ def parse_share(
     ----------
     text : str
         ``"A"`` or ``"A / B"``: A and B are categories joined by ``+``, and ``NAME..`` is a category
-        with all after it. Without B, the share of A among all users.
+        and all categories after it. Without B, the share is that of A among all users.
     metric : str
         The metric's name, for messages.
     indices : dict of str to int
@@ -82,7 +82,7 @@ def parse_share(
     Raises
     ------
     ValueError
-        If the text can be read in no way or in several, or if the share is always 0 or always 1.
+        If the text has no meaning or several, or if the share is always 0 or always 1.
 
     Examples
     --------

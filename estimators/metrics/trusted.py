@@ -38,7 +38,7 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def mechanism_class(self) -> type[TrueValues]:
-        """The class that takes the place of a mechanism, but randomizes nothing."""
+        """The class that replaces the mechanism, but randomizes nothing."""
         return COLLECTIONS[self.kind]
 
     @property
@@ -68,6 +68,7 @@ class TrustedMetric(ReportedMetric):
         Parameters
         ----------
         statistic : ndarray of int64
+            The summed true values, from :meth:`accumulate`.
         bits : Bits, optional
             The source of randomness; the operating system's by default.
         weights : str, optional
@@ -82,7 +83,8 @@ class TrustedMetric(ReportedMetric):
         Estimate
             In the metric's own unit, unbiased and not clipped. `privacy`: the loss at each level;
             `saturation`: the epsilon above which a level does not improve the release. With
-            ``"adpm"`` and very few users it is the middle of the range, and costs no privacy.
+            ``"adpm"`` and very few users, the release is the middle of the range, which costs no
+            privacy.
 
         Raises
         ------

@@ -26,7 +26,8 @@ MAX_TILT, MAX_EXPONENT = 40.0, 400.0
 def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> float:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
-    It is proved for a crowd of reports at one level, in random order, each by a different person.
+    The guarantee is proved for a crowd of reports at one level, in random order, each by a
+    different person.
 
     Parameters
     ----------
@@ -70,8 +71,9 @@ def largest_level(
     """Return the largest level whose shuffled reports are (epsilon, delta)-private.
 
     Levels are tried from above, in steps of 0.05, because a lower level may be less private than a
-    higher one where a mechanism changes its shape. The result is at least `epsilon`, rounded down
-    to the 4 decimals of a level, and at most the largest possible level; 0 if there is none.
+    higher level if the mechanism's parameters change between them. The result is at least
+    `epsilon`, rounded down to the 4 decimals of a level, and at most the largest possible level; 0
+    if there is none.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def largest_level(
     reports : int
         n: the honest reports of the crowd, at least 1.
     epsilon, delta : float
-        The guarantee that the shuffled crowd shall have.
+        The guarantee that the shuffled crowd must have.
 
     Raises
     ------

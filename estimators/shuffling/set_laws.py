@@ -1,4 +1,4 @@
-"""What a mechanism states about its reports, so that a crowd's privacy can be computed."""
+"""The laws that a mechanism states for its reports, from which a crowd's privacy is computed."""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ class DifferenceLaw:
         Parameters
         ----------
         tilt : float
+            t, above 0.
         above, below : ndarray of float64, shape (k,)
             Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
             :meth:`tilts`.

@@ -30,8 +30,8 @@ class Band:
     """Limits of a distribution function F at the B + 1 edges of B bins.
 
     `lower`, `upper`, shape (..., B + 1): ascending; `crossed`, shape (...): whether a lower limit
-    was above an upper one, so no distribution gives such reports; the limits are then those without
-    any report.
+    was above an upper limit, so that no distribution gives such reports; the limits are then those
+    without reports.
     """
 
     lower: Floats
@@ -56,7 +56,7 @@ def _shells(height: int) -> Indices:
 class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
-    `height`: h, of a tree with B = 2^h bins; `bins`: how many of these a value can be in;
+    `height`: h, of a tree with B = 2^h bins; `bins`: how many of these bins can contain a value;
     `estimate`, shape (..., B + 1): F, unbiased; `second`, shape (..., B - 1, h + 1): Q, an upper
     bound on the variance if all users are in one shell; `free`: whether the levels may have
     different distributions; then Q has the worst shell only; `largest`, shape (B - 1,): b, a bound
@@ -87,7 +87,7 @@ class Scores:
         `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
         numbers of reports, of the same levels in all windows; `weights`, shape (levels,): the
         weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
-        `question`: at which times and for which users bounds must hold.
+        `question`: says at which times and for which users bounds must hold.
         """
         used = np.flatnonzero(counts.reshape(-1, len(weights))[0])
         free = used.size > 1 and not question.one_mean(used.size)
@@ -158,7 +158,7 @@ class Scores:
         return Band(lower, upper, np.zeros(shape[:-1], dtype=np.bool_))
 
     def around(self, width: Floats, outer: Band) -> Band:
-        """Return the band F +- `width` at the inner edges, made ascending and cut to `outer`."""
+        """Return the band F +- `width` at inner edges, made ascending and clipped to `outer`."""
         lower, upper = outer.lower.copy(), outer.upper.copy()
         inner = self.estimate[..., 1:-1]
         lower[..., 1:-1] = np.maximum(lower[..., 1:-1], inner - width)
@@ -250,7 +250,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
 
 class SingleNumberBounds:
-    """Bounds of F at one edge, or of one quantile, that was chosen before the reports were seen.
+    """Bounds of F at one edge, or of one quantile, chosen before the reports were seen.
 
     Theorem 5 of docs/proofs/distributions.md.
     """
@@ -272,7 +272,7 @@ class SingleNumberBounds:
         return self.scores.without_contradictions(Band(lower, upper, self.outer.crossed | crossed))
 
     def quantiles(self, q: Floats) -> Indices:
-        """Return two edges around each of k quantiles; each pair holds by itself, (..., 2, k)."""
+        """Return two edges around each of k quantiles; each pair holds alone, shape (..., 2, k)."""
         limits = quantile_edges(self.outer, q)
         edge, goal = np.arange(self.low.shape[-1]), q[:, None]
         before = np.concatenate([np.full_like(self.low[..., :1], np.inf), self.low[..., :-1]], -1)

@@ -2,8 +2,8 @@
 
 They follow from epsilon and the number of bins alone. All floating-point operations here are those
 that IEEE 754 rounds correctly, and sums are exact (`math.fsum`), so every machine finds the same
-integers. They are part of the metric's revision, because an estimate would be biased, and nobody
-would notice, if a device and a reader used different probabilities.
+integers. They are part of the metric's revision: if a device and a reader used different
+probabilities, an estimate would be biased, and nobody would notice.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def split_costs(height: int) -> tuple[float, ...]:
-    """Return for each split by how much the variance of F grows with that of the split's Haar sums.
+    """Return, for each split, how much the variance of F grows with that of the split's Haar sums.
 
     For the split i it is 2^-i times the mean of w_i(t)^2 over the inner edges t, where w_i(t) =
     min(o, s - o) / s, s = B / 2^i and o = t mod s.

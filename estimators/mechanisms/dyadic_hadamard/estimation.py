@@ -116,7 +116,8 @@ def scores_of(
     """Return the scores of a statistic's reports; None if there are no reports.
 
     `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; `question`: for which times and users bounds must hold.
+    (levels,): the weight of one report; `question`: says for which times and users bounds must
+    hold.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -186,8 +187,8 @@ def _band(
 ) -> tuple[Band, QuantileLimits]:
     """Return the band of a question, and the limits of its quantiles.
 
-    `is_one`: whether only one number is asked for. For all times, the limits of a single quantile
-    are those that hold at all edges, because the quantile may move from edge to edge.
+    `is_one`: whether only one number is asked for. At all times, a single quantile has the limits
+    that hold at all edges, because the quantile may move from edge to edge.
     """
     if question.bound == "normal":
         band = normal_band(scores, clipped, question.log_p(scores.bins - 1))

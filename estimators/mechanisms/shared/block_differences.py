@@ -54,7 +54,7 @@ class Differences(SupportReports):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1; `question`: for which users and times the law is needed.
+        which sum to 1; `question`: says for which users and times the law is needed.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]

@@ -31,10 +31,10 @@ def refusal_of(mechanism: str) -> str:
 class SupportCounts(SupportReports):
     """A frequency mechanism whose reports each support some of the categories.
 
-    A report supports a category with probability p if its sender holds it, and q if not: the number
-    of reports that support it is Binomial(n, q + f (p - q)). Statistic of a level, unless a
-    mechanism overrides :meth:`support`: the number of reports, and the numbers that support
-    category 0, 1, and so on.
+    A report supports a category with probability p if its sender holds the category, and q if not,
+    so the number of reports that support it is Binomial(n, q + f (p - q)). Statistic of a level,
+    unless a mechanism overrides :meth:`support`: the number of reports, and the numbers that
+    support category 0, 1, and so on.
 
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `signs`: p and q per
     level. The ``optimal`` weights use the mean variance over the categories at f = 1/k for each,

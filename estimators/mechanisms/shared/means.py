@@ -35,8 +35,8 @@ class ScalarMean(Mechanism):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
-        which sum to 1; `question`: for which users the law is needed; by default they come from one
-        population.
+        which sum to 1; `question`: says for which users the law is needed; by default they come
+        from one population.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
@@ -79,7 +79,7 @@ class ScalarMean(Mechanism):
     ) -> Limits | None:
         """Return bounds on the means of windows, each of shape (windows,).
 
-        None if :meth:`mean_limits` has to be called for each window. `tables`, `law`, `means`,
+        None if :meth:`mean_limits` must be called for each window. `tables`, `law`, `means`,
         `question`, `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each
         window.
         """
@@ -111,7 +111,7 @@ class ScalarMean(Mechanism):
     def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
         """Return the estimates of windows whose reports have the same levels.
 
-        None if each window has to be estimated by itself.
+        None if each window must be estimated separately.
         """
         used = tables[0, :, 0] > 0
         if not used.any() or self.outside_law(question, tables[0, :, 0]):

@@ -40,7 +40,7 @@ class RankedDirections(OutputSets):
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
     level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
     if a word is below T; `best_chances`, `other_chances`: the probability of each of the best W
-    candidates, and of each of the others, per level.
+    candidates, and of each other candidate, per level.
     """
 
     kinds = frozenset({"vector_mean"})
@@ -246,7 +246,7 @@ class RankedDirections(OutputSets):
 def best_columns(scores: Floats, count: int) -> Integers:
     """Return the columns of each row's largest scores, ascending, shape (n, count).
 
-    If scores are equal, those with smaller column numbers are taken.
+    If scores are equal, the smaller column numbers are taken.
 
     >>> best_columns(np.array([[1.0, 5.0, 3.0, 5.0], [2.0, 2.0, 2.0, 1.0]]), 2)
     array([[1, 3],
