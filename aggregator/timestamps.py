@@ -69,9 +69,7 @@ def from_iso(text: str) -> float:
     (86400.0, 82800.5)
     """
     if OTHER_FRACTION.search(text):
-        raise ValueError(
-            f"{text}: a fraction that is none of a second; expected 10:30:00.5 or 10:30"
-        )
+        raise ValueError(f"{text}: only seconds may have a fraction: expected 10:30:00.5 or 10:30")
     moment = datetime.datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 

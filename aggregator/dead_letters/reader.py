@@ -227,7 +227,7 @@ class DeadLetterTopic:
                 if letter := DeadLetter.parse(message):
                     return letter
                 raise DitherError(
-                    f"{position} of {self.topic!r} is no dead letter: no such headers"
+                    f"{position} of {self.topic!r} is no dead letter: it lacks the headers of one"
                 )
         offset_ranges = ", ".join(
             f"{n}:{low} to {n}:{high - 1}" for n, (low, high) in self.ranges.items() if low < high

@@ -143,7 +143,7 @@ class Leader(ABC):
     def _verify_lease(self) -> None:
         """Raise LeaseLost if another process may hold the lease."""
         if not self.lease.held:
-            raise LeaseLost(f"the lease of epoch {self.lease.epoch} has run out")
+            raise LeaseLost(f"the lease of epoch {self.lease.epoch} has expired")
 
 
 def _public_reason(error: Exception) -> str:

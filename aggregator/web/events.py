@@ -74,7 +74,7 @@ async def events(service: Service, request: Request) -> Response:
     if len(service.hub) >= max_streams:
         raise Problem(
             503,
-            f"{max_streams} clients follow already",
+            f"{max_streams} clients already follow the events",
             "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )

@@ -199,7 +199,7 @@ def parse(request: Request, query: type[Q]) -> Q:
     hints = get_type_hints(query)
     for name, field in fields.items():
         if field.required and name not in request.query_params:
-            raise ValueError(f"parameter {name!r}: expected it")
+            raise ValueError(f"parameter {name!r} is missing: expected it once")
     arguments: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:

@@ -296,7 +296,7 @@ class Detector:
         size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:
             raise ValueError(
-                f"a state of {len(state)} bytes: expected one of this detector, {size}"
+                f"a state of {len(state)} bytes: expected one of this detector, {size} bytes"
             )
         magic, mark, *shape, panes, precision, scale, gathered = _STATE_HEADER.unpack_from(state)
         if (magic, mark, *shape) != (_STATE_MAGIC, self._mark, *self._bets.log.shape[1:]):

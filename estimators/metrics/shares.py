@@ -106,7 +106,9 @@ def parse_share(
         raise ValueError(f"{problem}: {_expected(text, metric, indices, axes)}")
     if len(readings) > 1:
         several = " or ".join(x.quoted for x in [*readings.values()][:MAX_READINGS])
-        raise ValueError(f"{problem} has two readings, {several}: expected names that differ")
+        raise ValueError(
+            f"{problem} can be read in two ways, {several}: expected names that differ"
+        )
     ((first, base), reading) = next(iter(readings.items()))
     if not first:
         raise ValueError(f"{problem}: it is 0 by definition, as no category of A is in B")
@@ -128,7 +130,7 @@ def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str
     names, keys = domain.select([text])
     for share in [None] if keys is None else keys:
         if not isinstance(share, ShareAmong):
-            raise ValueError("it is a category, which answers have without it")
+            raise ValueError("it is a category, and answers contain every category anyway")
         for level in range(len(mechanism.epsilons)):
             kinds = mechanism.report_kinds(level, share.sets)
             if isinstance(kinds, SubsetKinds):

@@ -204,7 +204,7 @@ class HttpReporter(BaseReporter):
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         if isinstance(gateway, HttpConnection) and options:
-            raise ValueError(f"options {', '.join(options)}: expected in the connection instead")
+            raise ValueError(f"options {', '.join(options)}: pass them to the connection instead")
         owns_connection = not isinstance(gateway, HttpConnection)
         self.connection = (
             gateway if isinstance(gateway, HttpConnection) else HttpConnection(gateway, **options)

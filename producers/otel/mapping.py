@@ -103,7 +103,7 @@ class Gathered:
         if not isinstance(self.roll_up, RollUp):
             raise TypeError(f"roll_up = {self.roll_up!r}: expected a RollUp")
         if self.roll_up.how == "count":
-            raise ValueError("how = 'count': expected another: this would count exports")
+            raise ValueError("how = 'count' would count exports: expected another way to gather")
         _check(self.reporter.metric, self.of, self.category)
 
     @property

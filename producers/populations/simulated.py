@@ -63,7 +63,9 @@ def simulate(
         raise ValueError(f"count = {count}: expected a number of devices, 0 or more")
     generator = np.random.default_rng(seed)
     if metric.domain.names == "coordinates":
-        raise ValueError(f"metric {metric.name!r} is a {metric.kind}: only numbers and categories")
+        raise ValueError(
+            f"metric {metric.name!r} is a {metric.kind}: expected numbers or categories"
+        )
     if metric.domain.of_numbers:
         column: Column = _numbers(metric, count, distribution, generator)
     else:

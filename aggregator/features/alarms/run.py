@@ -84,7 +84,7 @@ class AlarmRun:
             try:
                 self._restore(stored)
             except ValueError as error:
-                log.warning("an alarm begins anew", alarm=definition.name, reason=str(error))
+                log.warning("an alarm starts again", alarm=definition.name, reason=str(error))
                 self._begin()
 
     @classmethod

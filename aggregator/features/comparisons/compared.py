@@ -89,7 +89,9 @@ class CompareQuery:
     def __post_init__(self) -> None:
         """Raise ValueError if `independent` is set for a single metric."""
         if self.other is None and self.independent is not None:
-            raise ValueError(f"independent = {self.independent}: expected another metric beside it")
+            raise ValueError(
+                f"independent = {self.independent}: expected a second metric to compare"
+            )
 
     @property
     def intervals(self) -> int:

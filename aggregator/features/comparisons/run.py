@@ -313,7 +313,7 @@ class ComparisonRun:
         sizes = [len(sums) for sums in stored.sums]
         is_of_size = sizes == [sums.nbytes for sums in self.sums]
         if remainder or panes < 0 or stored.stride < 1 or not is_of_size:
-            log.warning("a comparison begins anew", name=self.name)
+            log.warning("a comparison starts again", name=self.name)
             return
         sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored.sums)
         self.sums = sums_a.reshape(self.sums[0].shape), sums_b.reshape(self.sums[1].shape)

@@ -179,7 +179,9 @@ class Coordinator(Leader):
         else:
             current = stored or Round.of(metric, Progress(), self._clock.now_ms())
         if current.opened_ms > (now := self._clock.now_ms()):  # it would not close in time
-            log.warning("round of the future", metric=metric.name, opened_ms=current.opened_ms)
+            log.warning(
+                "stored round opens in the future", metric=metric.name, opened_ms=current.opened_ms
+            )
             current = msgspec.structs.replace(current, opened_ms=now)
         self._log_step("resuming", metric=metric.name, round=current.number)
         self._store(metric, text, current)

@@ -207,5 +207,5 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     """
     threshold = at_exp(epsilon, lambda e: math.floor(WORD * (e - 1) / (e + symbols - 1)))
     if threshold < 1:
-        raise ValueError(f"epsilon = {float(epsilon)}: expected one above {symbols} 2^-64")
+        raise ValueError(f"epsilon = {float(epsilon)}: expected a number above {symbols} 2^-64")
     return threshold
