@@ -33,7 +33,7 @@ class Hands(clock.Clock):
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Look every 10 ms until something has happened."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline, f"still not: {what}"
         threading.Event().wait(0.01)

@@ -22,13 +22,9 @@ from tests.support.running import servers
 from tests.support.running.deployment import Deployment
 
 METRICS = """
-[metrics.honest]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [0.5, 1, 2]
-pane = "1h"
-lateness = "1d"
+[metrics]
+honest = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [0.5, 1, 2], \
+pane = "1h", lateness = "1d"}
 """
 WORKERS = 2
 REPORTS = 10

@@ -316,7 +316,7 @@ def test_kafka_has_what_is_told_sent(page: Page, site: Site, broker: Broker, top
         opened(page, site)
     page.evaluate(
         """async () => {
-          for (let i = 0; i < 60; i++) {
+          for (let i = 0; i < 600; i++) {
             dispatchEvent(new Event("online"));
             if ((await device.totals("late")).left === 0) return;
             await new Promise((resolve) => setTimeout(resolve, 100));

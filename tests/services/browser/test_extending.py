@@ -23,13 +23,9 @@ from tests.support.running.served_application import served_plainly
 pytestmark = pytest.mark.more
 
 METRICS = """
-[metrics.agree]
-kind = "share_of_yes"
-mechanism = "coin"
-yes = "agree"
-no = "disagree"
-levels = [1, 4]
-description = "Would they agree?"
+[metrics]
+agree = {kind = "share_of_yes", mechanism = "coin", yes = "agree", no = "disagree", \
+levels = [1, 4], description = "Would they agree?"}
 """
 ENTRY_POINTS = """
 [dither.mechanisms]

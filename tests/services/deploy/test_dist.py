@@ -37,12 +37,9 @@ PATIENCE = 900.0
 ON_TRUST = 0.25
 """Share of the demo's values that chance may put outside bounds that cover 95% of them."""
 METRICS = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
-pane = "1m"
+[metrics]
+late = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [1], \
+pane = "1m"}
 """
 FIVE_LINES = """
 import sys

@@ -21,13 +21,9 @@ pytestmark = pytest.mark.more
 
 CATEGORIES = 20
 METRICS = f"""
-[metrics.label]
-kind = "frequency"
-mechanism = "grr"
-categories = {CATEGORIES}
-levels = [64]
-pane = "1d"
-lateness = "1d"
+[metrics]
+label = {{kind = "frequency", mechanism = "grr", categories = {CATEGORIES}, levels = [64], \
+pane = "1d", lateness = "1d"}}
 """
 """At epsilon = 64 a report is the value, but for a chance of 10^-26: so arrivals can be counted."""
 

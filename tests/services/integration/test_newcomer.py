@@ -30,24 +30,11 @@ ESTIMATE = ".venv/bin/dither estimate dep_delay --json"
 VARIABLES = {"PYTHONPATH": str(ROOT), "DITHER_GATEWAY_TRUSTED_WITHOUT_TLS": "true"}
 FIRST_PANE = "?to=2013-01-01T00:10:00Z"  # of a later one, the release may come at any time
 KEPT_METRICS = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
-lateness = "1h"
-
-[metrics.pay]
-kind = "mean"
-trust = "central"
-range = [0, 1]
-levels = [1]
-
-[metrics.longest]
-kind = "maximum"
-range = [0, 8]
-levels = [1]
-rounds = 3
+[metrics]
+late = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [1], \
+lateness = "1h"}
+pay = {kind = "mean", trust = "central", range = [0, 1], levels = [1]}
+longest = {kind = "maximum", range = [0, 8], levels = [1], rounds = 3}
 """
 
 pytestmark = pytest.mark.more

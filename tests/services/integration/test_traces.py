@@ -208,12 +208,9 @@ def collecting(program: Path, folder: Path, target: str) -> Iterator[str]:
 
 EXPORTS = 400
 PAGES = """
-[metrics.page]
-kind = "frequency"
-mechanism = "grr"
-categories = ["home", "help"]
-levels = [4]
-pane = "1h"
+[metrics]
+page = {kind = "frequency", mechanism = "grr", categories = ["home", "help"], levels = [4], \
+pane = "1h"}
 """
 
 

@@ -23,14 +23,8 @@ from tests.support.running.deployment import (
 METRICS = """
 [metrics]
 delay = { kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [1] }
-[metrics.longest]
-kind = "maximum"
-range = [0, 64]
-levels = [2, 8]
-rounds = 4
-round_reports = 200
-beta = 1e-6
-unit = "minutes"
+longest = {kind = "maximum", range = [0, 64], levels = [2, 8], rounds = 4, round_reports = 200, \
+beta = 1e-6, unit = "minutes"}
 """
 ROUNDS = 4
 FOUND = (44.0, 48.0)

@@ -264,7 +264,7 @@ class Deployment:
                 admin.create_topics([topic])[self.topic].result(timeout=30)
             except KafkaException:
                 return False
-            return True
+            return bool(self.kafka.partitions(self.topic))
 
         wait_until(created, "the topic is there again")
 

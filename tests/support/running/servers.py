@@ -129,6 +129,7 @@ class Kafka:
         while True:  # a broker may be killed while it is asked
             try:
                 admin.create_topics([topic], operation_timeout=10)[name].result(timeout=20)
+                _listed_partitions(admin, name)
             except (KafkaException, TimeoutError) as error:
                 code = error.args[0].code() if isinstance(error, KafkaException) else None
                 if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -146,11 +147,16 @@ class Kafka:
         from confluent_kafka.admin import AdminClient
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        deadline = time.monotonic() + CREATE_SECONDS
-        while True:  # a broker may hear of a new topic later than the one that created it
-            partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
-            if partitions or time.monotonic() > deadline:
-                return len(partitions)
+        return _listed_partitions(admin, topic)
+
+
+def _listed_partitions(admin: Any, topic: str) -> int:
+    """Return how many partitions a topic has, once a broker has heard of it: it may be new."""
+    deadline = time.monotonic() + CREATE_SECONDS
+    while not (partitions := admin.list_topics(topic, timeout=30).topics[topic].partitions):
+        assert time.monotonic() < deadline, f"no broker lists {topic}"
+        time.sleep(0.01)
+    return len(partitions)
 
 
 def start_kafka(folder: Path, stack: ExitStack) -> Kafka:

@@ -633,7 +633,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (b"HTTP/1.1 200 OK\r\n", b"a", DROPS),
         (b"HTTP/1.1 200 OK\r\n\r\n", b"a", DROPS),
         (b"", HEAD * 1000, FLOOD),
-        (CHUNKED, b"1\r\na\r\n" * 1000, FLOOD),
+        (CHUNKED, b"1;%b\r\na\r\n" % (b"a" * 99) * 1000, FLOOD),
         (CHUNKED + b"0\r\n", b"trailer: a\r\n" * 1000, FLOOD),
     ],
 )

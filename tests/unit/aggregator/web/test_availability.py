@@ -147,11 +147,8 @@ def test_what_nobody_waits_for_any_more_is_dropped(held: Held, port: int) -> Non
 
 
 DISTRIBUTION = """
-[metrics.wait]
-kind = "distribution"
-range = [0, 60]
-bins = 64
-levels = [0.5, 1, 2, 4, 8]
+[metrics]
+wait = {kind = "distribution", range = [0, 60], bins = 64, levels = [0.5, 1, 2, 4, 8]}
 """
 
 
@@ -282,10 +279,6 @@ huge.kind = "frequency"
 huge.levels = [0.5, 1, 2, 4, 8]
 wait = {{ kind = "distribution", range = [0, 60], levels = [0.25, 0.5, 1, 2, 4, 6, 7, 8] }}
 open = {{ kind = "frequency", categories = "open", levels = [0.5, 1, 2, 4, 8] }}
-[metrics.sliced]
-kind = "mean"
-range = [0, 1]
-levels = [0.5, 1, 2, 4, 8]
-max_slices = 2000
-by = ["a", "b"]
+sliced = {{kind = "mean", range = [0, 1], levels = [0.5, 1, 2, 4, 8], max_slices = 2000, \
+by = ["a", "b"]}}
 """

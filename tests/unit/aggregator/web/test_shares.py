@@ -28,27 +28,13 @@ DEFINITIONS = """
 [attributes]
 version = ["old", "new"]
 
-[metrics.checkout]
-kind = "frequency"
-mechanism = "grr"
-categories = ["none", "visit", "cart", "paid"]
-levels = [4]
-by = ["version"]
-
-[metrics.funnel]
-kind = "frequency"
-mechanism = "grr"
-categories = ["none", "visit", "cart", "paid"]
-shares = ["cart../visit..", "paid / visit..", "cart/cart+paid"]
-levels = [4]
-pane = "1d"
-
-[metrics.plain]
-kind = "frequency"
-mechanism = "grr"
-categories = ["none", "visit", "cart", "paid"]
-levels = [4]
-pane = "1d"
+[metrics]
+checkout = {kind = "frequency", mechanism = "grr", \
+categories = ["none", "visit", "cart", "paid"], levels = [4], by = ["version"]}
+funnel = {kind = "frequency", mechanism = "grr", categories = ["none", "visit", "cart", "paid"], \
+shares = ["cart../visit..", "paid / visit..", "cart/cart+paid"], levels = [4], pane = "1d"}
+plain = {kind = "frequency", mechanism = "grr", categories = ["none", "visit", "cart", "paid"], \
+levels = [4], pane = "1d"}
 """
 SHARES = ["cart.. / visit..", SHARE, "cart / cart + paid"]
 
@@ -175,11 +161,9 @@ def test_shares_of_a_definition_have_a_change_and_its_error(store: Store, tmp_pa
 
 
 AXES = """
-[metrics.crash]
-kind = "frequency"
-mechanism = "grr"
-categories = { used_x = ["no", "yes"], crashed = ["no", "yes"] }
-levels = [4]
+[metrics]
+crash = {kind = "frequency", mechanism = "grr", \
+categories = { used_x = ["no", "yes"], crashed = ["no", "yes"] }, levels = [4]}
 """
 
 
