@@ -147,6 +147,7 @@ class Demonstration:
             counted, looks = self._counted(overview), read_looks(self.reader, overview)
             if counted >= sent and not counted_at:
                 counted_at = time.monotonic()
+                self._relay.stop()  # others need its memory
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
             _, events = self._store.registry.publisher_status()
@@ -159,8 +160,7 @@ class Demonstration:
                     "have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS)
-        self._relay.stop()  # their memory is needed to replay the log
-        self._deployment.stop_coordinator()
+        self._deployment.stop_coordinator()  # the replay needs its memory
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),
