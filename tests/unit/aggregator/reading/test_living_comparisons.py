@@ -12,6 +12,7 @@ from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
 from aggregator.features.comparisons.run import (
+    MAX_LOOKS,
     ComparisonDecided,
     ComparisonRun,
     StoredComparison,
@@ -27,6 +28,7 @@ from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
+from tests.support.rows import row
 
 
 def metric(name: str, **fields: Any) -> LocalMetric:
@@ -144,17 +146,25 @@ def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Rea
     assert (decided.a.start, decided.a.end) == (iso(CHECKOUT.start_ms), decided.at)
 
 
-def test_wherever_a_run_is_cut_it_says_the_same(reader: Reader) -> None:
-    whole = ComparisonRun(reader, CHECKOUT)
-    told = take(reader, whole)
-    for pause in range(BEGIN, HOURS, 3):
-        run = ComparisonRun(reader, CHECKOUT)
-        found = take(reader, run, pause)
-        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(run.stored()), type=StoredComparison)
-        run = ComparisonRun(reader, CHECKOUT, kept)
-        found += take(reader, run)
-        assert found == told
-        assert run.stored() == whole.stored()
+def test_wherever_a_run_is_cut_it_says_the_same(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most_looks in (MAX_LOOKS, 4):  # of 4, every second one is dropped, twice
+        monkeypatch.setattr("aggregator.features.comparisons.run.MAX_LOOKS", most_looks)
+        whole = ComparisonRun(reader, CHECKOUT)
+        told = take(reader, whole)
+        for pause in range(BEGIN, HOURS, 3):
+            run = ComparisonRun(reader, CHECKOUT)
+            found = take(reader, run, pause)
+            kept = msgspec.msgpack.encode(run.stored())
+            run = ComparisonRun(
+                reader, CHECKOUT, msgspec.msgpack.decode(kept, type=StoredComparison)
+            )
+            found += take(reader, run)
+            with row(most_looks, pause):
+                assert found == told
+                assert run.stored() == whole.stored()
+    assert whole.stored().stride == 4
 
 
 def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) -> None:
