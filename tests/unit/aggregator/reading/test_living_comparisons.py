@@ -149,18 +149,18 @@ def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Rea
 def test_wherever_a_run_is_cut_it_says_the_same(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for most_looks in (MAX_LOOKS, 4):  # of 4, every second one is dropped, twice
+    for most_looks, hours in ((MAX_LOOKS, HOURS), (4, HOURS - 1)):  # 4 looks are thinned twice
         monkeypatch.setattr("aggregator.features.comparisons.run.MAX_LOOKS", most_looks)
         whole = ComparisonRun(reader, CHECKOUT)
-        told = take(reader, whole)
-        for pause in range(BEGIN, HOURS, 3):
+        told = take(reader, whole, hours)
+        for pause in range(BEGIN, hours, 3):
             run = ComparisonRun(reader, CHECKOUT)
             found = take(reader, run, pause)
             kept = msgspec.msgpack.encode(run.stored())
             run = ComparisonRun(
                 reader, CHECKOUT, msgspec.msgpack.decode(kept, type=StoredComparison)
             )
-            found += take(reader, run)
+            found += take(reader, run, hours)
             with row(most_looks, pause):
                 assert found == told
                 assert run.stored() == whole.stored()
