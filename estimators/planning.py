@@ -80,7 +80,7 @@ def half_width(
     epsilon : float
         The level of all reports; the definition need not have it.
     reports : float
-        For a minimum or maximum, the number of devices.
+        The number of reports; for a minimum or maximum, the number of devices.
     sums : dict, optional
         A cache for the sums of synthetic reports, by epsilon and number of reports.
 
@@ -181,7 +181,10 @@ class Wish:
         return max((level for level in self.metric.levels if level <= budget), default=None)
 
     def width(self, epsilon: float, reports: float) -> float:
-        """Return :func:`half_width`, interpolated from two computed widths a decade of reports."""
+        """Return the half-width of the bounds; infinity below one report.
+
+        It interpolates :func:`half_width`, computed at two numbers of reports in each decade.
+        """
         if reports < 1:
             return math.inf
         step = STEPS_A_DECADE * math.log10(reports)

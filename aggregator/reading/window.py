@@ -117,7 +117,8 @@ class Window:
 
         `metric`, `overview`, `watermarks`: the metric, the progress, and the metric's watermark in
         each partition; `facts`: all values on which the answer depends; the window's version is
-        their hash; `fields`: the other fields of the window.
+        their hash, and the time of the last change of the weight policy; `fields`: the other
+        fields of the window.
         """
         digest = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()
         changed = overview.policy_changed_ms(metric.name)

@@ -118,7 +118,7 @@ class Background:
             self._served.discard(call)
 
     def wake(self) -> None:
-        """Let the thread look at the queue soon."""
+        """Wake the thread, so that it looks at the queue soon."""
         with self._state:
             self._is_woken = True
             self._state.notify_all()

@@ -155,7 +155,7 @@ def draw_turn(
     """Draw a turn's metric and store it; the ledger's time does not change.
 
     `database`: a transaction of the ledger; `path`: the ledger's file; `now`: the ledger's time in
-    ms; `start_ms`: the begin of a turn that is not drawn yet; `bits`: the source of randomness.
+    ms; `start_ms`: the start of a turn that is not drawn yet; `bits`: the source of randomness.
     Raises ValueError if the ledger has no lottery, or no turn begins at that time. Raises
     LedgerError if the turn is in the future or too old, because a clock is wrong.
     """
@@ -180,7 +180,7 @@ def claim_turn(
     """Record that a turn is paid for, and delete old turns; without a lottery, do nothing.
 
     `database`: a transaction that charges the metric; `path`: the ledger's file; `now`: the
-    ledger's time in ms; `start_ms`: the begin of the turn; None if the charge is for no turn;
+    ledger's time in ms; `start_ms`: the start of the turn; None if the charge is for no turn;
     `metric`: the metric's name. Raises ValueError if the ledger has a lottery, but this is no turn
     that is over, or another metric was drawn. Raises AlreadyAnswered if the turn is already paid
     for.

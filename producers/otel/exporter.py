@@ -288,7 +288,7 @@ class ExportedIncreases:
 
 
 def _interval(data: list[Data]) -> tuple[int, int] | None:
-    """Return the begin and the end of an instrument's increases, in ns; None without increases."""
+    """Return the start and the end of an instrument's increases, in ns; None without increases."""
     delta = AggregationTemporality.DELTA
     increases = [
         points

@@ -250,7 +250,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
 
 class SingleNumberBounds:
-    """Bounds of F at one edge, or of one quantile, chosen before the reports were seen.
+    """Bounds on F at one edge, or on one quantile, that was chosen before reports were seen.
 
     Theorem 5 of docs/proofs/distributions.md.
     """
