@@ -106,7 +106,7 @@ def _factors(law: Law, tilt: Floats) -> Floats:
     exponent = 2 * tilt[:, None] * law.coefficient * law.contrast
     growth = np.expm1(np.minimum(exponent, 4 * MAX_SIGN_TILT))
     denominator = holder_mean - (1 + growth) * non_holder_mean
-    tanh = np.where(growth < denominator, growth / np.maximum(denominator, 1e-300), 1.0)
+    tanh = np.divide(growth, denominator, out=np.ones_like(growth), where=growth < denominator)
     x = np.arctanh(np.minimum(tanh, math.tanh(MAX_SIGN_TILT)))
     return np.minimum(x, MAX_TILT_FACTOR * tilt[:, None] * law.coefficient)
 

@@ -278,3 +278,10 @@ def test_planes_for_all_times_are_hardly_below_the_limit_of_each_sum() -> None:
         with row(levels, k):
             assert np.all(of_pairs <= at_each + 1e-9)
             assert np.all(lower >= at_each - 1e-3 * (sums - at_each))
+
+
+def test_the_tilts_for_users_own_values_do_not_overflow() -> None:
+    metric = metric_for("auto_frequency")
+    statistic = summed(metric, values_for(metric, 1), level=3)
+    estimate = metric.estimate(statistic, bound="anytime", target="sample", beta=1e-6)
+    assert (estimate.lower <= estimate.upper).all()
