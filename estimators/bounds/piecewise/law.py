@@ -138,7 +138,7 @@ class PiecewiseLaw(Law):
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the value of :meth:`cumulant`, and the slope of a line that is above it."""
         at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
-        return self._line(at.value @ self.counts, theta, at.by_mean)
+        return self._line(at.value @ self.counts, theta, at.by_mean)[:2]
 
     def variances(self, theta: Floats) -> Floats:
         """Return an upper bound on the variance of Y at each level, shape (k, levels)."""
@@ -191,7 +191,7 @@ class PiecewiseLaw(Law):
         square = self.coefficient**2
         largest_variance = (square * self.variances(theta)) @ self.counts
         slopes = square * self._variance_slopes(theta)
-        gain, slope = self._free_tangent(theta, slopes)
+        gain, slope, _ = self._free_tangent(theta, slopes)
         largest_variance = largest_variance + gain + np.abs(slope) * radius
         max_deviation = ((self.symbols.largest + 1) * self.coefficient).max()
         least_variance = np.full((theta.size, 1), self.least_variances)

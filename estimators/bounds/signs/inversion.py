@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.normal import normal_quantile
 from estimators.bounds.signs.law import Law, blocks
 from estimators.bounds.signs.noise import log_laplace_remainder
 from estimators.bounds.signs.tails import berry_esseen_bound, log_tail
@@ -15,7 +14,7 @@ from estimators.interruption import checkpoint
 MAX_SEARCH_STEPS, MAX_MOMENT_STEPS = 40, 16
 COUNT_ROUNDING = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 TANGENT_STEPS = 4
-RELATIVE_FREE_TILTS = (0.5, 0.8, 1.0, 1.2)
+FIRST_ORDER = 0.005  # relative to a half-width: a tangent is accurate over this distance
 RELATIVE_NOISE_TILTS = (0.85, 0.93)  # ratios to the tilt of Chernoff's bound for a normal law
 SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start between these
 
@@ -33,10 +32,9 @@ def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None 
     else:
         if sizes is None:
             sizes = np.array([observed.size] if law.counts.ndim == 1 else [1] * observed.size)
-        limits, tilts = _chernoff_limits(law, observed, log_p, sizes)
+        limits = _chernoff_limits(law, observed, log_p, sizes)[0]
         if not law.is_determined_by_mean:
-            limits = np.maximum(limits, _moment_limits(law, observed, log_p - LOG_P_SAFETY))
-            limits = _with_smaller_tilts(law, observed, log_p - LOG_P_SAFETY, tilts, limits)
+            limits = _with_moments(law, observed, log_p - LOG_P_SAFETY, limits)
         if law.rate is not None:
             limits = np.maximum(limits, _noisy_limits(law, law.rate, observed, log_p, limits))
     return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
@@ -92,11 +90,11 @@ def _chernoff_limits(
 
 
 # Theorem 5 of docs/proofs/inversion.md
-def _moment_limits(law: Law, observed: Floats, log_p: float) -> Floats:
-    """Return limits by the theorems of Berry and Esseen, and of Hoeffding, or -1."""
-    limits = np.full_like(observed, -1.0)
+def _with_moments(law: Law, observed: Floats, log_p: float, limits: Floats) -> Floats:
+    """Return the given limits, or larger ones by Hoeffding, or by Berry and Esseen."""
     if law.rate is None:
-        limits = np.clip(observed - np.sqrt(-2 * log_p * law.proxy), -1.0, 1.0)
+        hoeffding = observed - np.sqrt(-2 * log_p * law.proxy)
+        limits = np.maximum(limits, np.minimum(hoeffding, 1.0))
     for part in blocks(observed.size, law.contrast.size):
         limits[part] = _berry_esseen_limits(law.of_rows(part), observed[part], log_p, limits[part])
     return limits
@@ -105,8 +103,7 @@ def _moment_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Floats) -> Floats:
     """Return limits that are at least the given ones."""
     limits, active = limits.copy(), np.arange(observed.size)
-    sd = np.sqrt(law.largest_variance(np.clip(observed, -1.0, 1.0)))
-    theta = np.clip(observed - normal_quantile(log_p) * sd, -1.0, 1.0)
+    theta = np.clip(limits + LOG_P_TOLERANCE / 16 * (observed - limits), -1.0, 1.0)
     high = np.full_like(theta, np.inf)  # from which theta on the theorem says nothing
     for _ in range(MAX_MOMENT_STEPS):
         checkpoint()
@@ -114,7 +111,7 @@ def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Float
         low = np.where(theta <= bound, np.maximum(limits[active], theta), limits[active])
         limits[active], high = low, np.where(np.isinf(bound), theta, high)
         # the bound hardly depends on theta: a little below it, theta is below its own
-        margin = LOG_P_TOLERANCE / 16 * (observed - np.maximum(bound, low))
+        margin = LOG_P_TOLERANCE / 16 * np.maximum(observed - np.maximum(bound, low), 0.0)
         is_active = np.minimum(np.where(np.isinf(bound), high, bound), high) - low > 2 * margin
         if not is_active.any():
             break
@@ -122,30 +119,6 @@ def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Float
         theta = np.where(theta < high, theta, (low + high) / 2)[is_active]
         active, observed, high = active[is_active], observed[is_active], high[is_active]
         law = law.of_rows(is_active)
-    return limits
-
-
-def _with_smaller_tilts(
-    law: Law, observed: Floats, log_p: float, tilts: Floats, limits: Floats
-) -> Floats:
-    """Return limits that are at least the given ones, by Chernoff's bound.
-
-    The search takes tilts for levels of one mean; for free means, smaller tilts are better.
-    """
-    limits, max_tilt = limits.copy(), np.broadcast_to(law.max_tilt, observed.shape)
-    for relative_tilt in RELATIVE_FREE_TILTS:
-        for part in blocks(observed.size, law.contrast.size):
-            rows = np.arange(observed.size)[part]
-            for _ in range(TANGENT_STEPS):
-                theta = limits[rows]
-                tilt = np.minimum(relative_tilt * tilts[rows], max_tilt[rows])
-                value, slope = law.of_rows(rows).tangent(theta, tilt)
-                rejected = np.minimum(theta + (tilt * observed[rows] + log_p - value) / slope, 1.0)
-                is_larger = rejected > theta
-                if not is_larger.any():
-                    break
-                rows = rows[is_larger]
-                limits[rows] = rejected[is_larger]
     return limits
 
 
@@ -168,21 +141,21 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
 def _search(law: Law, observed: Floats, log_p: float, start: Floats | None) -> Floats:
     """Return rejected thetas and their tilts, shape (2, k); `start`: first guesses, or None."""
     results = np.empty((2, observed.size))
+    search = _search_remainder if law.is_determined_by_mean else _search_tangents
     for part in blocks(observed.size, law.contrast.size):
         nearby = None if start is None else start[:, part]
-        results[:, part] = _search_block(law.of_rows(part), observed[part], log_p, nearby)
+        results[:, part] = search(law.of_rows(part), observed[part], log_p, nearby)
     return results
 
 
-def _search_block(
+def _search_remainder(
     law: Law, observed: Floats, log_p: float, start: Floats | None
 ) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts; `start`: first guesses, or None."""
     log_p_goal = log_p - LOG_P_SAFETY
     log_p_target = log_p_goal - LOG_P_TOLERANCE / 2
-    slope_factor = 1.0
-    if law.is_determined_by_mean:  # for a normal tail, ln p(theta) is steeper than the cumulant
-        slope_factor += 1 / max(1.0, -2 * log_p - 2)
+    # for a normal tail, the slope of ln p(theta) is this factor times that of the cumulant
+    slope_factor = 1 + 1 / max(1.0, -2 * log_p - 2)
     sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
     if law.offset is not None:  # rare categories have a far smaller variance than the worst
         sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
@@ -226,4 +199,51 @@ def _search_block(
         low, high, is_settled = low[is_active], high[is_active], is_settled[is_active]
         theta, tilt = next_theta[is_active], next_tilt[is_active]
         law = law.of_rows(is_active)
+    return limits, tilts
+
+
+def _search_tangents(
+    law: Law, observed: Floats, log_p: float, start: Floats | None
+) -> tuple[Floats, Floats]:
+    """Return rejected thetas by Chernoff's bound, and their tilts; `start`: first guesses, or None.
+
+    A tangent is above the cumulant, so each of them rejects all thetas up to where it is small.
+    """
+    centre, score = np.clip(observed, -1.0, 1.0), np.sqrt(-2 * log_p)
+    max_tilt = np.broadcast_to(law.max_tilt, observed.shape)
+    if start is None:
+        sd = np.sqrt(law.largest_variance(centre))
+        theta = np.maximum(centre - score * sd, (centre - 1) / 2)
+        tilt = np.minimum(max_tilt, score / sd)
+    else:
+        theta, tilt = np.clip(start[0], -1.0, 1.0), start[1]
+    limits, tilts, last_tilt = np.full_like(theta, -1.0), tilt.copy(), tilt
+    active, is_settled = np.arange(observed.size), np.full(observed.shape, start is not None)
+    for _ in range(MAX_SEARCH_STEPS):
+        checkpoint()
+        cumulant = law.cumulant(theta, tilt)
+        rejected = theta + (tilt * observed + log_p - LOG_P_SAFETY - cumulant.value) / (
+            cumulant.by_theta
+        )
+        is_larger = rejected >= limits[active]
+        larger = active[is_larger]
+        limits[larger], tilts[larger] = np.minimum(rejected, 1.0)[is_larger], tilt[is_larger]
+        goal = np.clip(rejected, -1.0, 1.0)
+        next_theta = np.where(is_settled, goal, np.maximum(goal, theta))
+        expected_sum = cumulant.by_tilt + cumulant.cross * (next_theta - theta)
+        curvature = np.maximum(cumulant.curvature, 1e-12 * law.worst_variance)
+        next_tilt = tilt + (observed - expected_sum) / curvature
+        next_tilt = np.minimum(np.clip(next_tilt, tilt / 8, tilt * 8), max_tilt)
+        is_back = (next_tilt - last_tilt) * (tilt - last_tilt) < 0
+        next_tilt = np.where(is_back, np.sqrt(tilt * last_tilt), next_tilt)
+        reach = FIRST_ORDER * np.minimum(np.abs(observed - goal), 1 + goal)
+        is_active = np.abs(goal - theta) > reach
+        slack = (observed - expected_sum) * (next_tilt - tilt)
+        is_active |= slack > LOG_P_TOLERANCE / 4
+        is_settled = np.abs(next_tilt - tilt) <= tilt / 4
+        if not is_active.any():
+            break
+        active, observed, max_tilt = active[is_active], observed[is_active], max_tilt[is_active]
+        theta, tilt, last_tilt = next_theta[is_active], next_tilt[is_active], tilt[is_active]
+        is_settled, law = is_settled[is_active], law.of_rows(is_active)
     return limits, tilts

@@ -31,6 +31,17 @@ class Cumulant(NamedTuple):
     third: Floats
 
 
+class Line(NamedTuple):
+    """A line in theta above a sum over levels: its value and slope at theta, shape (k,).
+
+    `shift`, shape (k, levels): how far the worst means of the levels are from theta.
+    """
+
+    value: Floats
+    slope: Floats
+    shift: Floats
+
+
 class Moments(NamedTuple):
     """Ranges of a law's moments, shape (k, pieces): the true moments are in one of the pieces."""
 
@@ -137,15 +148,14 @@ class Law:
             value = value + np.vecdot(noise[0], self.counts)
             by_tilt = by_tilt + np.vecdot(noise[1], self.counts * step)
             curvature = curvature + np.vecdot(noise[2], self.counts * step**2)
-        if self.free:
-            value = value + self._free_increase(theta, self.contrast * by_theta)
-        weight = self.counts * self.contrast
+        cross = (1 - tanh) * (1 + tanh) / denominator**2 * (self.contrast * self.coefficient)
+        line = self._line(value, theta, self.contrast * by_theta)
         return Cumulant(
-            value=value,
-            by_tilt=by_tilt,
-            by_theta=np.vecdot(by_theta, weight),
+            value=line.value,
+            by_tilt=by_tilt + np.vecdot(cross * line.shift, self.counts),
+            by_theta=line.slope,
             curvature=curvature,
-            cross=np.vecdot((1 - tanh) * (1 + tanh) / denominator**2, weight * self.coefficient),
+            cross=np.vecdot(cross, self.counts),
             third=np.vecdot(spread * (1 + tilted**2), self.counts * cube),
         )
 
@@ -161,40 +171,37 @@ class Law:
             step = self.unit * self.coefficient
             noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0]
             value += np.vecdot(noise, self.counts)
-        return self._line(value, theta, by_theta)
+        return self._line(value, theta, by_theta)[:2]
 
-    def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Return a tangent's value and slope, from the levels' slopes for a common mean."""
+    def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> Line:
+        """Return a line in theta above a concave sum, from its value and slopes for one mean."""
         if not self.free:
-            return value, np.vecdot(by_theta, self.counts)
-        gain, slope = self._free_tangent(theta, by_theta)
-        return value + gain, slope
+            return Line(value, np.vecdot(by_theta, self.counts), np.zeros(1))
+        gain, slope, shift = self._free_tangent(theta, by_theta)
+        return Line(value + gain, slope, shift)
 
     def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
         """Return the most by which free means can increase a concave sum over levels."""
-        return self._free_tangent(theta, by_theta)[0]
+        return self._free_tangent(theta, by_theta).value
 
     # Theorem 2 of docs/proofs/laws.md
-    def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Return a bound on the increase by free means, and the slope of the sum in theta."""
-        gain = by_theta * self.counts
-        share = self.counts * self.coefficient * self.contrast
-        if self.offset is None:
-            slope = gain.sum(axis=1)
-            nu = slope / share.sum(axis=-1)
-            increase: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
-            return increase, slope
-        slopes, total = gain / share, share.sum(axis=-1)
+    def _free_tangent(self, theta: Floats, by_theta: Floats) -> Line:
+        """Return the most by which free means can increase a concave sum over levels.
+
+        It comes with the slope of the sum in theta, and the levels' means less theta.
+        """
+        share = np.broadcast_to(self.counts * self.coefficient * self.contrast, by_theta.shape)
+        slopes = by_theta / (self.coefficient * self.contrast)
         order = np.argsort(slopes, axis=1, kind="stable")
-        in_order = np.take_along_axis(np.broadcast_to(share, slopes.shape), order, axis=1)
-        cumulative_share = np.cumsum(in_order, axis=1) / total[..., None]
-        rank = np.argmax(cumulative_share >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
-        quantile = np.take_along_axis(order, rank[:, None], axis=1)
-        nu = np.take_along_axis(slopes, quantile, axis=1)
-        excess_slopes = slopes - nu
-        upwards, downwards = 1 - theta[:, None], 1 + theta[:, None]
-        increase = np.maximum(excess_slopes * upwards, -excess_slopes * downwards)
-        return np.vecdot(increase, share), nu[:, 0] * total
+        in_order = np.take_along_axis(share, order, axis=1)
+        cumulative, total = np.cumsum(in_order, axis=1), share.sum(axis=1)
+        lowered = ((1 - theta) / 2 * total)[:, None] - cumulative + in_order
+        rank = np.argmax(lowered <= in_order + 1e-12 * total[:, None], axis=1)
+        nu = np.take_along_axis(slopes, np.take_along_axis(order, rank[:, None], axis=1), axis=1)
+        shift = np.empty_like(slopes)
+        means = 1 - 2 * np.clip(lowered / in_order, 0, 1)
+        np.put_along_axis(shift, order, means - theta[:, None], axis=1)
+        return Line(np.vecdot((slopes - nu) * shift, share), nu[:, 0] * total, shift)
 
     @functools.cached_property
     def _noise_moments(self) -> tuple[Floats, Floats, Floats]:
@@ -295,12 +302,12 @@ class Law:
         least_variance = np.vecdot(self.counts, square * (1 - max_mean) * (1 + max_mean))
         mean = self.means(theta)
         largest_variance = np.vecdot(square * self.variances(theta), self.counts)
-        gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
+        gain, slope, _ = self._free_tangent(theta, square * self._variance_slopes(theta))
         largest_variance = largest_variance + gain + np.abs(slope) * radius
         largest_variance = np.maximum(largest_variance, 1e-12 * self.worst_variance)
         mean_square = mean**2
         third = np.vecdot(cube * (1 - mean_square**2), self.counts)
-        gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean_square * mean)
+        gain, slope, _ = self._free_tangent(theta, -4 * cube * self.contrast * mean_square * mean)
         third = third + gain + np.abs(slope) * radius
         return Moments(
             np.broadcast_to(np.maximum(least_variance, 0.0), theta.shape)[:, None],

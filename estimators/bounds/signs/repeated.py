@@ -43,16 +43,14 @@ class RepeatedLaw(Law):
         by_theta, mean = growth / (2 * denominator), tilted + self.offsets
         square = self.coefficient**2
         value = np.vecdot(log_mgf, self.counts)
-        if self.free:
-            value = value + self._free_increase(theta, by_theta)
+        cross = self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2)
+        line = self._line(value, theta, by_theta)
         return Cumulant(
-            value=value,
-            by_tilt=np.vecdot(self.coefficient * tilted, self.counts),
-            by_theta=np.vecdot(by_theta, self.counts),
+            value=line.value,
+            by_tilt=np.vecdot(self.coefficient * tilted + cross * line.shift, self.counts),
+            by_theta=line.slope,
             curvature=np.vecdot(square * spread, self.counts),
-            cross=np.vecdot(
-                self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2), self.counts
-            ),
+            cross=np.vecdot(cross, self.counts),
             third=np.vecdot(square * self.coefficient * spread * (1 + np.abs(mean)), self.counts),
         )
 
@@ -92,7 +90,7 @@ class RepeatedLaw(Law):
         terms, _, _, growth = self._growth(z)
         share = (1 + theta[:, None]) / 2 * growth
         by_theta = growth / (2 * (1 + share))
-        return self._line(np.vecdot(terms + np.log1p(share), self.counts), theta, by_theta)
+        return self._line(np.vecdot(terms + np.log1p(share), self.counts), theta, by_theta)[:2]
 
     @property
     def proxy(self) -> float:
