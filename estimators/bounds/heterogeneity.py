@@ -134,6 +134,7 @@ def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
     largest = np.zeros(windows)
     for chosen in (first, None):  # then the categories whose least Q may be larger
         if chosen is None:
+            statistic[first] = 0.0  # these have been searched
             chosen = np.flatnonzero(statistic > np.repeat(largest, k))
         chosen = chosen[statistic[chosen] > no_evidence]
         for part in blocks(chosen.size, levels.size):
