@@ -17,13 +17,13 @@ from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.normal import chi_square_tail
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.scores import (
-    PROBABILITY_ROUNDING,
+    SignDeviances,
     binomial_scores,
     difference_scores,
     mean_scores,
+    select_levels,
 )
 from estimators.bounds.signs.law import Law, blocks
-from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.bounds.sketches import HashTable, max_collision_share
 from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
@@ -62,36 +62,38 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
-    0.92
+    0.915
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # a query of an open vocabulary may name no strings
         return None
-    n = np.broadcast_to(law.counts[levels, None], (levels.size, means.shape[1]))
-    means = means[levels]
-    scores = _scores(law, levels, n, means)
+    if _has_signs(law):
+        return heterogeneity_of_categories(law, means[None])[0]
+    scores, means = _scores(law, levels, means), means[levels]
     return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
 
 
-def heterogeneity_of_windows(law: Law, means: Floats) -> Floats | None:
-    """Return :func:`heterogeneity` of each of many windows with one number, shape (windows,).
+def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
+    """Return :func:`heterogeneity` of each of many windows with one number.
 
     `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
     `means`, shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
+    if _has_signs(law):
+        return heterogeneity_of_categories(law, means.T[:, :, None])
     if levels.size < 2:
-        return None
-    n, means = law.counts.T[levels], means[levels]
-    scores, precision = _scores(law, levels, n, means), _precision(law).T[levels]
+        return [None] * means.shape[1]
+    scores, means = _scores(law, levels, means), means[levels]
+    precision = _precision(law).T[levels]
     statistics, is_close = _least_statistics_near(scores, means, precision, -1.0)
     for window in np.flatnonzero(~is_close)[:, None]:  # one by one, as for a single window
         extremes = means[:, window].min(axis=0), means[:, window].max(axis=0)
         low, high = np.clip(extremes, -1.0, 1.0)
         statistics[window] = _search_least_statistics(scores, low, high, window)
-    return np.array([min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()])
+    return [min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()]
 
 
 def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
@@ -105,34 +107,26 @@ def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     levels = np.flatnonzero(counts[0] >= MIN_REPORTS)
     if levels.size < 2 or not k:
         return [None] * windows
-    if isinstance(law, RepeatedLaw):
-        return [heterogeneity(law.of_rows(row), means[row]) for row in range(windows)]
-    statistics = [
-        statistic
-        for part in blocks(windows, k * levels.size)
-        for statistic in _largest_statistics(law.of_rows(part), levels, means[part, levels])
-    ]
-    return [min(1.0, k * chi_square_tail(levels.size, float(x))) for x in statistics]
+    statistics = _largest_statistics(law, levels, means[:, levels]).tolist()
+    return [min(1.0, k * chi_square_tail(levels.size, x)) for x in statistics]
 
 
 # Theorem 11 of docs/proofs/laws.md
 def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
-    """Return the largest least Q over the k categories of each window, for single signs.
+    """Return the largest least Q over the k categories of each window, for signs.
 
     It is 0 if the p-value is 1. `law`: the laws in rows, or the law of a single window; `levels`:
     the compared levels; `means`, shape (windows, levels, k): the unbiased mean of each level.
     """
     windows, _, k = means.shape
     means = np.moveaxis(means, 1, 2).reshape(windows * k, levels.size)
-    laws = law.of_rows(np.repeat(np.arange(windows), k))
-    precision, contrast, offset = _precision(laws), law.contrast, law.offsets
-    precision, contrast, offset = (x[..., levels] for x in (precision, contrast, offset))
-    n = np.broadcast_to(laws.counts[..., levels], means.shape)
-    ones = np.rint(n * (1 + offset + contrast * means) / 2)
-    pooled = (precision * means).sum(axis=1) / np.maximum(precision.sum(axis=-1), 1e-300)
-    theta = np.clip(pooled, -1.0, 1.0)
-    scores = binomial_scores(ones, n, (1 + offset + contrast * theta[:, None]) / 2)
-    statistic = np.vecdot(scores, scores)
+    laws = select_levels(law, levels).of_rows(np.repeat(np.arange(windows), k))
+    theta = _pooled(means.T, np.broadcast_to(_precision(laws), means.shape).T, -1.0)
+    at_pooled = [
+        SignDeviances(laws.of_rows(part), means[part]).at(theta[part])[0]
+        for part in blocks(len(means), levels.size)
+    ]
+    statistic = np.concatenate(at_pooled)
     first = k * np.arange(windows) + statistic.reshape(windows, k).argmax(axis=1)
     ascending = np.sort(statistic[first]).tolist()
     certain = bisect_left(ascending, 1, key=lambda x: k * chi_square_tail(levels.size, x) < 1)
@@ -140,72 +134,51 @@ def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
     largest = np.zeros(windows)
     for chosen in (first, None):  # then the categories whose least Q may be larger
         if chosen is None:
+            statistic[first] = 0.0  # these have been searched
             chosen = np.flatnonzero(statistic > np.repeat(largest, k))
         chosen = chosen[statistic[chosen] > no_evidence]
-        if chosen.size:
-            parts = ones[chosen], n[chosen], means[chosen], theta[chosen]
-            np.maximum.at(largest, chosen // k, _least_statistics(*parts, contrast, offset))
+        for part in blocks(chosen.size, levels.size):
+            rows = chosen[part]
+            deviances = SignDeviances(laws.of_rows(rows), means[rows])
+            np.maximum.at(largest, rows // k, _least_statistics(deviances, theta[rows]))
     return largest
 
 
 # Theorem 11 of docs/proofs/laws.md
-def _least_statistics(
-    ones: Floats, n: Floats, means: Floats, theta: Floats, contrast: Floats, offset: Floats
-) -> Floats:
+def _least_statistics(deviances: SignDeviances, theta: Floats) -> Floats:
     """Return lower bounds on the least Q of categories, which are close to it, by Newton's method.
 
-    `ones`, `n`, `means`, shape (k, levels): how many of n signs are +1, and their unbiased mean;
-    `theta`, shape (k,): a guess of the common mean; `contrast`, `offset`, shape (levels,).
+    `deviances`: the terms of Q; `theta`, shape (k,): a guess of the common mean.
     """
-    low, high = (np.clip(x, -1.0, 1.0) for x in (means.min(axis=1), means.max(axis=1)))
-    theta = np.clip(theta, low, high)
-    for step in range(MAX_NEWTON_STEPS):
+    means = deviances.means
+    least, most = (np.clip(x, -1.0, 1.0) for x in (means.min(axis=1), means.max(axis=1)))
+    low, high, theta = least, most, np.clip(theta, least, most)
+    for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
-        chance = (1 + offset + contrast * theta[:, None]) / 2
-        chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
-        expected, variance = n * chance, chance * (1 - chance)
-        nearest = np.where(
-            ones > expected, np.maximum(ones - 1, expected), np.minimum(ones + 1, expected)
-        )
-        excess = (expected - nearest) / variance
-        slope = np.vecdot(excess, contrast)
+        statistic, slope, bend = deviances.at(theta)
         low, high = np.where(slope < 0, theta, low), np.where(slope > 0, theta, high)
-        loss = np.abs(slope) * (high - low)
+        loss = np.abs(slope) * np.where(slope > 0, theta - least, most - theta)
         is_close = loss <= Q_TOLERANCE
-        if is_close.all() or step == MAX_NEWTON_STEPS - 1:
+        if is_close.all():
             break
-        bends = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
-        next_theta = theta - 2 * slope / np.maximum(np.vecdot(bends, contrast**2), 1e-300)
+        next_theta = theta - slope / np.maximum(bend, 1e-300)
         is_inside = (next_theta > low) & (next_theta < high)
         theta = np.where(is_close, theta, np.where(is_inside, next_theta, (low + high) / 2))
-    scores = binomial_scores(ones, n, chance)
-    least: Floats = np.maximum(np.vecdot(scores, scores) - loss, 0.0)
-    return least
+    lower_bounds: Floats = np.maximum(statistic - loss, 0.0)
+    return lower_bounds
 
 
-def _scores(law: Law, levels: Indices, n: Floats, means: Floats) -> Scores:
-    """Return the scores of levels; `n` and `means` have the shape (levels, k)."""
-    contrast, offset = law.contrast[levels, None], law.offsets[levels, None]
-    ones = np.rint(n * (1 + offset + contrast * means) / 2)
-    is_single = np.full(levels.size, True)
-    if isinstance(law, RepeatedLaw):
-        is_single = law.repeats[levels] == 1
-    elif isinstance(law, PiecewiseLaw) or law.rate is not None:
-        is_single = np.full(levels.size, False)
+def _has_signs(law: Law) -> bool:
+    """Return whether reports are signs, without noise."""
+    return law.rate is None and not isinstance(law, PiecewiseLaw)
+
+
+def _scores(law: Law, levels: Indices, means: Floats) -> Scores:
+    """Return the scores of levels whose reports are not signs; `means`: shape (levels, k)."""
 
     def scores(theta: Floats, chosen: Indices) -> Floats:
-        level_scores = np.empty((levels.size, *theta.shape))
-        if is_single.any():
-            chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
-            counts = (ones[is_single][:, None, chosen], n[is_single][:, None, chosen])
-            level_scores[is_single] = binomial_scores(*counts, chance[is_single])
-        if not is_single.all():
-            multiple_means = means[~is_single][:, None, chosen]
-            chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law
-            level_scores[~is_single] = mean_scores(
-                chosen_law, levels[~is_single], multiple_means, theta
-            )
-        return level_scores
+        chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law
+        return mean_scores(chosen_law, levels, means[levels][:, None, chosen], theta)
 
     return scores
 

@@ -76,22 +76,10 @@ def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floa
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
     if isinstance(law, PiecewiseLaw):
-        return _window_scores(_select_levels(law, levels), means, theta)
+        return _window_scores(select_levels(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    deviation = means - theta
-    step = np.zeros(law.counts.size)
-    if isinstance(law, RepeatedLaw):
-        step = 2 / (law.counts * law.contrast * law.repeats)
-    is_beyond_step = np.abs(deviation) > step[level]
-    scores = np.zeros(means.shape)
-    if is_beyond_step.any():
-        rows, sign = level[is_beyond_step], np.sign(deviation[is_beyond_step])
-        at = np.broadcast_to(theta, means.shape)[is_beyond_step]
-        observed = sign * means[is_beyond_step] - step[rows]
-        scores[is_beyond_step] = sign * _signed_roots(
-            _select_levels(law, rows, sign), observed, sign * at
-        )
-    return scores
+    sign, at = np.sign(means - theta), np.broadcast_to(theta, means.shape)
+    return sign * _signed_roots(select_levels(law, level), sign * means, sign * at)
 
 
 def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
@@ -102,14 +90,14 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
     return np.moveaxis(sign * roots, -1, 0)
 
 
-def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) -> LawOfLevels:
-    """Return the law of the levels in `rows`, which may repeat, mirrored where `sign` is -1."""
+def select_levels(law: LawOfLevels, rows: Indices) -> LawOfLevels:
+    """Return the law of the levels in `rows`, which may repeat."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:
         changed["rate"] = law.rate[rows]
     if law.offset is not None:
-        changed["offset"] = law.offset[rows] if sign is None else sign * law.offset[rows]
+        changed["offset"] = law.offset[rows]
     if isinstance(law, RepeatedLaw):
         changed["repeats"] = law.repeats[rows]
     if isinstance(law, PiecewiseLaw):
@@ -119,7 +107,24 @@ def _select_levels(law: LawOfLevels, rows: Indices, sign: Floats | None = None) 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     """Return the scores, at least 0, of observed means above theta, shape (..., levels)."""
-    max_tilt = np.full(law.contrast.size, MAX_SIGN_TILT)
+    slope = law.contrast * observed
+    tilt = _best_tilts(law, observed, theta)
+    value, _, variance = _tilted_moments(law, theta, tilt)
+    root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
+    positive_root = np.maximum(root, MIN_CORRECTED_ROOT)
+    standardized_tilt = tilt * np.sqrt(law.counts * variance)
+    correction = np.log(np.maximum(standardized_tilt, 1e-300) / positive_root) / positive_root
+    corrected = root + np.where(root > MIN_CORRECTED_ROOT, np.minimum(correction, 0.0), 0.0)
+    return np.maximum(corrected, 0.0)
+
+
+def _best_tilts(law: Law, observed: Floats, theta: Floats, start: Floats | None = None) -> Floats:
+    """Return nearly the best tilts, 0 for means below theta, shape (..., levels).
+
+    `law`: the law of the levels; `observed`, `theta`, shape (..., levels): the observed and the
+    hypothetical means; `start`: tilts to begin with where they are above 0.
+    """
+    max_tilt = np.full(law.contrast.shape, MAX_SIGN_TILT)
     if law.rate is not None:
         max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)
     if isinstance(law, PiecewiseLaw):
@@ -127,9 +132,14 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     slope = law.contrast * observed
     if isinstance(law, PiecewiseLaw):
         variance = law.symbols.squares[:, 0] - theta**2
+    elif isinstance(law, RepeatedLaw):
+        variance = law.user_variances(theta)
     else:
         variance = _tilted_moments(law, theta, np.zeros_like(theta))[2]
-    tilt = np.minimum(max_tilt, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
+    normal = law.contrast * (observed - theta) / np.maximum(variance, 1e-12)
+    tilt: Floats = np.clip(normal, 0.0, max_tilt)
+    if start is not None:
+        tilt = np.where((start > 0) & (tilt > 0), start, tilt)
     for _ in range(NEWTON_STEPS):
         checkpoint()
         _, mean, variance = _tilted_moments(law, theta, tilt)
@@ -137,15 +147,59 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
         previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), max_tilt)
         if (np.abs(tilt - previous_tilt) <= TILT_TOLERANCE * tilt).all():
             break
-    value, _, variance = _tilted_moments(law, theta, tilt)
-    root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
-    if isinstance(law, RepeatedLaw):
-        return root
-    positive_root = np.maximum(root, MIN_CORRECTED_ROOT)
-    standardized_tilt = tilt * np.sqrt(law.counts * variance)
-    correction = np.log(np.maximum(standardized_tilt, 1e-300) / positive_root) / positive_root
-    corrected = root + np.where(root > MIN_CORRECTED_ROOT, np.minimum(correction, 0.0), 0.0)
-    return np.maximum(corrected, 0.0)
+    return tilt
+
+
+@dataclasses.dataclass
+class SignDeviances:
+    """Q of levels whose reports are signs, as a function of the common mean.
+
+    `law`: the law of the compared levels, or of k windows, in rows; `means`, shape (k, levels):
+    the unbiased means; `tilt`: those of the previous common mean, at which a search begins.
+    """
+
+    law: Law
+    means: Floats
+    tilt: Floats | None = None
+
+    def at(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return a lower bound on Q at k means, close to it, and its slope and bend there.
+
+        The line with this value and slope is below Q.
+        """
+        law, theta = self.law, theta[:, None]
+        terms = (
+            self._of_users(law, theta) if isinstance(law, RepeatedLaw) else self._of_signs(theta)
+        )
+        statistic, slope, bend = (x.sum(axis=1) for x in terms)
+        return statistic, slope, bend
+
+    def _of_signs(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
+        n, contrast, offset = self.law.counts, self.law.contrast, self.law.offsets
+        ones = np.rint(n * (1 + offset + contrast * self.means) / 2)
+        chance = (1 + offset + contrast * theta) / 2
+        chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
+        expected, variance = n * chance, chance * (1 - chance)
+        nearest = np.where(
+            ones > expected, np.maximum(ones - 1, expected), np.minimum(ones + 1, expected)
+        )
+        excess = (expected - nearest) / variance
+        bend = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
+        scores = binomial_scores(ones, n, chance)
+        return scores**2, contrast * excess, contrast**2 * bend / 2
+
+    # Theorem 4 of docs/proofs/laws.md
+    def _of_users(self, law: RepeatedLaw, theta: Floats) -> tuple[Floats, Floats, Floats]:
+        n, contrast, sign = law.counts, law.contrast, np.sign(self.means - theta)
+        observed = sign * self.means - 2 / (n * contrast * law.repeats)
+        law = dataclasses.replace(law, offset=sign * law.offsets)
+        tilt = self.tilt = _best_tilts(law, observed, sign * theta, self.tilt)
+        value, _, spread, mean_gap, growth, denominator = law.tilted_users(sign * theta, tilt)
+        exponent = tilt * contrast * observed - value
+        twice = np.where(exponent > 0, 2 * n, 0.0)
+        by_theta, cross = growth / (2 * denominator), mean_gap * (1 + growth) / (2 * denominator**2)
+        bend = by_theta**2 + cross**2 / spread
+        return twice * exponent, -twice * sign * by_theta, twice * bend
 
 
 def _tilted_moments(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:

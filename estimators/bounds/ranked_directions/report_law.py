@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.ranked_directions.candidates import Candidates
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Bools, Floats, Indices
 
 T = TypeVar("T", np.float64, np.complex128)
 
@@ -118,7 +118,7 @@ class ReportLaw:
         """The least concave functions above `largest_moments`, at `squares`; shape of `moments`."""
         steps = self.largest_moments
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
-        return np.array([_concave_majorant(self.squares, row) for row in steps])
+        return concave_majorants(self.squares, steps)
 
     def growth(self, tilt: Floats, columns: Indices) -> Floats:
         """Return upper bounds on the mean of r(tilt, c) over users, shape (tilts, columns).
@@ -174,14 +174,38 @@ def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
     return np.multiply.accumulate(table, axis=1, out=table)
 
 
-def _concave_majorant(x: Floats, y: Floats) -> Floats:
-    """Return the least concave function above the points (x, y), at x, which ascends."""
-    corners: list[int] = []
-    for i in range(x.size):
-        while len(corners) > 1:
-            a, b = corners[-2:]
-            if (y[b] - y[a]) * (x[i] - x[a]) > (y[i] - y[a]) * (x[b] - x[a]):
-                break
-            corners.pop()
-        corners.append(i)
-    return np.interp(x, x[corners], y[corners])
+def concave_majorants(x: Floats, y: Floats) -> Floats:
+    """Return the least concave functions above points, at x, shape of `y`.
+
+    Points that are not above a chord of others are left out until none is. `x`, shape (points,):
+    ascending; `y`, shape (rows, points).
+
+    >>> concave_majorants(np.arange(5.0), np.array([[0.0, 0.0, 4.0, 5.0, 0.0]]))
+    array([[0., 2., 4., 5., 0.]])
+    """
+    last, is_corner, rows = x.size - 1, np.ones(y.shape, dtype=np.bool_), np.arange(len(y))
+    while rows.size:
+        left, right = _corners(is_corner[rows])
+        left, right, points = left[:, :-2], right[:, 2:], y[rows]
+        start = np.take_along_axis(points, left, axis=1)
+        rise, run = points[:, 1:-1] - start, x[1:-1] - x[left]
+        end = np.take_along_axis(points, right, axis=1)
+        is_below = rise * (x[right] - x[left]) <= (end - start) * run
+        is_below |= rise * (x[last] - x[left]) <= (points[:, -1:] - start) * run
+        is_below &= is_corner[rows, 1:-1]
+        is_corner[rows, 1:-1] &= ~is_below
+        rows = rows[is_below.any(axis=1)]
+    left, right = _corners(is_corner)
+    start, end = (np.take_along_axis(y, side, axis=1) for side in (left, right))
+    majorants: Floats = start + (end - start) * (x - x[left]) / np.maximum(
+        x[right] - x[left], 1e-300
+    )
+    return majorants
+
+
+def _corners(is_corner: Bools) -> tuple[Indices, Indices]:
+    """Return the index of the nearest corner to the left and to the right, both inclusive."""
+    index = np.arange(is_corner.shape[1])
+    left = np.maximum.accumulate(np.where(is_corner, index, 0), axis=1)
+    right = np.where(is_corner, index, index.size - 1)[:, ::-1]
+    return left, np.minimum.accumulate(right, axis=1)[:, ::-1]

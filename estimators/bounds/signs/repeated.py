@@ -100,11 +100,16 @@ class RepeatedLaw(Law):
         return proxy
 
     def variances(self, theta: Floats) -> Floats:
-        """Return the largest variance of Y at each level, that of values +1 and -1: (k, levels)."""
-        theta = theta[:, None]
+        """Return the largest variance of Y at each level, shape (k, levels)."""
+        return self.user_variances(theta[:, None])
+
+    def user_variances(self, theta: Floats) -> Floats:
+        """Return the variance of Y for values +1 and -1 of mean theta, shape (..., levels)."""
         flips = 1 - self.offsets**2 - self.contrast**2
         sign_variance = flips - 2 * self.offsets * self.contrast * theta
-        return sign_variance / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
+        value_variance = self.contrast**2 * (1 - theta) * (1 + theta)
+        variance: Floats = sign_variance / self.repeats + value_variance
+        return variance
 
     def _variance_slopes(self, theta: Floats) -> Floats:
         sign_slope = self.offsets * self.contrast / self.repeats

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from estimators.bounds import heterogeneity
-from estimators.bounds.scores import binomial_scores, difference_scores
+from estimators.bounds import Law, RepeatedLaw, heterogeneity
+from estimators.bounds.scores import SignDeviances, binomial_scores, difference_scores
 from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.cases import summed
 from tests.support.rows import row
@@ -38,7 +38,7 @@ def test_scores_are_finite_where_a_chance_is_zero_or_one() -> None:
 
 def test_the_least_q_near_the_pooled_mean_is_the_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the tolerance of the search, of Q + 1."""
-    for seed, mechanism in itertools.product(range(4), ("windows", "randomized_response")):
+    for seed, mechanism in itertools.product(range(4), ("windows", "laplace")):
         metric = mean_metric("m", mechanism, (0, 1), [0.5, 1, 2])
         values, level = np.random.default_rng(seed).random(900) ** (seed + 1), np.arange(900) % 3
         statistic = summed(metric, values + 0.1 * seed * (level == 1), level)
@@ -50,3 +50,25 @@ def test_the_least_q_near_the_pooled_mean_is_the_least_one(monkeypatch: pytest.M
             assert near is not None
             assert near != searched
             assert near == pytest.approx(searched, rel=0.2)
+
+
+def test_q_of_signs_lies_above_its_tangents_and_its_least_is_found() -> None:
+    """Against Q on a fine grid of means; users' signs also against a fine grid of tilts."""
+    n, contrast, offset = np.array([300.0, 500.0]), np.array([0.4, 0.3]), np.array([-0.3, -0.1])
+    repeats, means = np.array([3.0, 1.0]), np.array([[-0.9, -0.3]])
+    parts = n, 1 / (n * contrast), contrast
+    tilts, grid = np.linspace(0, 5, 1001)[:, None], np.linspace(-0.99, 0.3, 130)
+    for law in (Law(*parts, offset=offset), RepeatedLaw(*parts, offset=offset, repeats=repeats)):
+        q, slope, _ = SignDeviances(law, np.repeat(means, grid.size, axis=0)).at(grid)
+        lines = q + slope * (grid[:, None] - grid)
+        with row(type(law).__name__):
+            assert (lines <= q[:, None] * (1 + 1e-6) + 1e-6).all()
+            p_value = heterogeneity.heterogeneity(law, means.T)
+            least = heterogeneity.chi_square_tail(2, float(q.min()))
+            assert p_value == pytest.approx(least, rel=0.02)
+    theta = 0.3  # above both means
+    law = RepeatedLaw(*parts, offset=-offset, repeats=repeats)
+    step = 2 / (n * contrast * repeats)
+    exponent = tilts * contrast * (-means - step) - law.tilted_users(np.array(-theta), tilts)[0]
+    q = SignDeviances(RepeatedLaw(*parts, offset=offset, repeats=repeats), means)
+    assert q.at(np.array([theta]))[0][0] == pytest.approx(2 * n @ exponent.max(axis=0), rel=1e-3)
