@@ -284,4 +284,4 @@ def test_the_tilts_for_users_own_values_do_not_overflow() -> None:
     metric = metric_for("auto_frequency")
     statistic = summed(metric, values_for(metric, 1), level=3)
     estimate = metric.estimate(statistic, bound="anytime", target="sample", beta=1e-6)
-    assert (estimate.lower <= estimate.upper).all()
+    assert np.all(estimate.lower <= estimate.upper)

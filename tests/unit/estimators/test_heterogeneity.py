@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from estimators.bounds import Law, RepeatedLaw, heterogeneity
+from estimators.bounds.normal import chi_square_tail
 from estimators.bounds.scores import SignDeviances, binomial_scores, difference_scores
 from tests.support.metrics import frequency_metric, mean_metric
 from tests.support.reports.cases import summed
@@ -64,11 +65,13 @@ def test_q_of_signs_lies_above_its_tangents_and_its_least_is_found() -> None:
         with row(type(law).__name__):
             assert (lines <= q[:, None] * (1 + 1e-6) + 1e-6).all()
             p_value = heterogeneity.heterogeneity(law, means.T)
-            least = heterogeneity.chi_square_tail(2, float(q.min()))
+            least = chi_square_tail(2, float(q.min()))
             assert p_value == pytest.approx(least, rel=0.02)
     theta = 0.3  # above both means
     law = RepeatedLaw(*parts, offset=-offset, repeats=repeats)
     step = 2 / (n * contrast * repeats)
     exponent = tilts * contrast * (-means - step) - law.tilted_users(np.array(-theta), tilts)[0]
-    q = SignDeviances(RepeatedLaw(*parts, offset=offset, repeats=repeats), means)
-    assert q.at(np.array([theta]))[0][0] == pytest.approx(2 * n @ exponent.max(axis=0), rel=1e-3)
+    deviances = SignDeviances(RepeatedLaw(*parts, offset=offset, repeats=repeats), means)
+    assert deviances.at(np.array([theta]))[0][0] == pytest.approx(
+        2 * n @ exponent.max(axis=0), rel=1e-3
+    )
