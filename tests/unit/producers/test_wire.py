@@ -183,7 +183,7 @@ def test_the_pages_example_is_what_its_client_and_the_reporter_send() -> None:
     ]
     identity, time_ms = bytes.fromhex("6f1c7e9a3f0b4c889a530d7a5c2f4b11"), 1_769_860_800_000
     sent = client["batch"](definition, identity, time_ms, [0, 2], reports)
-    block = PAGE.partition("one batch of 45 bytes:\n\n```\n")[2].partition("```")[0]
+    block = PAGE.partition("a batch of 45 bytes:\n\n```\n")[2].partition("```")[0]
     assert "".join(re.findall(r"^[0-9a-f]+", block, re.MULTILINE)) == sent.hex()
     assert sent == encode_batch(EXAMPLE, [0, 2], [1, 0], time_ms, identity)
     assert len(sent) == 45
