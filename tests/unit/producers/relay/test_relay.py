@@ -238,7 +238,7 @@ def test_a_part_is_posted_until_it_is_acknowledged_or_refused_for_good(tmp_path:
         service.statuses = [503, 500, 403, 500, 413, 202, 400]
         with served(tmp_path, service.port) as server:
             wait_until(lambda: not files(tmp_path), "it is acknowledged")
-            assert server.readiness == Page(200, b"ready\n")
+            wait_until(lambda: server.readiness == Page(200, b"ready\n"), "nothing is left to do")
             for report in sealed(100):
                 server.post(report, NEXT_LABEL)
             server.now_ms += PANE_MS + 1
