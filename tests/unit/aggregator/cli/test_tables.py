@@ -99,3 +99,16 @@ def test_one_form_is_printed_at_a_time(reader: Reader, monkeypatch: pytest.Monke
     found = CliRunner().invoke(cli, ["estimate", "delay", "--parquet", "answer.parquet"])
     assert isinstance(found.exception, DitherError)
     assert "pip install 'dither[tables]'" in str(found.exception)
+
+
+def test_bounds_of_a_comparison_hold_for_all_categories_unless_pointwise(
+    counting: Counting, reader: Reader
+) -> None:
+    counting.count(0, *(counting.batch("carrier", [0] * 300, minute, 9) for minute in (2, 6)))
+    arms = ("--from", START, "--to", "2013-01-01T00:05", "--against-from", "2013-01-01T00:05")
+    command = ("compare", "carrier", *arms, "--against-to", END, "--category", "UA", "--json")
+    together, alone = (
+        json.loads(run(*command, *options).stdout)["comparisons"][0]
+        for options in ((), ("--pointwise",))
+    )
+    assert together["lower"][0] < alone["lower"][0] < alone["upper"][0] < together["upper"][0]

@@ -20,6 +20,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import collector, metric_definitions
 from aggregator.monitoring.families import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
+from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.monitoring.tracing_setup import configured_tracing
 from aggregator.storage.store import Store
 from aggregator.web.application import application
@@ -205,3 +206,12 @@ def test_a_request_is_a_span_without_its_values(store: Store, receiver: Receiver
     assert spans[0]["parentSpanId"] == base64.b64encode(bytes.fromhex(parent)).decode()
     assert {span["kind"] for span in spans} == {"SPAN_KIND_SERVER"}
     assert "parentSpanId" not in spans[1]
+
+
+def test_a_span_is_an_error_if_the_server_failed_or_gave_no_answer(receiver: Receiver) -> None:
+    tracing = Tracing(settings_for(receiver.url), "server")
+    for status in (404, 499, 500, 503, None):
+        tracing.end_request(tracing.begin_request("GET", {}), "GET", "/metrics", status)
+    tracing.stop()
+    failed = [span.get("status") == {"code": "STATUS_CODE_ERROR"} for span in receiver.spans()]
+    assert failed == [False, False, True, True, True]
