@@ -106,7 +106,7 @@ def test_bounds_of_a_comparison_hold_for_all_categories_unless_pointwise(
 ) -> None:
     counting.count(0, *(counting.batch("carrier", [0] * 300, minute, 9) for minute in (2, 6)))
     arms = ("--from", START, "--to", "2013-01-01T00:05", "--against-from", "2013-01-01T00:05")
-    command = ("compare", "carrier", *arms, "--against-to", END, "--category", "UA", "--json")
+    command = ("compare", "carrier", *arms, "--against-to", END, "--json")
     together, alone = (
         json.loads(run(*command, *options).stdout)["comparisons"][0]
         for options in ((), ("--pointwise",))
