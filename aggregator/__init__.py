@@ -11,7 +11,7 @@ __all__ = ["Reader"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that `dither --help` starts without numpy and redis."""
+    """Return `Reader`, imported on first use: `dither --help` starts without numpy and redis."""
     if name == "Reader":
         try:
             from aggregator.features.reader import Reader

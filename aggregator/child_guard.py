@@ -20,12 +20,13 @@ exec 3<&0
 ) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null
 """
-"""The child leads a process group. The group's other member reads a pipe from this process, which
-closes when this process ends, even if it is killed; the member then ends the child."""
+"""The child leads a process group. Another process of the group, the guard, reads a pipe from this
+process. The pipe closes when this process ends, even if it is killed: then the guard ends the
+child."""
 
 
 def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a child process that ends with this process and does not receive Ctrl-C.
+    """Start and return a child process that ends with this process and does not receive Ctrl-C.
 
     The caller calls :func:`release` when the child has ended. `command`: the program and its
     arguments; `grace`: the seconds between SIGTERM and SIGKILL, where 0 kills the child at once;
@@ -40,7 +41,7 @@ def start(command: Sequence[str], grace: int = 0, **options: Any) -> subprocess.
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for a child's end and return True; kill it after `seconds`, and return False."""
+    """Wait until a child ends, and return True; after `seconds`, kill it and return False."""
     has_ended = True
     try:
         process.wait(seconds)

@@ -23,12 +23,14 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class EventType:
-    """A type of event on the estimates topic; an event with an id is published once.
+    """A type of event on the estimates topic; no id is published twice.
 
     Attributes
     ----------
     name : str
         The CloudEvents attribute `type`.
+    data : type
+        The class of the events' data.
     ids_key_name : str
         The name of the set of published ids in Redis.
     message : str
@@ -93,7 +95,7 @@ class Feature:
         return self._hook("due_events", "EVENT_TYPES", ())
 
     def due_events(self, publication: Publication) -> DueEvents | None:
-        """Return a finder of due events, by `find_due_events` of `due_events.py`."""
+        """Return a finder of due events, made by `find_due_events` of `due_events.py`; or None."""
         find: Callable[[Publication], DueEvents] | None
         find = self._hook("due_events", "find_due_events", None)
         return None if find is None else find(publication)

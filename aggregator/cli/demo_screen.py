@@ -24,7 +24,7 @@ PLAIN_SECONDS = 5.0
 
 
 class Screen:
-    """Shows views: redrawn in place in a terminal, one below the other elsewhere."""
+    """Shows views of the demo: in place in a terminal, one below the other elsewhere."""
 
     def __init__(self) -> None:
         self._console = _console()

@@ -14,7 +14,7 @@ memory."""
 
 
 class LeanLoader(importlib.machinery.SourceFileLoader):
-    """Loads a library as if its module of `UNUSED_MODULES` were not installed."""
+    """Loads a library as if the module that it does not need here were not installed."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module; meanwhile, an import of the unused module raises ImportError."""

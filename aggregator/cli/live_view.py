@@ -136,7 +136,7 @@ class LiveView:
         return self._named_numbers(window, estimate.numbers)
 
     def _rate(self) -> float:
-        """Return the number of reports per second over the last seconds; 0 if unknown."""
+        """Return the number of reports per second over the last ten seconds; 0 if unknown."""
         if not self._counts:
             return 0.0
         now, count = self._counts[-1]
@@ -189,7 +189,7 @@ def band(low: float, high: float, value: float, lower: float, upper: float) -> T
 
 
 def sparkline(values: Any) -> str:
-    """Return values as a line of blocks of different heights.
+    """Return values as a line of blocks of different heights; "" unless two values differ.
 
     Examples
     --------

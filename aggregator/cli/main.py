@@ -77,7 +77,7 @@ COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 
 
 def import_command(name: str) -> click.Command:
-    """Import a command with garbage collection off, which is a third faster.
+    """Import and return a command; garbage collection is off, which makes this a third faster.
 
     The imported objects are frozen: no later collection, nor the one at exit, goes through them.
     """
@@ -101,23 +101,23 @@ class LazyGroup(click.Group):
     """A group that imports a command's module only to run the command or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the help."""
+        """Return the names of the commands, in the order of the help."""
         return list(command_help())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import and return a command; None for an unknown name."""
         if cmd_name not in command_help():
             return None
         return import_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any of them."""
+        """Write the list of commands into the help, without importing any of them."""
         for name, commands in command_groups().items():
             with formatter.section(name):
                 formatter.write_dl(list(commands.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Complete the commands' names without importing any of them."""
+        """Return the commands whose names complete a text, without importing any of them."""
         items = [
             CompletionItem(name, help=text)
             for name, text in command_help().items()
@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest the nearest command for an unknown name."""
+        """Return the command that `args` name; the error about an unknown name suggests another."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

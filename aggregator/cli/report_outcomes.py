@@ -88,10 +88,10 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
 def await_outcome(
     settings: Settings, metric: Metric, initial_state: RedisState | None, reports: int
 ) -> dict[str, int] | None:
-    """Return how many reports of a metric had each outcome since a state; None if unknown.
+    """Return how many reports of a metric have had each outcome since a state; None if unknown.
 
-    Reports of all senders are counted. The wait ends when `reports` of them are counted or refused,
-    or when the workers, which may just have been started, count nothing more. `settings`: the
+    Reports of all senders are included. The wait ends when `reports` of them are counted or
+    refused, or when the workers have counted nothing for some seconds. `settings`: the
     settings, with Redis's address; `metric`: the metric; `initial_state`: the state before the
     first report; `reports`: how many reports to wait for.
     """

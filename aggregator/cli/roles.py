@@ -36,6 +36,8 @@ class KafkaRight:
         The operation, such as ``Read`` or ``Write``, which include Describe.
     resource : str
         ``topic``, ``group`` or ``transactional-id``.
+    name : str
+        The name of the topic, the group or the transactional id.
     prefixed : bool
         Whether the right is for all names that begin with `name`.
     """
@@ -175,7 +177,7 @@ def roles(settings: Settings) -> dict[str, Role]:
 
 
 def _partitions(topic: str) -> str:
-    """Return a pattern for the keys of all partitions."""
+    """Return a pattern that matches the keys of all partitions of a topic."""
     return tag(topic, 0).removesuffix("0}") + "*"
 
 
@@ -257,5 +259,5 @@ def kafka_commands(role: Role) -> list[str]:
 
 
 def redis_rule(role: Role) -> str:
-    """Return a role's line for Redis's ACL file; without a password, nobody can log in yet."""
+    """Return a role's line for Redis's ACL file; it has no password, so nobody can log in yet."""
     return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

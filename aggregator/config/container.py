@@ -41,7 +41,7 @@ def memory_limit(root: Path = CGROUP_ROOT, own_groups: Path = OWN_CGROUPS) -> Li
 
 
 def _ancestor_limits(root: Path, path: str, name: str) -> Iterator[Limit]:
-    """Yield the limits of a control group and its parents."""
+    """Yield the limits of a control group and of its parents; `name`: the file with a limit."""
     group_folder = root / path.strip("/")
     for folder in (group_folder, *group_folder.parents):
         if not folder.is_relative_to(root):

@@ -28,7 +28,10 @@ Where = Mapping[str, str | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch:
-    """The fields that comparisons and alarms share; `metric` is watched from `start_ms` on."""
+    """The fields that comparisons and alarms share.
+
+    `metric` is watched from `start_ms` on, in ms since the epoch.
+    """
 
     added: ClassVar[tuple[str, ...]] = ()
     """The fields that were added later; while they are empty, the key does not depend on them."""
@@ -71,7 +74,7 @@ class Checks:
         self._table, self._values, self._metrics = table, table_values, metrics
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError for the value of a key."""
+        """Raise DefinitionError about a key's value; `expected`: which values are valid."""
         raise DefinitionError(f"{self._table}.{key}", self._values.get(key), expected)
 
     def metric(self, key: str) -> LocalMetric:
@@ -125,7 +128,10 @@ class Checks:
         return tuple(labels)
 
     def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
-        """Return the names of the listed quantiles; refuse them for any kind but a distribution."""
+        """Return the names of the listed quantiles; None without a list.
+
+        Refuse quantiles of any kind of metric but a distribution.
+        """
         if self._values.get("quantiles") is not None and metric.shape is not Shape.DISTRIBUTION:
             self.refuse("quantiles", f"none: metric {metric.name!r} is of kind {metric.kind!r}")
         expected = "one quantile or more, or nothing: those of the definition"
@@ -169,7 +175,10 @@ class Checks:
         return duration_ms
 
     def start(self, unit_ms: int, unit: str) -> int:
-        """Return the table's start in ms since the epoch; refuse it unless a unit begins then."""
+        """Return the table's start in ms since the epoch; refuse it unless a unit begins then.
+
+        `unit_ms`: the unit in ms; `unit`: the unit in words.
+        """
         start: Any = self._values["start"]
         expected = "a date and time with its offset, such as 2026-11-20T00:00:00Z"
         if isinstance(start, str):
@@ -186,7 +195,10 @@ class Checks:
 
 
 def grain_ms(metric: LocalMetric, *, sliced: bool) -> tuple[int, str]:
-    """Return the shortest interval for which a metric has sums: in ms, and in words."""
+    """Return the shortest interval for which a metric has sums: in ms, and in words.
+
+    `sliced`: whether sums of the metric's slices are needed.
+    """
     if sliced and metric.slicing is not None:
         return metric.slicing.pane_ms, f"by_pane of metric {metric.name!r}"
     return metric.pane_ms, f"the pane of metric {metric.name!r}, {metric.pane}"
@@ -198,6 +210,8 @@ class TableKind(Generic[Table, Definition]):
 
     Attributes
     ----------
+    kind : str
+        The word before the dot, such as ``alarms``.
     keys : struct
         The keys of a table in TOML.
     define : callable
@@ -236,7 +250,7 @@ class TableKind(Generic[Table, Definition]):
 
 
 def _converted(keys: type[Table], table_name: str, table_values: Any) -> Table:
-    """Return a table converted to the types of its keys."""
+    """Return a table converted to the types of its keys; refuse invalid or missing keys."""
     if not isinstance(table_values, dict):
         raise DefinitionError(table_name, table_values, f"a table [{table_name}]")
     types = get_type_hints(keys)

@@ -41,7 +41,7 @@ Variable = tuple[str, str, str]
 
 
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
-    """Yield the settings of an environment.
+    """Yield the settings in environment variables.
 
     `environ`: the environment variables; `keys`: the allowed keys of each section; [kafka] may have
     any key, and [access] any token. Raises SettingsError if a variable seems mistyped, is in
@@ -102,7 +102,10 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
 
 
 def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> str:
-    """Return the text of a file that has a secret, without the final line break."""
+    """Return the text of the file that a variable names, without line breaks at its end.
+
+    Raises SettingsError if the file cannot be used, or the setting cannot come from a file.
+    """
     plain, shown = name.removesuffix(FILE_SUFFIX), _masked_path(path)
     if plain in environ:
         raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")

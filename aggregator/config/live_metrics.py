@@ -101,7 +101,7 @@ class LiveMetrics(Mapping[str, Metric]):
         return file_status.st_mtime_ns, file_status.st_size, file_status.st_ino
 
     def watch(self) -> threading.Thread:
-        """Refresh every second in a daemon thread."""
+        """Start and return a daemon thread that calls :meth:`refresh` every second."""
 
         def refresh_repeatedly() -> None:
             pause = threading.Event()
@@ -130,7 +130,10 @@ def unusable(metrics: Mapping[str, Metric]) -> str:
 
 
 def add_hangup_handler(callback: Callable[[], object]) -> None:
-    """Call a function on SIGHUP, too; in a terminal, SIGHUP still ends the process."""
+    """Call a function on SIGHUP, after the present handler.
+
+    A process that runs in a terminal and has no handler still ends on SIGHUP.
+    """
     previous_handler = signal.getsignal(signal.SIGHUP)
     if previous_handler == signal.SIG_DFL and os.isatty(0):
         return

@@ -30,7 +30,7 @@ Check = Callable[[Any], object]
 
 @dataclasses.dataclass(frozen=True)
 class Lasting:
-    """A check that refuses durations that are too short, and texts that are no durations."""
+    """A check that refuses durations below `shortest_ms`, and texts that are no durations."""
 
     shortest_ms: int = 0
 
@@ -51,22 +51,24 @@ def satisfying(is_valid: Callable[[Any], object], expected: str) -> Check:
 
 
 def at_least(smallest: int) -> Check:
-    """Return a check that refuses smaller numbers."""
+    """Return a check that refuses numbers below `smallest`."""
     return satisfying(lambda number: number >= smallest, f"a number of {smallest} or more")
 
 
 def one_of(*words: str) -> Check:
-    """Return a check that refuses words which are not among these."""
+    """Return a check that refuses all words but these."""
     return satisfying(words.__contains__, f"one of {', '.join(words)}")
 
 
 def each(check: Check) -> Check:
-    """Return a check of lists that checks each item."""
+    """Return a check of a list, which applies a check to each item."""
     return lambda items: [check(item) for item in items]
 
 
 def split(key: str, text: str) -> list[str]:
-    """Split the text of a list setting at commas; the text of a list of groupings at semicolons.
+    """Return the items in the text of a list setting, separated by commas or spaces.
+
+    Groupings are separated by semicolons. `key`: the setting's dotted key.
 
     Examples
     --------

@@ -225,7 +225,7 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read the settings in force.
+    """Return the settings in force.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
-    """Return the memory of each of several workers in a container; None if the setting is given."""
+    """Return each worker's memory in bytes; None if no container's limit determines it."""
     if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER_SOURCE):
         return None
     return max(MIN_MEMORY, settings.aggregate.memory // workers)

@@ -137,9 +137,9 @@ class AssignedPartition:
     def take(self, messages: Sequence[Any], watchdog: Watchdog) -> bool:
         """Count messages in log order; return whether all were counted.
 
-        Uncounted messages are fetched again; after many changes, only once these are committed. If
-        counting fails, the messages are dropped and then counted one by one, until a single message
-        fails; the partition stops before this message.
+        Uncounted messages are fetched again. After many changes, this waits until the changes are
+        committed. If counting fails, the messages are fetched again and counted one by one, until a
+        single message fails; the partition stops before this message.
         """
         for first in range(0, len(messages), self.slice_messages):
             if self.is_filled:
@@ -158,8 +158,9 @@ class AssignedPartition:
     def follows(self, first: int, last: int) -> bool:
         """Return whether messages may be counted; if they begin too late, fetch them again.
 
-        Offsets have gaps (transactions, compaction). Only a second fetch from the expected offset
-        tells such a gap from messages that were queued for an earlier assignment.
+        `first`, `last`: the messages' first and last offset. Offsets have gaps (transactions,
+        compaction). Only a second fetch from the expected offset tells such a gap from messages
+        that were queued for an earlier assignment.
         """
         if not self.is_counting or not self._expects or last < self.state.next_offset:
             return self.is_counting
@@ -189,7 +190,7 @@ class AssignedPartition:
     def _add(self, messages: Sequence[Any]) -> None:
         """Count messages; their rejections become dead letters at the next commit.
 
-        If a limit is reached, `excess` names it, and the uncommitted state must be dropped.
+        If too many are rejected, `excess` says so, and the uncommitted state must be dropped.
         """
         arrivals_before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
@@ -210,13 +211,16 @@ class AssignedPartition:
             self.measured = self.measured.with_refusal(rejection.reason)
 
     def recheck_offset(self) -> None:
-        """Check the offset of the next message again."""
+        """Make :meth:`follows` check the offset of the next message."""
         self._expects = True
 
     # -- What stops it ------------------------------------------------------------------------
 
     def _drop_failed(self, first: int, last: int, error: Exception) -> None:
-        """Drop the uncommitted state, and narrow the search for the failing message."""
+        """Drop the uncommitted state, and narrow the search for the failing message.
+
+        `first`, `last`: the offsets of the messages that could not be counted; `error`: why.
+        """
         log_fields = {"partition": self.number, "first": first, "last": last}
         log.error("counting failed", **log_fields, stack=_stack(error))
         if first == last <= self.trouble.suspect_until:
@@ -226,12 +230,12 @@ class AssignedPartition:
         self.fence()
 
     def fence(self, seconds: float = 0.0) -> None:
-        """Stop counting for some seconds; then the state is read again."""
+        """Stop counting for some seconds; then the state is read from the store again."""
         self.is_fenced, self.retry_at = True, self.clock.monotonic() + seconds
         self.state.drop_panes()
 
     def refuse(self, excess: str) -> None:
-        """Stop counting because of a limit; the next acquisition halts the partition."""
+        """Stop counting; the next acquisition halts the partition, with `excess` as its reason."""
         self.excess = excess
         self.fence()
 
@@ -279,7 +283,10 @@ class AssignedPartition:
             self._halt_before(obstacle)
 
     def _skip_named(self, obstacle: Obstacle) -> bool:
-        """Skip an obstacle if the settings name its offsets, which the next commit stores."""
+        """Skip an obstacle if `aggregate.skip` names its offsets; return whether it does.
+
+        The next commit stores the skipped offsets.
+        """
         if not obstacle.is_skippable(self.number, self.settings.skip):
             return False
         following = obstacle.end + 1
@@ -325,7 +332,7 @@ class AssignedPartition:
 
 
 def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
-    """Halt the partitions with the largest open panes until the others fit.
+    """Halt the partitions with the largest open panes, until those of the others fit into memory.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Assignment:
         """Join the group again if this worker has no partitions, and some have no owner.
 
         A group leader that has seen a topic without partitions may never assign any. Raises
-        OwnsNothing if this worker has already joined again, without effect.
+        OwnsNothing if this worker has already joined again and still has no partitions.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -142,7 +142,7 @@ class Assignment:
                 self.seek(owned)
 
     def seek(self, owned: AssignedPartition) -> None:
-        """Fetch a partition from its next offset."""
+        """Make Kafka's client fetch a partition from its next offset."""
         position = TopicPartition(self._topic, owned.number, owned.position)
         # An idle partition has no message that shows a wrong position: a failed seek is repeated.
         try:
@@ -155,7 +155,7 @@ class Assignment:
             owned.must_seek = False
 
     def seek_due(self) -> None:
-        """Fetch partitions from their next offsets if Kafka's client fetches other offsets."""
+        """Make Kafka's client fetch partitions from their next offsets, where it does not."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)

@@ -66,11 +66,11 @@ class Committer:
             self._commit(owned)
 
     def recheck_eviction(self) -> None:
-        """Check eviction before the next commit: after an outage, Redis may be another server."""
+        """Make the next commit check whether Redis evicts keys: it may be another server now."""
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
-        """Fence counting partitions if the topic was created again.
+        """Fence the counting partitions if the topic was deleted and created again.
 
         Kafka's client would silently continue. Halt the partitions if the topic is compacted, or if
         Redis may evict keys.
@@ -103,7 +103,10 @@ class Committer:
             self._commit_to_group(owned)
 
     def _write(self, owned: AssignedPartition, span: Span) -> int | None:
-        """Write a partition's dead letters and sums; return the bytes, or None after a fence."""
+        """Write a partition's dead letters and sums.
+
+        Returns the number of bytes in Redis, or None if the partition must not be counted further.
+        """
         has_dead_letters = bool(owned.rejections)
         if not self._send_dead_letters(owned):
             span.note("dead letters cannot be sent")
@@ -176,7 +179,10 @@ class Committer:
         return max(marks[1], owned.position) if marks else owned.position
 
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
-        """Drop the uncommitted state, and pause longer if another worker owns the partition."""
+        """Drop the uncommitted state; if another worker owns the partition, pause, too.
+
+        The pause doubles each time.
+        """
         log.warning(
             "fenced", partition=owned.number, detail=str(fence), other_owner=fence.has_other_owner
         )

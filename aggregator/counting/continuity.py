@@ -83,7 +83,9 @@ class KnownProgress:
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
-        """Return the progress in an offset that the group committed; None without one.
+        """Return the progress in the offset that the group committed; None if it committed none.
+
+        `offset`: the committed offset, negative if there is none; `metadata`: its metadata.
 
         >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
         KnownProgress(begin=4, next=9, topic_id='abc', vanished=3, deployment='', at=0)
@@ -171,7 +173,10 @@ def _find_forgotten(
 
 
 def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
-    """Return where a log was truncated below the next offset, even if it has grown since."""
+    """Return where a log was truncated below the next offset, even if it has grown since.
+
+    None if the log was not truncated.
+    """
     following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
     if following > high:
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"

@@ -42,7 +42,10 @@ class LogInspector:
         self._servers = str(settings.kafka.get("bootstrap.servers", ""))
 
     def log(self, number: int, known_progress: tuple[KnownProgress, ...] = ()) -> Log:
-        """Return the queries of a partition's log; the worker remembers `known_progress`."""
+        """Return an object that answers queries about a partition's log.
+
+        `known_progress`: the progress of the partition that the worker remembers.
+        """
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
@@ -57,7 +60,7 @@ class LogInspector:
         return ClusterTopic(metadata.cluster_id or "", partitions)
 
     def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
-        """Return the progress that the group has committed, by partition; some may have none."""
+        """Return the progress that the group has committed, by partition, where it has any."""
         if not numbers:
             return {}
         positions = [TopicPartition(self._topic, number) for number in numbers]
@@ -100,7 +103,7 @@ class LogInspector:
 
     @contextlib.contextmanager
     def _answers(self) -> Iterator[None]:
-        """Raise BrokerUnreachable if a query fails."""
+        """Raise BrokerUnreachable if a query in the context fails."""
         try:
             yield
         except KafkaException as error:

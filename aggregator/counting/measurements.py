@@ -29,7 +29,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """A cumulative histogram of durations."""
+    """A histogram of durations."""
 
     counts: tuple[Count, ...]  # observations per bucket, not cumulative
     seconds: float = 0.0  # the sum of all observations
@@ -44,7 +44,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return len(self.counts) == len(buckets) + 1
 
     def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
-        """Return the histogram with these observations added."""
+        """Return the histogram with durations added, an array in seconds."""
         new = np.bincount(np.searchsorted(buckets, seconds), minlength=len(self.counts))
         return type(self)(tuple((new + self.counts).tolist()), self.seconds + float(seconds.sum()))
 
@@ -96,7 +96,7 @@ class Measurements(msgspec.Struct, frozen=True):
         )
 
     def with_commit(self, seconds: float, size: int) -> Measurements:
-        """Return the measurements after a commit; the next commit stores them."""
+        """Return the measurements after a commit of `size` bytes; the next commit stores them."""
         commits = self.commits.with_observations(COMMIT_BUCKETS, np.array([seconds]))
         return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
 

@@ -80,7 +80,7 @@ class OriginCheck:
         return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group; check it every few seconds."""
+        """Return whether another deployment commits to the group; Kafka is asked every 15 s."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
@@ -103,7 +103,7 @@ class OriginCheck:
         return {*names, self._name}
 
     def _note_rival_commits(self, names: set[str], partitions: Sequence[int]) -> None:
-        """Record commits under foreign names; drop names that have made none for long."""
+        """Record commits under names that are not in `names`; drop names without recent commits."""
         now, committing = self._clock.monotonic(), set()
         for number, progress in self._inspector.committed_progress(partitions).items():
             name = progress.deployment

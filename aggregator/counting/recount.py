@@ -130,7 +130,7 @@ class _Deletion:
             self._store.ask([("UNLINK", self._owner), mark])
 
     def _delete_keys(self, keys: Iterable[bytes | str]) -> int:
-        """Delete the keys except the owner's; return their number."""
+        """Delete keys, except that of the owner; return how many were deleted."""
         owner_keys, deleted = (self._owner, self._owner.encode()), 0
         other_keys = (key for key in keys if key not in owner_keys)
         while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:
@@ -138,7 +138,7 @@ class _Deletion:
         return deleted
 
     def _unlink(self, keys: Sequence[bytes | str]) -> int:
-        """Delete keys, if the partition still has this run's mark."""
+        """Delete keys and return how many; raise Overtaken if the partition lost this mark."""
         deleted = int(self._script([self._owner, *keys], [self._token]))
         if deleted < 0:
             raise Overtaken(self._number)

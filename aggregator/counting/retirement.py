@@ -65,9 +65,9 @@ def retire_panes(
 def _due_definitions(
     store: Store, snapshot: Snapshot, metrics: Mapping[str, Metric]
 ) -> list[tuple[Metric, dict[str, int]]]:
-    """Return old definitions, each with the ends of the panes to close.
+    """Return the definitions that have been out of force for too long, each with panes to close.
 
-    The ends are mapped from the key of the metric or round.
+    The panes are given by their latest end, in ms, for each key of a metric or round.
     """
     marks = snapshot.watermarks
     now = max((mark.arrived for mark in marks.values()), default=NO_TIME)
@@ -114,7 +114,10 @@ def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:
 def _close_panes(
     store: Store, number: int, acquire: Acquire, metric: Metric, ends: dict[str, int]
 ) -> None:
-    """Close panes of a definition, in a separate commit."""
+    """Close panes of a definition, in a separate commit.
+
+    `ends`: the latest end of the panes to close, in ms, by the key of a metric or round.
+    """
     retired_metrics = {metric.name: metric}
     snapshot = acquire(retired_metrics)
     state = snapshot.partition(retired_metrics, 0)

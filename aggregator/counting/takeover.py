@@ -107,7 +107,7 @@ def acquire_partition(
 def _find_position(
     state: Partition, facts: dict[str, str | int], snapshot: Snapshot, log: Log, on_gap: str
 ) -> str:
-    """Set where counting continues, and the facts about losses; return why it must not, or ""."""
+    """Set the next offset, and the facts about losses; return why nothing may be counted, or ""."""
     owner, topic_id, (low, high) = snapshot.owner, str(facts["topic_id"]), log.range()
     problem = find_break(snapshot, log, low, high, topic_id)
     if problem is not None and on_gap != "skip":
@@ -131,7 +131,7 @@ def _find_position(
 def _store_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
-    """Store new definitions; return their facts for the next commit."""
+    """Store the definitions if they have changed; return the fields for the owner's next commit."""
     definitions = CountingDefinitions.current(state.metrics, settings)
     facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:

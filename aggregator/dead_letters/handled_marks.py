@@ -40,7 +40,10 @@ class HandledMarks:
         self._prefix = handled_key(topic, topic_id)
 
     def read(self, ranges: Mapping[int, tuple[int, int]]) -> Marked:
-        """Return the marks of dead letters in ranges of offsets, by partition."""
+        """Return the marks of the dead letters in ranges.
+
+        `ranges`: the first offset and the offset after the last, by partition.
+        """
         wanted = [
             (number, chunk)
             for number, (low, high) in ranges.items()
@@ -64,7 +67,7 @@ class HandledMarks:
             pipeline.execute()
 
     def delete_expired(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """Delete the marks of letters that retention has deleted."""
+        """Delete the marks of letters that retention has deleted; `ranges`: as in :meth:`read`."""
         for member in self._client.smembers(self._prefix):
             number, chunk = map(int, member.split(b":"))
             if number in ranges and (chunk + 1) * LETTERS_PER_BITMAP <= ranges[number][0]:

@@ -123,7 +123,7 @@ class DeadLetter:
 
     @functools.cached_property
     def batch(self) -> ReportBatch | None:
-        """The batch of reports, if the value is one."""
+        """The batch of reports in the value; None if the value is truncated or no batch."""
         if self.value is None or self.whole_bytes is not None:
             return None
         try:
@@ -184,7 +184,7 @@ class DeadLetterTopic:
 
     @functools.cached_property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition at the start.
+        """The first and the next offset of each partition, when they were first needed.
 
         Raises DitherError if there is no such topic.
         """

@@ -83,7 +83,7 @@ class Selection:
         self.handled = 0
 
     def __iter__(self) -> Iterator[DeadLetter]:
-        """Yield the letters in the topic's order."""
+        """Yield the selected letters in the topic's order, and count them."""
         for letter in self._letters:
             if not self._filters.admits(letter):
                 continue
@@ -103,7 +103,7 @@ class Selection:
 
     @property
     def total(self) -> int:
-        """The number of dead letters."""
+        """The number of letters that iterations have counted."""
         return sum(kind.letters for kind in self.kinds.values())
 
     def largest(self) -> list[tuple[str, str, LetterKind]]:

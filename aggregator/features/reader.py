@@ -59,14 +59,14 @@ class Reader(MetricReader):
         name : str
             The metric's name.
         where : mapping of str to str, optional
-            The slice of the first arm; by default all.
+            The slice of the first arm; by default all devices.
         against : mapping of str to str, or "rest"
             The slice of the second arm.
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
             by default that of the first. ``of``, ``split``, ``other``, ``independent``, ``below``
             and ``each`` as in :class:`aggregator.features.comparisons.compared.CompareQuery`. All
-            others: fields of :class:`aggregator.reading.query.Query`.
+            other options: fields of :class:`aggregator.reading.query.Query`.
 
         Returns
         -------

@@ -28,7 +28,7 @@ from estimators.shuffling.crowds import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
 LARGEST_CROWD = 10**9
-"""The largest crowd: its table of binomial chances takes 200 MB, and its bound seconds."""
+"""At this size, the table of binomial probabilities takes 200 MB, and the bound takes seconds."""
 
 
 @click.command()
@@ -104,7 +104,7 @@ class _Crowd:
 
     @property
     def text(self) -> str:
-        """Return what the columns of a crowd mean."""
+        """Return the text below the table, which explains the columns about the crowd."""
         return (
             "\nEach report keeps its epsilon, whoever colludes. In a crowd of "
             f"{self.reports:,} honest reports of its\nlevel, shuffled by a relay that does not "
@@ -119,7 +119,10 @@ class _Crowd:
         return shuffled_epsilon(metric.randomizer.set_laws(level), self.reports, self.delta)
 
     def largest_level(self, metric: Metric) -> float | None:
-        """Return the largest level whose reports keep the requested epsilon in the crowd."""
+        """Return the largest level whose reports keep the requested epsilon in the crowd.
+
+        None if no epsilon was requested, or if a person's reports are linked.
+        """
         if self.central is None or _has_linked_reports(metric):
             return None
 
@@ -198,6 +201,6 @@ def _in_words(name: str, number: float | None) -> str:
 
 
 def _exact_loss(row: dict[str, Any]) -> str:
-    """Return a loss as text, rounded up, but not above the certified epsilon."""
+    """Return a row's privacy loss as text, rounded up; epsilon if only rounding exceeds it."""
     shown = rounding.loss(row["log_ratio"], 12)
     return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

@@ -52,7 +52,7 @@ def _check_reasons(
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select dead letters to a command, and pass it the filters."""
+    """Return a command with options that select dead letters; it receives them as `filters`."""
 
     @click.option(
         "--reason",
@@ -88,7 +88,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class _Read:
-    """The dead-letter topic and the marks of handled letters, which a progress bar accompanies."""
+    """Reads the dead-letter topic, with a progress bar, and the marks of handled dead letters."""
 
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
@@ -104,13 +104,13 @@ class _Read:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
-        """Mark copies of marked letters, and delete the marks of letters that Kafka has deleted."""
+        """Mark the copies of marked letters; delete the marks of letters that Kafka has deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
         self.handled.delete_expired(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
-        """Return why each halted partition is halted, by number."""
+        """Return the reason why each halted partition is halted, by the partition's number."""
         owners = ((number, self.store.owner(number)) for number in self.store.partitions())
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
@@ -214,7 +214,7 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
     """Send dead letters again, after you have repaired the cause.
 
     Each message goes to the partition it came from, with the same bytes, and is counted once,
-    however often you run this. Messages that the workers would refuse again, by the current
+    however often you run this command. Messages that the workers would refuse again, by the current
     definitions and watermarks, are not sent and stay listed.
     """
     with _reading(settings, as_json) as read:
@@ -298,7 +298,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _summary(selection: Selection) -> str:
-    """Return a table of the kinds of dead letters, with the largest kinds first."""
+    """Return a table with the counts of each reason and metric; a sentence if all are zero."""
     if not selection.total:
         suffix = " other than those replayed or dropped" * bool(selection.handled)
         return f"no dead letters{suffix}"

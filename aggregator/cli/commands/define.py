@@ -197,7 +197,7 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value in the form of the command line.
+    """Return a value as it is written on the command line.
 
     >>> format_value((5.0, 1.5)), format_value("Delay")
     ('5 1.5', 'Delay')

@@ -42,8 +42,8 @@ def demo(
 
     Each of the 336,776 flights randomizes its own values at the privacy level that it chose, and
     reports them to Kafka. So does each aircraft, once a week. Some flights report through a relay,
-    which is a separate process. A worker counts them into Redis. The demo shows truth and estimate
-    side by side. At the end it replays the log and verifies the sums.
+    which is a separate process. A worker counts the reports into Redis. The demo shows truth and
+    estimate side by side. At the end it replays the log and verifies the sums.
 
     It starts its own broker and store on this machine, unless --kafka or --redis (or the settings)
     name others. Ctrl-C ends the demo early, with the same summary. In a terminal the dashboard

@@ -156,9 +156,9 @@ def estimate(
     too.
 
     With --by there is an answer for each value of an attribute of devices, and the bounds of all
-    answers hold together. With --where only reports of such devices count; choose the value before
-    you look at others, or use --by. A window by attributes is widened to whole stretches of
-    by_pane.
+    answers hold together. With --where only reports of devices with the given value count; choose
+    the value before you look at answers for others, or use --by. A window by attributes is widened
+    to whole stretches of by_pane.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)

@@ -77,8 +77,8 @@ AXES_REMEDY = (
     "attributes",
     metavar="NAME=COLUMN",
     multiple=True,
-    help="Column with an attribute of the devices, as in country=land. The attributes by which the "
-    "metric is summed [default: the columns of their names, where present].",
+    help="Column with an attribute of the devices, as in country=land; may be repeated [default: "
+    "each attribute by which the metric is summed is read from a column of its name, if present].",
 )
 @click.option(
     "--above",

@@ -24,12 +24,12 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--listen", metavar="HOST:PORT", help="Where devices post [default: 127.0.0.1:8080].")
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on [default: 127.0.0.1:8080].")
 @click.option("--to", metavar="URL", help="The service's `dither serve`.")
 @click.option("--token-file", metavar="FILE", help="The service's token, of scope relay.")
 @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
 @click.option("--key", metavar="HEX", help="The service's public key.")
-@click.option("--folder", metavar="DIR", help="Keeps the reports; of this relay alone.")
+@click.option("--folder", metavar="DIR", help="Folder for reports; no other relay may use it.")
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -134,9 +134,9 @@ def _run(
 @relay.command()
 @click.argument("file")
 def keygen(file: str) -> None:
-    """Make the service's key: write the private one to FILE, and print the public one.
+    """Make the service's pair of keys: write the private key to FILE, and print the public key.
 
-    `dither serve` opens crowds with the private key. Devices and the relay get the public one.
+    `dither serve` opens crowds with the private key. Devices and the relay need the public key.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 

@@ -46,7 +46,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--weights", type=click.Choice(sorted(WEIGHTINGS)), help="How much each privacy level counts."
 )
-@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before looking.")
+@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before any answer.")
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -82,7 +82,7 @@ def series(
 
     Without --from, --to and --window the range is all kept panes. Steps are whole panes. The bounds
     hold for each step alone; with --together those of all steps hold at once. With --by a step has
-    a line for each slice, and its bounds hold for all of them at once.
+    a line for each slice, and the bounds of all slices of a step hold at once.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)

@@ -90,7 +90,10 @@ def _supervise(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, worker: int | None) -> None:
-    """Serve in this process; `worker` is its number if several processes share the port."""
+    """Serve in this process.
+
+    `worker`: the process's number if several processes share the port; None if it serves alone.
+    """
     from aggregator.local.ports import refuse_taken
     from aggregator.monitoring.instances import server_instance
     from aggregator.monitoring.tracing_setup import configured_tracing

@@ -47,7 +47,8 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the counts in this folder, and go on with them. Default: they are lost at the end.",
+    help="Keep the counts in this folder, and continue from those of the last run [default: the "
+    "counts are lost at the end].",
 )
 @_without_left_over
 @settings_options
@@ -101,7 +102,10 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
 
 @contextlib.contextmanager
 def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
-    """Write a settings file with the servers' addresses, unless the settings have all of them."""
+    """Keep a settings file with the servers' addresses during the context.
+
+    No file is written if the settings have both addresses, of Kafka and of Redis.
+    """
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,

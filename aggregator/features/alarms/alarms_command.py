@@ -26,7 +26,7 @@ NOT_KNOWN = "-"
 def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
     """Show the state of the defined alarms, and when they were raised.
 
-    No alarm does not prove that nothing moved: "could see" is the smallest move that would have
+    A metric without an alarm may have moved, too: "could see" is the smallest move that would have
     been detected by now with a probability of about 90%.
     """
     if ctx.invoked_subcommand is not None:

@@ -26,7 +26,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate from `since` on, or of the last pane if earlier ones have expired.
+    """The estimate from `since` on, or of the last pane if earlier panes have expired.
 
     Its bounds are not guaranteed, because the window was chosen from the data.
     """
@@ -73,9 +73,9 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     `evidence` is the evidence of a move from the baseline, as a share of what an alarm needs: at 1
     an alarm is raised; null before the first pane. `smallest_shift` is the smallest move that would
-    have raised one by now with a probability of about 90%; null if unknown. A series without an
-    alarm may still have moved. `reason` says why a series cannot be watched. `alarms` is the number
-    of alarms that the series has raised.
+    have raised an alarm by now with a probability of about 90%; null if unknown. A series without
+    an alarm may still have moved. `reason` says why a series cannot be watched. `alarms` is the
+    number of alarms that the series has raised.
     """
 
     slice: dict[str, Value]
@@ -98,8 +98,8 @@ class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an alarm: how far it has looked, and the state of each series.
 
     `until` is the end of the last pane that it has looked at; null before the first pane. `skipped`
-    is the number of panes that had expired before. The series with most evidence come first, those
-    that cannot be watched last. `promised_per_year` is how many false alarms a year are expected at
+    is the number of panes that expired before the alarm looked at them. The series with most
+    evidence come first, those that cannot be watched last. `promised_per_year` is how many false alarms a year are expected at
     most from all series of the alarm together. `raised` are the latest alarms, the newest first.
     `reason` says why the alarm does not look at panes; empty if it does.
     """

@@ -89,7 +89,7 @@ class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinition:
-    """Return the alarm of a table.
+    """Return the alarm that a table defines.
 
     `name`: the name of the alarm; `table`: the values of its table; `checks`: checks of this
     table's values. Raises DefinitionError if a value is not allowed; it names the key, the value

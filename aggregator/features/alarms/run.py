@@ -64,9 +64,9 @@ class AlarmRun:
     name : str
         The alarm's :func:`aggregator.features.alarms.series.identity`.
     next_ms : int
-        The start of the next pane.
+        The start of the next pane, in ms since the epoch.
     skipped : int
-        The number of expired panes.
+        The number of panes that had expired before they were read.
     raised : list of AlarmRaised
         The last events, the newest first.
     reason : str
@@ -111,7 +111,7 @@ class AlarmRun:
     def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[WatchedPane]:
         """Process the next panes that end by `closed_ms`, and yield each.
 
-        It stops at a pane that changed while it was read; the next call continues there.
+        The iteration stops at a pane that changed while it was read; the next call continues there.
         """
         if self.reason:
             return
@@ -162,7 +162,7 @@ class AlarmRun:
         self.is_learning = stored.is_learning
 
     def _watch(self, series: AlarmSeries) -> Detector:
-        """Set the detector of a series; raise ValueError if the series is unwatchable."""
+        """Set and return a series' detector; raise ValueError if the series cannot be watched."""
         definition, sums = self.definition, series.state.baseline
         series.detector = Detector(
             self.metric,
@@ -210,7 +210,7 @@ class AlarmRun:
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
         """Read a final window; its status is "provisional" if Redis lost data during the read.
 
-        The status is "expired", too, if the tables of slices do not have all reports of the window.
+        The status is also "expired" if the tables of slices lack some reports of the window.
         """
         definition = self.definition
 
@@ -233,7 +233,7 @@ class AlarmRun:
     def _process(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int
     ) -> WatchedPane | None:
-        """Update all series with a pane, or return None if the pane must be read again."""
+        """Update all series with a pane, and return it; None if the pane must be read again."""
         if window.status == "expired":
             self.skipped += 1
             log.warning("a pane of an alarm has expired", alarm=self.name, pane=iso(start_ms))

@@ -38,9 +38,10 @@ class SeriesState(msgspec.Struct, kw_only=True):
     Attributes
     ----------
     baseline : bytes or None
-        int64, little-endian; None if the definition states the baseline, or until it is final.
+        The sums, int64, little-endian; None if the definition states the baseline, or until it is
+        final.
     detector : bytes or None
-        None if the series is not watched, or not yet.
+        The state of the detector; None if the series is not watched, or not yet.
     compared_with : Baseline or None
         The value of the baseline, for readers; None if the series is not watched.
     reason : str
@@ -58,7 +59,7 @@ class SeriesState(msgspec.Struct, kw_only=True):
 
 
 class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm: the next pane, and its series in the order of slices and categories."""
+    """The state of an alarm: its next pane, and its series in the order of slices and categories."""
 
     next_ms: int
     skipped: int = 0
@@ -77,9 +78,9 @@ class AlarmSeries:
     below : tuple of float
         For a distribution: the edge; the watched number is the share of users below it.
     state : SeriesState
-        Its `detector` is empty; `detector` has that state while the alarm runs.
+        The series' state as it is stored, but without the detector's state.
     detector : Detector or None
-        None if the series is not watched, or not yet.
+        Adds up the evidence; None if the series is not watched, or not yet.
     """
 
     group: int
@@ -132,7 +133,7 @@ def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
 
 
 def promise(definition: AlarmDefinition, series: int) -> str:
-    """Return the promise about false alarms as text."""
+    """Return the promise about false alarms as text; `series`: the alarm's number of series."""
     number, _, stretch = definition.promise.partition("/")
     scope = f", over {series} series together" if series > 1 else ""
     alarms = "false alarm" if float(number) == 1 else "false alarms"

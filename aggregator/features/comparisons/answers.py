@@ -39,8 +39,8 @@ class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     `decided` says so; `p_value_kind` says when the p-value is valid. `law` is "joint" if the
     reports of both arms are independent, and "union" otherwise. The upper bound of a ratio is null
     if it is infinite. The numbers of a distribution are its `quantiles`, or `shares` below edges.
-    All numbers are null if an arm has fewer reports than `minimum_reports`. `rest` says that b is
-    all reports of the window that are not in a.
+    All numbers are null if an arm has fewer reports than `minimum_reports`. `rest` says whether b
+    is all reports of the window that are not in a.
     """
 
     metric: str
@@ -111,7 +111,7 @@ def comparison_answer(compared: Compared) -> ComparisonAnswer:
 
 
 def as_dicts(comparisons: list[Compared]) -> dict[str, Any]:
-    """Return comparisons as a dict with the names in JSON."""
+    """Return comparisons as a dict whose keys are the names in JSON."""
     answer = ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)])
     document: dict[str, Any] = msgspec.to_builtins(answer)
     return document

@@ -72,7 +72,7 @@ def compare_all(
 
 
 def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
-    """Read two arms.
+    """Return the two arms of a comparison, read from Redis.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
     name : str
         The first arm's metric.
     query : CompareQuery
-        Without attributes in `by`.
+        The query of the comparison, without attributes in `by`.
 
     Raises
     ------

@@ -27,9 +27,10 @@ OFFERED_PERIODS: tuple[str, ...] = get_args(Period)
 class Changes:
     """Compares the last closed panes of metrics with as many panes before them.
 
-    Releases cannot be added: the latest release is compared with the release a period before it. At
-    one look, all changes that a reader can choose hold together: all metrics that can be compared,
-    their shares among, and all periods share beta. Equal sums are compared once.
+    Releases cannot be added: the latest release is compared with the release a period before it.
+    The bounds of all changes that a reader can choose at one time hold together: all metrics that
+    can be compared, their shares among, and all periods share beta. A change is computed again only
+    if its sums have changed.
     """
 
     def __init__(self, reader: MetricReader) -> None:
@@ -107,7 +108,7 @@ def _change_query(
 
 
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
-    """Return the start of the period that ends at `end_ms`; by default of each, longest first."""
+    """Return the start of a period that ends at `end_ms`; if it is None, of each, longest first."""
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
     newest = end_ms - metric.pane_ms
     return [last_edges(metric, milliseconds(length), newest)[0] for length in periods]

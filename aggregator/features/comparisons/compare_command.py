@@ -174,7 +174,10 @@ def compare(
 
 
 def as_text(compared: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
-    """Return a comparison as text; `verdicts`: for arms proved to be different, and for others."""
+    """Return a comparison as text.
+
+    `verdicts`: the words for numbers that are proved to be different, and for the remaining ones.
+    """
     query = compared.query
     scope = f", {compared.simultaneous} comparisons together" if compared.simultaneous > 1 else ""
     if query.each:

@@ -63,7 +63,7 @@ class CompareQuery:
     rest : bool
         Whether the second arm is the rest of the first arm's window.
     other : str, optional
-        The metric of the second arm; by default the same.
+        The metric of the second arm; by default that of the first.
     of : str
         ``"difference"`` or ``"ratio"``.
     split : float, optional
@@ -252,7 +252,7 @@ class Compared(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """The intervals, with a mark at no difference."""
+        """The picture of the intervals, with a mark where the arms do not differ."""
         metric, of = self.a.window.metric.name, self.query.of
         arms = [f"{arm_name}: {arm_text(self, arm_name)}" for arm_name in ("a", "b")]
         bounds = f"{self.status.replace('_', ' ')}; {certainty(self.query.a.beta)} {self.bound}"
@@ -275,7 +275,7 @@ def comparison_frame(comparisons: Sequence[Compared]) -> Frame:
 
 
 def _arm_rows(compared: Compared, arm_name: str, count: int) -> list[tuple[Any, ...]]:
-    """Return the values of an arm's columns in each row."""
+    """Return the values of the columns of an arm ("a" or "b"), for each of `count` rows."""
     arm = compared.a if arm_name == "a" else compared.b
     bounds = (arm.estimate.value, arm.estimate.lower, arm.estimate.upper)
     numbers = [_spread(x, count) for x in bounds]

@@ -34,7 +34,7 @@ class ComparisonDefinition(Watch):
     against : mapping or "rest"
         The slice of the second arm.
     other : str, optional
-        The metric of the second arm; by default the same.
+        The metric of the second arm; by default that of the first.
     of : str
         ``"difference"`` or ``"ratio"``.
     split : float, optional
@@ -89,7 +89,7 @@ def step_ms(*metrics: LocalMetric) -> int:
 
 
 def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> ComparisonDefinition:
-    """Return the comparison of a table.
+    """Return the comparison that a table defines.
 
     `name`: the name of the comparison; `table`: the values of its table; `checks`: checks of this
     table's values. Raises DefinitionError if a value is not allowed; it names the key, the value

@@ -61,7 +61,7 @@ class Living(Compared):
 
     @property
     def decided_at(self) -> str | None:
-        """The end of the final pane with the first decision, if any."""
+        """The end of the final pane with the first decision; None before any decision."""
         return min((decision.at for decision in self.run.decided), default=None)
 
 

@@ -45,7 +45,7 @@ Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta
 
 
 class CompareParameters(WindowParameters, kw_only=True, frozen=True):
-    """The arms of a comparison."""
+    """Query parameters of a comparison of two arms."""
 
     format: Format = "json"
     metric: Annotated[str, Meta(max_length=64)]
@@ -79,7 +79,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 
 
 class ChangeParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """Which period is compared with the one before it."""
+    """The period that is compared with the period before it."""
 
     period: (
         Annotated[

@@ -43,7 +43,7 @@ log = LazyLog("dither.comparisons")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison as it stood at the end of a final pane, with the reports of both arms."""
+    """A comparison as it stood at the end of a final pane, with both arms' numbers of reports."""
 
     at: Moment
     value: Numbers
@@ -84,12 +84,12 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison: the next pane, and the sums of both arms from the start up to it.
+    """The state of a comparison: the next pane, and both arms' sums from the start up to it.
 
     Attributes
     ----------
     sums : tuple of bytes
-        int64, little-endian.
+        The sums of both arms, int64, little-endian.
     incomplete : int
         The number of panes with reports in no table of slices.
     stride : int
@@ -225,8 +225,8 @@ class ComparisonRun:
     ) -> Iterator[list[ComparisonDecided]]:
         """Process the next final panes, and yield the new decisions of each pane.
 
-        Panes up to `closed` (event time in ms, by metric) are final. It stops at a pane that
-        changed while it was read; the next call continues there.
+        Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
+        that changed while it was read; the next call continues there.
         """
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:

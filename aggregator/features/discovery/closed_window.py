@@ -18,7 +18,7 @@ def describe_discovery(
     *,
     window: Length | None = None,
 ) -> tuple[Window, int | None]:
-    """Return the window of a search for strings, whose sums are not read yet, and its reading.
+    """Return the window of a search for strings, without its sums, and its number of closed panes.
 
     `reader`: reads the sums in Redis; `name`: the metric's name; `start`, `end`: passed to
     :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors; `window`,

@@ -55,7 +55,7 @@ class StringsQuestion:
     Attributes
     ----------
     window : Window
-        Without its sums.
+        The window, without its sums.
     reading : int or None
         The number of closed panes if the window is all panes so far; None if its end is fixed.
     beta : float
@@ -116,7 +116,10 @@ class _Search:
         return self.is_under_way or self.has_valid_answer
 
     def note(self, share: float) -> None:
-        """Record the finished share of the work; end the search if nobody asks for it."""
+        """Record the finished share of the work.
+
+        Raises SearchCancelledError if the search was cancelled, or if nobody asks for it any more.
+        """
         if self._clock.monotonic() > self.asked_at + UNPOLLED_SECONDS:
             self.is_cancelled = True
         if self.is_cancelled:
@@ -129,7 +132,7 @@ class _Search:
         self.future.cancel()
 
     def progress(self, metric: str, queued_before: int = 0) -> DiscoveryProgress:
-        """Return the progress of the search."""
+        """Return the progress of the search; `queued_before`: how many searches come before it."""
         status = "searching" if self.future.running() else "waiting"
         return DiscoveryProgress(
             metric=metric,
@@ -202,7 +205,7 @@ class Searches:
         return current.future.result()
 
     def _pending_key(self, subject: Hashable) -> Hashable:
-        """Return the key of a usable search about this subject whose answer nobody got yet."""
+        """Return the key of a usable search about a subject whose answer nobody got yet; or None."""
         for key, search in self._searches.items():
             if search.subject == subject and search.is_usable and not search.is_delivered:
                 return key
@@ -231,7 +234,10 @@ class Searches:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _begin(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
-        """Start a search as soon as earlier ones end; refuse it if too many wait."""
+        """Start a search as soon as earlier searches end, and return it.
+
+        Raises TooManySearchesError if too many searches are waiting or under way.
+        """
         searches = {k: search for k, search in self._searches.items() if search.is_usable}
         waiting = sum(search.is_under_way for search in searches.values())
         if waiting > MAX_WAITING_SEARCHES:

@@ -195,7 +195,7 @@ class Coordinator(Leader):
         return f"{self._key}:stored"
 
     def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
-        """Return a stored round; None if it is invalid, so that the topic's round counts."""
+        """Return a stored round; None if it is invalid, so that the topic's round is used."""
         try:
             return parsing.open_round(self._stored, text, metric) if text else None
         except StateUnreadable:
@@ -248,7 +248,10 @@ class Coordinator(Leader):
     def _is_due(
         self, overview: TopicProgress, metric: SearchMetric, opened: Round, statistic: Counts
     ) -> bool:
-        """Return whether a round has its answers, or its time is over and all are counted."""
+        """Return whether a round can be decided: it has `round_reports`, or its time is over.
+
+        If its time is over, it also needs `minimum_reports`, and all answers must be counted.
+        """
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
             return True
@@ -275,7 +278,7 @@ class Coordinator(Leader):
         return is_counted and self.reader.store.is_same_history(overview)
 
     def _store(self, metric: SearchMetric, stored_text: bytes, following: Round) -> None:
-        """Replace the stored round; if two decisions are made at once, the first is kept."""
+        """Replace the stored round; raise RoundChanged if it is no longer `stored_text`."""
         self._verify_lease()
         key, text = metric_key(metric.name, metric.revision), encode(following)
         if text != stored_text and not self.lease.swap(self._stored, key, stored_text, text):
@@ -303,7 +306,7 @@ def _searches(metrics: Mapping[str, Metric]) -> list[SearchMetric]:
 
 
 def round_event(metric: SearchMetric, opened: Round, reports: str) -> Event:
-    """Return the event of a round; compaction keeps the newest of each metric.
+    """Return the event of a round; compaction keeps the newest event of each metric.
 
     `metric`: the metric; `opened`: the round; `reports`: the name of the reports topic, for the
     event's source.

@@ -50,7 +50,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
 
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return the certified bound of the extreme."""
+        """Return what the decided rounds prove about the minimum or maximum."""
         metric = SearchMetric.require(window.metric)
         query.refuse_several(f"{metric.name!r} is asked in rounds, and {UNSHARED_BOUNDS}")
         progress = Progress() if window.round is None else window.round.progress

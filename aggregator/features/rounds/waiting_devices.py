@@ -40,7 +40,7 @@ class Waiting:
         self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return the message if it is due; it is due again later."""
+        """Return the message if it is due, else None; it is due again a minute later."""
         if self._clock() < self._due:
             return None
         self._due = self._clock() + REPEAT_MESSAGE_SECONDS
