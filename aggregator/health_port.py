@@ -19,7 +19,7 @@ HEAD_BYTES = 65_536
 
 
 class Page(NamedTuple):
-    """An answer of the port."""
+    """A response of the health port."""
 
     status: int
     body: bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LazyLog:
-    """A logger of structlog, which is imported on first use: that takes as long as an answer."""
+    """A logger of structlog, which is imported on first use, because the import takes long."""
 
     def __init__(self, name: str) -> None:
         self._name = name

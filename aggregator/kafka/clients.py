@@ -196,7 +196,7 @@ class RenewedConsumer:
 
 
 class ThrottledErrorLog:
-    """An ``error_cb`` that logs an unreachable cluster, or a refusal, once a minute each.
+    """An ``error_cb`` that logs an unreachable cluster, or a refusal, at most once a minute each.
 
     A broken connection is not logged, because brokers close connections whose token has expired,
     maybe all at once, and the client opens new ones. If the client cannot, the cluster is

@@ -183,7 +183,7 @@ class KafkaLog:
         return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
     def _count(self, client: AdminClient, deadline: float) -> list[int]:
-        """Return the topic's partitions; a query for this topic alone might create it."""
+        """Return the topic's partitions; all topics are listed, as asking for one may create it."""
         began, look = self._clock(), FIRST_TIMEOUT_SECONDS
         while True:
             try:
@@ -202,7 +202,7 @@ class KafkaLog:
                 return [] if topic is None or topic.error is not None else sorted(topic.partitions)
 
     def _offsets(self, client: AdminClient, deadline: float) -> list[dict[int, int]]:
-        """Return the first and the next offsets, by partition."""
+        """Return the first offsets and the next offsets, each by partition."""
         left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
         requests = [
             client.list_offsets(
@@ -222,7 +222,7 @@ class KafkaLog:
 
 
 def _explain_failure(error: Exception) -> str:
-    """Return why Kafka has not answered; without addresses and users, which are private."""
+    """Return why Kafka has not answered, without addresses and users, which are private."""
     code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
     if code in clients.TRANSIENT_CODES or code == KafkaError._ALL_BROKERS_DOWN:
         return NO_VISIBLE_TOPIC if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER

@@ -125,8 +125,8 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
 
     The client says where a batch begins, but not where it ends. Reads at growing distances, then a
     bisection, find the first readable offset. Each read within the batch expands it again; a batch
-    of one record takes one read, however long the log is. `consumer`: a consumer without another
-    use; it is assigned the partition; `topic`: the topic; `partition`: the partition; `base`: the
+    of one record takes one read, however long the log is. `consumer`: a consumer that nothing else
+    uses; it is assigned the partition; `topic`: the topic; `partition`: the partition; `base`: the
     offset at which the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
@@ -185,7 +185,7 @@ class Probe:
     Attributes
     ----------
     last : int or None
-        The last offset of the batch; None without an answer, or before it.
+        The last offset of the batch; None until it is found, or if Kafka does not answer.
     """
 
     def __init__(

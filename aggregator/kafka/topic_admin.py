@@ -47,7 +47,7 @@ NO_TOPIC_CODES = (
 
 
 def ensure_topics(settings: Settings, *needed: str) -> list[str]:
-    """Create the missing topics with the configured partitions; return the created ones.
+    """Create the missing topics with the configured partitions; return the names of the new ones.
 
     With ``topics.managed = false`` nothing is created. The reports topic is created with the
     broker's timestamps, by which future event times are refused, because producers' timestamps
@@ -98,7 +98,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
 
 def _wait_until_listed(client: AdminClient, topics: list[str]) -> None:
-    """Wait until a broker lists new topics, at most for ANSWER_SECONDS; then their users wait."""
+    """Wait until a broker lists new topics, but at most for ANSWER_SECONDS."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
         listed = client.list_topics(timeout=ANSWER_SECONDS).topics

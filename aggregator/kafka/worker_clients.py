@@ -87,7 +87,7 @@ class SortedEvents(NamedTuple):
 
 
 def sort_events(events: Sequence[Any]) -> SortedEvents:
-    """Return messages and errors by partition."""
+    """Return a consumer's events, sorted into messages, ends of partitions, and errors."""
     messages: defaultdict[int, list[Any]] = defaultdict(list)
     errors: list[Any] = []
     ends: dict[int, tuple[int, int]] = {}
@@ -118,7 +118,7 @@ def collect_seldom() -> None:
 
 
 def receive_limits(settings: Settings) -> dict[str, Any]:
-    """Return the limits of a worker's fetches, given its memory.
+    """Return the limits of a worker's fetches, given its memory, as properties of librdkafka.
 
     The client refuses a response or batch that expands beyond `receive.message.max.bytes`, except
     with gzip, lz4 and snappy. It measures only the values in its queue; keys and headers are

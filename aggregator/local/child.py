@@ -56,7 +56,7 @@ class Child:
         return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{output}"
 
     def stop(self, seconds: float) -> None:
-        """Terminate the process, and kill it if it still runs after this time."""
+        """Terminate the process, and kill it if it still runs after `seconds`."""
         self.process.terminate()
         child_guard.wait(self.process, seconds)
 

@@ -60,13 +60,15 @@ class Demonstration:
     Parameters
     ----------
     settings : Settings
-        They may name a broker or a store to use; missing servers are started on this machine.
+        The settings, which may name a broker or a store; otherwise they are started here.
     seconds : float
         Duration of the year's replay.
     workers : int
         Number of counting processes.
     seed : int
         The seed of the flights' choice of levels; the reports are random in any case.
+    first_port : int
+        The dashboard's port; if it is taken, the next free port is used. 0 for any free port.
     """
 
     def __init__(

@@ -169,7 +169,10 @@ def _true_mean(
     end: str | None,
     where: Where | None = None,
 ) -> float:
-    """Return the mean of the values of devices with these attributes, in [start, end)."""
+    """Return the true mean of a metric in [start, end); NaN if one of them is None.
+
+    `where`: the attributes of the devices whose values count; by default all devices' values count.
+    """
     if start is None or end is None:
         return math.nan
     times = [1000 * from_iso(moment) for moment in (start, end)]

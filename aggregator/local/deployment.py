@@ -70,7 +70,8 @@ class LocalDeployment:
     Parameters
     ----------
     settings : Settings
-        They may name a broker or a store to use; if not, one is started, and its address set.
+        The settings, which may name a broker or a store; otherwise one is started, and its address
+        is set.
     workers : int
         Number of counting processes.
     searches : bool

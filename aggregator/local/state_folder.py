@@ -39,7 +39,7 @@ class StateFolder:
     Parameters
     ----------
     folder : Path
-        Created if it is missing, with access for this user alone.
+        The folder; if it is missing, it is created, with access for this user alone.
 
     Raises
     ------
@@ -75,13 +75,13 @@ class StateFolder:
         os.close(self._lock)
 
     def redis(self) -> EmbeddedRedis:
-        """Return a server, not started, that keeps its data in the folder."""
+        """Return an embedded Redis that keeps its data in the folder; it is not started yet."""
         options = ["--dir", str(self.folder), "--appendonly", "yes"]
         return EmbeddedRedis(options=options, descriptors=[self._lock])
 
 
 def begin_new_log(store: Store, settings: Settings) -> int:
-    """Prepare Redis for counting an empty log from its beginning, besides earlier logs.
+    """Prepare Redis for counting a new, empty log; the counts of earlier logs stay.
 
     Call this function while nothing uses the store. The publisher will not publish an event again.
     Counts from another Kafka stay unchanged, and a partition whose last commit was applied in part

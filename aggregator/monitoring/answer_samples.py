@@ -48,7 +48,7 @@ def samples_of(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]
 
 
 def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
-    """Yield the number, or the largest named numbers, with bounds; for a release, its loss."""
+    """Yield samples of the number, or of the largest named numbers, and of a release's loss."""
     name = window.metric.name
     if estimate.status in UNEXPORTED_STATUSES:
         return

@@ -58,7 +58,7 @@ class Families:
             self._parts.setdefault(name, []).extend(parts)
 
     def keep_texts(self, earlier: Families) -> None:
-        """Reuse the texts of samples that the earlier families have, too."""
+        """Reuse the earlier families' texts, where the samples are equal."""
         for name, part in self._own_parts.items():
             earlier_part = earlier._own_parts.get(name)
             if earlier_part is not None and earlier_part.samples == part.samples:

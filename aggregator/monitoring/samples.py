@@ -52,6 +52,8 @@ class Samples(ABC):
     ----------
     title : str
         The title of the feature's section in docs/metrics.md.
+    exported : tuple of Exported
+        The metrics that the feature declares.
     labels : mapping of str to str
         Meanings of the labels that only this feature has.
     """

@@ -84,7 +84,7 @@ def _encoded(name: str, kind: type, has_several: bool) -> bytes:
 
 
 def _schema(field_type: inspect.Type, has_several: bool) -> Schema:
-    """Return a type's schema.
+    """Return the Kafka Connect schema of a field's type.
 
     Raises TypeError if Kafka Connect has no such type.
     """
@@ -123,7 +123,7 @@ def _item(item_type: inspect.Type, has_several: bool) -> Schema:
 
 
 def _one_of(union: inspect.UnionType, has_several: bool) -> inspect.Type:
-    """Return the only type of an optional field, since Kafka Connect has no unions."""
+    """Return the type that stands for a union, since Kafka Connect has no unions."""
     kinds: dict[type, inspect.Type] = {
         type(member): member for member in union.types if not isinstance(member, inspect.NoneType)
     }

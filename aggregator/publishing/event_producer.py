@@ -22,7 +22,7 @@ TRANSACTION_MS = 45_000
 
 
 class EventProducer:
-    """A transactional producer, which fences every earlier producer with its identity.
+    """A transactional producer, which fences every earlier producer with the same identity.
 
     Kafka aborts the transaction of a fenced producer, and refuses its commits.
 
@@ -47,7 +47,7 @@ class EventProducer:
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
         """Publish events in one transaction; return the offset after the last event, by partition.
 
-        Raises DitherError, KafkaException if publishing failed. The events may be on the topic
+        Raises DitherError or KafkaException if publishing failed. The events may be on the topic
         nevertheless.
         """
         offsets: dict[int, int] = {}

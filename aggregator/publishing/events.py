@@ -114,7 +114,7 @@ class Event:
 
 
 def source(reports_topic: str) -> str:
-    """Return the CloudEvents source of a deployment."""
+    """Return the CloudEvents attribute `source` of a deployment, given its reports topic."""
     return f"/dither/{reports_topic}"
 
 

@@ -70,7 +70,10 @@ class Leader(ABC):
         self.failing = ""
 
     def _still_leads(self, metrics: Mapping[str, Metric], led: Mapping[str, Metric]) -> bool:
-        """Record a turn; return whether to go on: not stopped, and the definitions still `led`."""
+        """Record that a turn begins; return whether this process still leads.
+
+        It stops leading after :meth:`stop`, or when the definitions `metrics` are no longer `led`.
+        """
         self._looked_at = time.monotonic()
         if self._turns:
             self.failing = ""

@@ -154,7 +154,7 @@ class PaneFinalizer:
             raise unreadable
 
     def _slices(self, overview: TopicProgress, pane: Window) -> list[Slices] | None:
-        """Return the slices of the slice pane that ends with a pane; None if they have changed.
+        """Return the slices of the slice pane that ends with a pane; None if it changed meanwhile.
 
         If no slice pane ends with the pane, the list is empty.
         """

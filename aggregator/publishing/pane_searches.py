@@ -47,7 +47,7 @@ class _Search:
     answer: Future[DiscoveryAnswer]
 
     def is_of(self, window: Window) -> bool:
-        """Return whether the searched pane is this window's, with the same sums."""
+        """Return whether this search is about a window's pane, with the same sums."""
         searched = self.window
         is_pane = searched.metric is window.metric and searched.start_ms == window.start_ms
         return is_pane and np.array_equal(searched.sums, window.sums)
@@ -91,7 +91,10 @@ class PaneSearches:
         }
 
     def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
-        """Drop a metric's due retries (not `postponed`), whose panes are no longer due."""
+        """Drop a metric's retries whose time has come, because their panes are no longer due.
+
+        `postponed`: the starts of the panes whose retries stay, from :meth:`postponed`.
+        """
         for name, start in [*self._retries]:
             if name == metric and start not in postponed:
                 del self._retries[name, start]

@@ -124,9 +124,9 @@ class BrokerClocks:
         number : int
             The partition.
         timestamp : int
-            In ms since the epoch.
+            The timestamp, in ms since the epoch.
         now : float
-            In monotonic seconds.
+            The present time, in monotonic seconds.
         """
         self.note_any_timestamp(timestamp, now)
         self._readings[number] = timestamp, now

@@ -91,7 +91,7 @@ class PublishedLog:
         metric : str
             The metric's key.
         first, last : int
-            In ms since the epoch.
+            The first and the last start time, in ms since the epoch.
         """
         key = final_key(self._key, metric)
         starts = self._client.zrangebyscore(key, first, last)
@@ -113,7 +113,7 @@ class PublishedLog:
             raise EventCacheLost(f"{lost} is gone")
 
     def _position(self) -> dict[str, str]:
-        """Return the copy's offsets by partition, its topic, and fields with its other keys."""
+        """Return the copy's offsets by partition, its topic, and the names of its other keys."""
         key = f"{self._key}:position"
         return parsing.texts(key, self._client.hgetall(key))
 

@@ -174,7 +174,7 @@ def _in_turn(
     overview: TopicProgress,
     partitions: int,
 ) -> Iterator[list[Event]]:
-    """Yield the events of all turns, even if some fail; then raise the first failure."""
+    """Yield the due events of several finders, even if some fail; then raise the first failure."""
     first_error: Exception | None = None
     for due_events in turns:
         try:

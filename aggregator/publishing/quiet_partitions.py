@@ -49,10 +49,12 @@ class Sent:
 
     Attributes
     ----------
+    time_ms : int
+        The heartbeat's event time, in ms since the epoch.
     offset : int or None
-        None until it is delivered.
+        The heartbeat's offset; None until it is delivered.
     at, delivered_at : float
-        Monotonic seconds.
+        When the heartbeat was sent and delivered, in monotonic seconds.
     patience : float
         The seconds after which an undelivered or ineffective heartbeat is sent again.
     """
@@ -107,8 +109,8 @@ class HeartbeatSchedule:
     def note_delivery(self, beat: Beat, offset: int | None, timestamp: int = NO_TIME) -> None:
         """Record the delivery of a heartbeat.
 
-        `beat`: the heartbeat; `offset`: None if it was not delivered; `timestamp`: in ms since the
-        epoch, by the broker's clock.
+        `beat`: the heartbeat; `offset`: its offset; None if it was not delivered; `timestamp`: its
+        timestamp by the broker's clock, in ms since the epoch.
         """
         if offset is None:
             self._brokers.asked_at = float("-inf")

@@ -49,7 +49,7 @@ class Discovered(Pictured):
     beta : float
         The largest probability that one of the covered answers is wrong.
     covers : str
-        Which answers are covered.
+        The answers that are all correct with probability 1 - beta.
     """
 
     window: Window
@@ -76,7 +76,7 @@ class Discovered(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """The intervals of the strings' shares."""
+        """The picture of the intervals of the strings' shares."""
         name, discovery = self.window.metric.name, self.found
         facts: tuple[str, ...] = (
             f"{self.status.replace('_', ' ')}; {discovery.reports:,} reports",
@@ -104,9 +104,9 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The strings that were found in a window, the most frequent first.
 
     A string is found nearly always if a share `found_from` of people or more hold it (10 standard
-    errors); null without reports. To find strings with a share f takes `reports` (found_from / f)^2
-    reports. Strings whose code words have more than `longest_code` bits are never found, however
-    frequent.
+    errors); null without reports. To find strings with a share f, `reports` (found_from / f)^2
+    reports are needed. Strings whose code words have more than `longest_code` bits are never found,
+    however frequent.
     """
 
     metric: str
@@ -138,8 +138,8 @@ class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
     """The strings that were found in a final pane, the most frequent first.
 
     With probability 1 - beta, somebody holds each string and all bounds hold; this promise is
-    separate from that of the estimate. The fields are those of a discovery; `left_out` strings
-    that were found are not shown.
+    separate from that of the estimate. The fields are those of a discovery, and `left_out`: how
+    many found strings are not shown.
     """
 
     beta: float

@@ -75,7 +75,7 @@ class Grouping:
         return math.prod(self.value_counts)
 
     def slice(self, group: int) -> Slice:
-        """Return the values of a slice."""
+        """Return the values of the attributes in `by`, for the slice with the index `group`."""
         indices = np.unravel_index(group, self.value_counts) if self.by else ()
         return {
             name: self.slicing.words(name)[int(index)]
@@ -117,7 +117,10 @@ class Grouping:
         return grouped
 
     def order(self, reports: Sequence[int]) -> list[int]:
-        """Return the slices with reports: most reports first, but `other` and `none` last."""
+        """Return the indices of slices with reports: most reports first, `other` and `none` last.
+
+        `reports`: the number of reports of each slice.
+        """
 
         def rank(group: int) -> tuple[int, int]:
             undeclared = sum(

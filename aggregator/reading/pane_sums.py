@@ -187,8 +187,8 @@ class PaneSums:
         """Pass panes with their stored values to `add`; return whether Redis lost no data.
 
         `panes`: the partition and the key of each pane; `max_panes`: the most panes in a round
-        trip; `overview`: the progress, read before the panes; `add`: takes a pane's partition, key,
-        Redis key and value.
+        trip; `overview`: the progress, read before the panes; `add`: takes the partitions and keys
+        of some panes, and their Redis keys and values.
         """
         batches = [*batched(panes, max_panes)] or [[]]
         owners: list[Any] = []

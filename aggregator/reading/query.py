@@ -41,8 +41,9 @@ class Query:
     weights : str, optional
         The policy of weights; by default the policy in force (``dither weights``).
     bound : str
-        ``"auto"`` means fixed for a final window, and anytime for a window that may still grow.
-        These are two statements, each of which holds with probability 1 - beta.
+        ``"fixed"``, ``"anytime"``, ``"normal"`` or ``"auto"``, which means fixed for a final
+        window, and anytime for a window that may still grow. The fixed and the anytime bounds are
+        two statements, each of which holds with probability 1 - beta.
     target : str
         ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
     window : str or timedelta, optional
@@ -118,7 +119,7 @@ class Query:
 
     @property
     def stretch(self) -> tuple[Time, Time, str | None]:
-        """The start and the end of the window, or its length."""
+        """The start, the end and the length of the window; None for what the query does not name."""
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property
@@ -214,7 +215,7 @@ def ignore_progress(_: float) -> None:
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """Parse texts ``ATTRIBUTE=VALUE`` into pairs of attribute and value; "none" becomes None.
+    """Return texts ``ATTRIBUTE=VALUE`` as pairs of attribute and value; "none" becomes None.
 
     Raises ValueError if a text is not of this form.
 

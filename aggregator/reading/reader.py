@@ -250,7 +250,7 @@ class MetricReader:
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
-        """Return the estimate from a window and its content; ignore the times of the query."""
+        """Return the estimate from a window and its content; the query's times are not used."""
         return plan_for(type(window.metric)).answer(window, query)
 
     def cached_answer(self, window: Window, query: Query = RUNNING_TOTAL) -> Estimate:

@@ -354,7 +354,7 @@ def _shares(estimate: Estimate) -> SharesAmong:
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return the fields of an answer with numbers; for a release, its privacy loss."""
+    """Return the fields of an answer with numbers, which also says whether it is a release."""
     fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
     if estimate.radius is not None:
         fields["radius"] = _number(estimate.radius)
@@ -390,12 +390,12 @@ FIELDS_BY_SHAPE: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, An
 
 
 def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return the field of an answer with the names of its numbers, if they have names."""
+    """Return the field of an answer that names its numbers; no field if they have no names."""
     return {metric.domain.names: list(labels)} if metric.domain.names else {}
 
 
 def values(attributes: Slice) -> dict[str, Value]:
-    """Return the values of attributes in the form for JSON."""
+    """Return the values of attributes as they appear in JSON."""
     return {
         name: Undeclared() if value == OTHER_VALUE else value for name, value in attributes.items()
     }
@@ -407,14 +407,14 @@ def estimate_of(document: Answer, metric: Metric) -> Estimate:
     Returns
     -------
     Estimate
-        NaN for categories that the answer leaves out.
+        The estimate, with NaN for categories that the answer leaves out.
 
     Raises
     ------
     ValueError
-        If its levels, categories or numbers are not the metric's.
+        If the answer's levels, categories or numbers are not the metric's.
     OverflowError
-        If it counts more than 2^63 reports.
+        If the answer counts more than 2^63 reports.
     """
     epsilons = [level.epsilon for level in document.levels]
     labels = [] if document.categories is UNSET else document.categories
@@ -506,7 +506,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
 
 
 def _code(metric: Metric) -> dict[str, Any] | UnsetType:
-    """Return the code of strings, with bit lengths and tokens."""
+    """Return the code of discovered strings, with bit lengths and tokens; UNSET without one."""
     if not isinstance(metric.domain, CodedVocabulary):
         return UNSET
     return decode_json(metric.domain.string_code.canonical, dict[str, Any])

@@ -24,7 +24,7 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--listen", metavar="HOST:PORT", help="Address to listen on [default: 127.0.0.1:8080].")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen [default: 127.0.0.1:8080].")
 @click.option("--to", metavar="URL", help="The service's `dither serve`.")
 @click.option("--token-file", metavar="FILE", help="The service's token, of scope relay.")
 @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")

@@ -99,9 +99,10 @@ class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     `until` is the end of the last pane that it has looked at; null before the first pane. `skipped`
     is the number of panes that expired before the alarm looked at them. The series with most
-    evidence come first, those that cannot be watched last. `promised_per_year` is how many false alarms a year are expected at
-    most from all series of the alarm together. `raised` are the latest alarms, the newest first.
-    `reason` says why the alarm does not look at panes; empty if it does.
+    evidence come first, those that cannot be watched last. `promised_per_year` is how many false
+    alarms a year are expected at most from all series of the alarm together. `raised` are the
+    latest alarms, the newest first. `reason` says why the alarm does not look at panes; empty if it
+    does.
     """
 
     alarm: str

@@ -59,7 +59,7 @@ class SeriesState(msgspec.Struct, kw_only=True):
 
 
 class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an alarm: its next pane, and its series in the order of slices and categories."""
+    """An alarm's state: its next pane, and its series in the order of slices and categories."""
 
     next_ms: int
     skipped: int = 0

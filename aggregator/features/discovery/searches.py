@@ -205,7 +205,7 @@ class Searches:
         return current.future.result()
 
     def _pending_key(self, subject: Hashable) -> Hashable:
-        """Return the key of a usable search about a subject whose answer nobody got yet; or None."""
+        """Return the key of a usable search about a subject whose answer nobody got; or None."""
         for key, search in self._searches.items():
             if search.subject == subject and search.is_usable and not search.is_delivered:
                 return key

@@ -126,7 +126,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
         return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return a series of the newest releases in a range: one a pane, as they cannot be added."""
+        """Return a series of a range's newest releases, one a pane, as they cannot be added."""
         metric = self.metric
         labels, _ = metric.domain.select(query.categories)
         if query.all_points:

@@ -31,7 +31,7 @@ EDGE_COLUMNS = (*WINDOW_COLUMNS, "edge", *NUMBER_COLUMNS[1:], *STATEMENT_COLUMNS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowEstimate(Pictured, Estimate):
-    """An estimate with its window, which no longer has its sums."""
+    """An estimate with its window, from which the sums were removed."""
 
     window: Window = dataclasses.field(repr=False)
     shares: WindowEstimate | None = None
@@ -47,7 +47,7 @@ class WindowEstimate(Pictured, Estimate):
 
     @property
     def picture(self) -> Picture:
-        """The intervals of the estimate's numbers."""
+        """The picture of the intervals of the estimate's numbers."""
         shown, metric = self.numbers, self.window.metric
         return Intervals(
             metric.heading,

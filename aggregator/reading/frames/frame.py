@@ -59,8 +59,8 @@ class Frame:
     Attributes
     ----------
     columns : mapping of str to sequence
-        Plain values: None if unknown, and times in ms since the epoch. docs/tables.md says what
-        each column means.
+        The values of each column, by its name: None if unknown, and times in ms since the epoch.
+        docs/tables.md says what each column means.
     """
 
     columns: Mapping[str, Sequence[Any]]

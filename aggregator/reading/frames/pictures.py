@@ -77,7 +77,9 @@ class Pictured:
         raise NotImplementedError
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the picture with matplotlib (extra ``plots``), by default into a new figure.
+        """Draw the picture with matplotlib (extra ``plots``), and return the axes.
+
+        `axes`: the axes to draw into; by default those of a new figure.
 
         Raises DitherError if matplotlib is not installed.
         """
@@ -223,7 +225,7 @@ def _is_known(row: LabelledInterval) -> bool:
 def _range(
     rows: Iterable[LabelledInterval], references: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Return the two different ends of a scale that shows all intervals."""
+    """Return the two different ends of a scale that shows all intervals; NaN if all are unknown."""
     numbers = [x for row in rows if _is_known(row) for x in (row.value, row.lower, row.upper)]
     finite = [x for x in (*numbers, *references) if math.isfinite(x)]
     if not finite:

@@ -50,7 +50,7 @@ class ReadingPlan(ABC, Generic[M]):
     @staticmethod
     @abstractmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return the estimate from a window; raise ValueError for a query that the metric lacks."""
+        """Return the estimate from a window; raise ValueError if the query does not fit it."""
 
     @abstractmethod
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
@@ -67,6 +67,8 @@ class SeriesPlan:
         Reads the windows.
     window : Window
         The full range, without its content.
+    step_ms : int
+        The length of a step.
     windows : list of Window
         The window of each step, with its status.
     released : list of Estimate, optional

@@ -50,7 +50,7 @@ class EstimateCache:
         self._lock = threading.Lock()
 
     def cached(self, keys: Iterable[K]) -> dict[K, Estimate]:
-        """Return the cached estimates among those with these keys."""
+        """Return the cached estimates by key, of those keys that have an estimate."""
         estimates = {}
         with self._lock:
             for key in keys:
