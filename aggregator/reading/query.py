@@ -119,7 +119,7 @@ class Query:
 
     @property
     def stretch(self) -> tuple[Time, Time, str | None]:
-        """The start, the end and the length of the window; None for what the query does not name."""
+        """The start, the end and the length of the window; None if the query does not name it."""
         return self.start, self.end, self.window  # type: ignore[return-value]
 
     @property

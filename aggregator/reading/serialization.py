@@ -463,7 +463,7 @@ def manipulation_bound(metric: LocalMetric, estimate: Estimate) -> ManipulationB
 def as_dict(
     window: Window, estimate: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> dict[str, Any]:
-    """Return :func:`answer` as a dict with the names in JSON.
+    """Return :func:`answer` as a dict whose keys are the names in JSON.
 
     `window`, `estimate`, `top`, `nearest`: as for :func:`answer`.
     """

@@ -151,7 +151,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def picture(self) -> Picture:
-        """The history of the series' numbers."""
+        """The picture of the series' numbers over time."""
         frame, labels = self.to_frame(), self.labels if self._has_labels else [""]
         slices = dict.fromkeys(
             " · ".join(value or NO_VALUE for _, value in self._attributes(point))

@@ -109,7 +109,10 @@ class Rates:
         self.event_times = EventTimes()
 
     def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
-        """Add a reading, by metric; return the rates since the oldest recent reading."""
+        """Add a reading; return each metric's rate since the oldest recent reading.
+
+        `accepted`: the number of accepted reports by metric. The first reading returns no rates.
+        """
         now = self._clock()
         with self._lock:
             if not self._readings or now - self._readings[-1][0] >= MIN_RATE_SECONDS:
@@ -181,7 +184,7 @@ def status(
 
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
-    """Return the status for the time while Redis cannot be read."""
+    """Return the status while Redis cannot be read; `reason`: why it cannot."""
     kafka, definitions = (
         "not queried while Redis cannot be read",
         "; ".join(unusable_definitions(metrics)) or "ok",

@@ -71,7 +71,7 @@ class Window:
         ``not_ready`` (nothing was counted yet, or no round opened), ``provisional`` (it may still
         change), ``final``, or ``expired`` (Redis has lost a part by retention: there are no sums).
     content : WindowStatistic, SliceSums, Release or SearchState, optional
-        None until it is read.
+        What was read for the window; None until then.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     policy : str
@@ -79,7 +79,7 @@ class Window:
     watermarks : mapping of int to Watermark
         The watermark in each partition that has counted the metric.
     version : str
-        A text that changes whenever the answer may change: the definition, or the content.
+        A text that changes whenever the answer may change, by a new definition or new reports.
     overview : TopicProgress
         The progress when the window was described.
     slides : bool
@@ -224,7 +224,7 @@ class Window:
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
-    """Return the latest event time in any partition, whether it is confirmed or not, if any."""
+    """Return the latest event time in any partition, confirmed or not, in ms; None without one."""
     latest = max((mark.latest for mark in watermarks.values()), default=NO_TIME)
     return None if latest == NO_TIME else latest
 

@@ -34,7 +34,7 @@ class RegistryError(DitherError):
     status : int
         The HTTP status; 0 without an answer.
     code : int
-        The registry's error code.
+        The registry's error code; 0 without one.
     """
 
     def __init__(self, message: str, status: int = 0, code: int = 0) -> None:

@@ -56,7 +56,7 @@ RowIndices = NDArray[np.intp]
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimits:
-    """The largest distances of event times from Kafka's timestamps."""
+    """How far event times may be ahead of Kafka's timestamps (future) and behind them (past)."""
 
     future_ms: int
     past_ms: int = ANY_AGE

@@ -120,7 +120,7 @@ class DecodedBatches:
         return self._messages[int(self._index[row])]
 
     def reports(self, rows: NDArray[np.intp]) -> ReportColumns:
-        """Return the reports of some batches, which may be in another order."""
+        """Return the reports of the batches in `rows`, maybe in another order than `rows`."""
         levels, values, sizes, codes = self._reports
         if rows.size == sizes.size:
             return self._reports

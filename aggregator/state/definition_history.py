@@ -80,7 +80,7 @@ def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return empty values for the owner's fields with the history, stored when offsets restart."""
+    """Return the owner's fields with the history, emptied: offsets begin again at 0."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 

@@ -109,7 +109,10 @@ class BatchLayout:
         return BatchRows(index, time_ms, ids, sizes, codes, levels, values)
 
     def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
-        """Return the slice of each row, if the metric has slices; raise ReportError if invalid."""
+        """Return the slice of each row; None for a metric without slices.
+
+        Raises ReportError if attributes are invalid.
+        """
         slicing, size = self.metric.slicing, attributes.shape[1]
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))

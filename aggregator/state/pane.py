@@ -89,7 +89,10 @@ class Pane:
         return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
-        """Return the bytes to store: little-endian int64, or a chunk of slices."""
+        """Return the bytes to store: little-endian int64, or a chunk of slices.
+
+        `chunk`: the chunk's number; None for a pane that is no chunk of slices.
+        """
         if chunk is not None:
             return encode_chunk(chunk, self.statistic)
         return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied

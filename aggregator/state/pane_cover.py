@@ -28,7 +28,7 @@ def spans(
     closed_ms : int
         Panes up to this time are closed: a coarse pane before it is complete and never changes.
     start, end : int or None
-        On edges of the metric's panes, in ms since the epoch.
+        The edges of the window, which are edges of panes, in ms since the epoch; None for no limit.
     widths_ms : mapping of str to int
         The width of each allowed grain, the coarsest first.
 

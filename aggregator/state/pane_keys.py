@@ -45,7 +45,7 @@ def counted_keys(metric: Metric) -> list[str]:
 
 
 def slices_key(metric: Metric, chunk: int) -> str:
-    """Return the key of a chunk of a metric's slices, with the meaning of their codes.
+    """Return the key of a chunk of a metric's slices; it names the slicing that defines the codes.
 
     Raises ValueError if the metric has no slices.
     """

@@ -65,7 +65,7 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Add an open pane that was committed before, possibly by another partition."""
+        """Add an open pane that was committed before, maybe by the partition's last owner."""
         self.panes[key], pane.committed_bytes = pane, 0
         self._note_end(key, pane)
         self._note_committed(pane)
@@ -170,7 +170,7 @@ class Partition:
             table.statistic[chunk_positions] += chunk_rows
 
     def _changed_pane(self, key: PaneKey, metric: Metric) -> Pane:
-        """Return a coarse pane or slice table, marked as changed."""
+        """Return a coarse pane or slice table, marked as changed; create it if it is missing."""
         if key not in self.panes:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)

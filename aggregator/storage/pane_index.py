@@ -137,7 +137,7 @@ class PaneIndex:
         return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
-        """Return the starts of a metric's first and last pane in ms since the epoch, if any."""
+        """Return the starts of a metric's first and last pane in ms since the epoch; or None."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
         starts = [start for starts in starts_by_key for start in starts]
@@ -162,8 +162,8 @@ class PaneIndex:
     ) -> list[int]:
         """Return the starts of a metric's first panes in [first, last], partition by partition.
 
-        `metric`: the metric's key; `partitions`: the partitions to look at; `first`, `last`: in ms
-        since the epoch; `limit`: the most panes of each partition.
+        `metric`: the metric's key; `partitions`: the partitions to look at; `first`, `last`: the
+        first and the last start, in ms since the epoch; `limit`: the most panes of each partition.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         limits = ("LIMIT", 0, limit)
@@ -432,7 +432,7 @@ class _TotalsRequest:
         return [f"{total.index}:".encode() + pane for pane in reversed(panes)]
 
     def _guess(self, total: Total[Any], mark: bytes | None, members: list[bytes]) -> list[bytes]:
-        """Return the members open at the last read; before one, guess by the watermark."""
+        """Return the members that were open at the last read; at first, guess by the watermark."""
         if total.metric in self._opened:
             return [member for member in members if member in self._opened[total.metric]]
         name = total.metric.partition("~")[0]

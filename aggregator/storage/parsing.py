@@ -139,7 +139,7 @@ def _watermark_times(key: str, name: str, value: str) -> tuple[int, int, int, Ah
 
 
 def _ahead(field_key: str, value: str, time: int) -> Ahead:
-    """Return the batches ahead of a watermark."""
+    """Return the batches ahead of a watermark at `time`, from their stored form."""
     batches: list[tuple[int, int]] = []
     for pair in filter(None, value.split(",")):
         age, _, ahead_ms = pair.partition("+")

@@ -55,7 +55,7 @@ class PartitionStore:
         group: str = "",
         metrics: Mapping[str, Metric] | None = None,
     ) -> Snapshot:
-        """Become a partition's owner, which fences the previous owner.
+        """Become a partition's owner, which fences the previous owner; return the stored state.
 
         `partition`: the partition; `worker`: name of the new owner, for people; `group`: the
         worker's consumer group; "" for any group; `metrics`: the current definitions by name; open
@@ -93,7 +93,7 @@ class PartitionStore:
         expected : int
             The stored next offset on which this state was built.
         partition : Partition
-            Its changes are written; afterwards it is marked as committed.
+            The state whose changes are written; afterwards it is marked as committed.
         facts : mapping
             Further fields of the owner's hash, for people and readers.
 
@@ -150,7 +150,7 @@ class PartitionStore:
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
     def halt(self, partition: int, reason: str) -> None:
-        """Store why a partition is not counted; ignore it if Redis refuses."""
+        """Store the reason why a partition is not counted; do nothing if Redis refuses."""
         with contextlib.suppress(redis.RedisError):
             self._commands.client.sadd(self._partitions_key, partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)

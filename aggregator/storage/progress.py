@@ -37,7 +37,7 @@ class ProgressRequest:
     topic : str
         The reports topic.
     metrics : sequence of Metric, optional
-        By default all.
+        The metrics; by default all.
     """
 
     def __init__(self, topic: str, metrics: Sequence[Metric] | None) -> None:
@@ -86,7 +86,7 @@ class ProgressRequest:
     def progress(
         self, policies: dict[str, str], rounds: dict[str, bytes], facts: Mapping[int, Sequence[Any]]
     ) -> TopicProgress:
-        """Return the progress.
+        """Return the progress that follows from the results of :meth:`reads`.
 
         `policies`, `rounds`: the parsed hashes; `facts`: the results of each partition's reads.
         """
@@ -290,7 +290,7 @@ class TopicProgress:
         return (min(panes)[0], max(last for _, last in panes)) if panes else None
 
     def history_reads(self, topic: str) -> list[Read]:
-        """Return the reads for :meth:`is_continued`, which follow the last read."""
+        """Return the reads whose results :meth:`is_continued` needs; they follow all other reads."""
         keys = [f"{tag(topic, number)}:owner" for number in self.partitions]
         return [_hash_read(key, OWNER_FACTS, parsing.owner) for key in keys]
 

@@ -96,9 +96,9 @@ def release_key(publisher: str, metric: str, start: int) -> str:
     publisher : str
         The prefix of the publisher's keys.
     metric : str
-        Name and revision, as in keys.
+        The metric's key.
     start : int
-        In ms since the epoch.
+        The pane's start, in ms since the epoch.
     """
     return f"{publisher}:release:{metric}:{start}"
 

@@ -48,7 +48,7 @@ class Store(Commands):
     panes : PaneIndex
         Lists and reads panes.
     registry : TopicRegistry
-        Weights, rounds, definitions and workers.
+        Reads and writes weights, rounds, definitions and the state of workers.
     """
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
@@ -140,7 +140,7 @@ class Store(Commands):
 
 
 class TopicRegistry:
-    """The facts of a topic as a whole."""
+    """Reads and writes the facts about a topic as a whole."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic

@@ -124,7 +124,7 @@ def application(
 
 
 def _metrics_sender(service: Service) -> OtlpSender | None:
-    """Return a sender of metrics if a collector is configured."""
+    """Return a sender of metrics; None if no collector is configured."""
     if not service.settings.otlp.endpoint:
         return None
     from aggregator.monitoring.otlp.sender import OtlpSender

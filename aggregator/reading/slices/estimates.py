@@ -47,7 +47,7 @@ from estimators.rounding import certainty
 
 @dataclasses.dataclass(frozen=True)
 class SliceEstimate:
-    """A slice, its number of reports, and its estimate; None if not read, or of too few reports."""
+    """A slice, its number of reports, and its estimate; None if it has too few reports for one."""
 
     slice: Slice
     reports: int
@@ -107,7 +107,7 @@ class Slices(Pictured):
 
     @property
     def picture(self) -> Picture:
-        """The intervals of the slices, one below the other."""
+        """The picture of the slices' intervals, one below the other."""
         metric, by = self.window.metric, [f"{ATTRIBUTE_PREFIX}{name}" for name in self.query.by]
         frame = self.to_frame()
         labels = [

@@ -126,7 +126,7 @@ def slices_answer(slices: Slices) -> SlicesAnswer:
 
 
 def as_dict(slices: Slices) -> dict[str, Any]:
-    """Return :func:`slices_answer` as a dict with the names in JSON."""
+    """Return :func:`slices_answer` as a dict whose keys are the names in JSON."""
     document: dict[str, Any] = msgspec.to_builtins(slices_answer(slices))
     return document
 
