@@ -290,7 +290,7 @@ class TopicProgress:
         return (min(panes)[0], max(last for _, last in panes)) if panes else None
 
     def history_reads(self, topic: str) -> list[Read]:
-        """Return the reads whose results :meth:`is_continued` needs; they follow all other reads."""
+        """Return the reads whose results :meth:`is_continued` needs; they come after all others."""
         keys = [f"{tag(topic, number)}:owner" for number in self.partitions]
         return [_hash_read(key, OWNER_FACTS, parsing.owner) for key in keys]
 

@@ -70,11 +70,11 @@ class LiveEvent:
     _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
     def cached_encoding(self, top: int) -> bytes | None:
-        """Return the event's bytes if they are cached."""
+        """Return the event's bytes with the `top` largest categories; None if not cached."""
         return self._encoded.get(self._key(top))
 
     def encode(self, top: int) -> bytes:
-        """Return the event's bytes."""
+        """Return the event's bytes with the `top` largest categories."""
         cached = self.cached_encoding(top)
         if cached is not None:
             return cached

@@ -227,7 +227,7 @@ def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) ->
 
 
 def _words(kind: Any) -> list[str]:
-    """Return the words that a parameter allows, if any."""
+    """Return the words that a parameter allows; none if it is not limited to words."""
     if get_origin(kind) is Literal:
         return [*get_args(kind)]
     if get_origin(kind) is Annotated or get_origin(kind) is Union:

@@ -103,7 +103,7 @@ def relay_pages(relay: CrowdRelay, traffic: Traffic) -> Mapping[str, Callable[[]
 
 
 def readiness(relay: CrowdRelay) -> Page:
-    """Answer whether the relay accepts reports; if it does, name anything else that is wrong."""
+    """Return a page: whether the relay accepts reports, and if so, what else is wrong."""
     if relay.obstacle:
         return Page(503, f"{relay.obstacle}: posts are refused\n".encode())
     forwarder = relay.forwarder

@@ -96,7 +96,7 @@ class CrowdCounts(Collector):
 def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     """Return the gateway to a deployment's Kafka.
 
-    It connects and creates missing topics when the application starts; before, it answers 503.
+    It connects and creates missing topics when the application starts; until then it answers 503.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class Service:
     Attributes
     ----------
     log_ends : Ends, optional
-        Tells where the log ends; by default the settings' Kafka.
+        Returns the ends of the log; by default it asks the settings' Kafka.
     posts : callable, optional
         Returns why posts are refused, or "" if they are accepted. None if this server accepts no
         posts.

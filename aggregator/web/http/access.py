@@ -103,7 +103,7 @@ class AccessControl:
     app : ASGI application
         The ASGI application behind this middleware.
     guard : Guard
-        Decides which requests are allowed.
+        Identifies callers, and checks their scopes.
     routes : sequence of BaseRoute
         All routes in order.
     scopes : mapping of (method, path) to tuple of str

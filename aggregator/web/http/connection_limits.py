@@ -98,7 +98,7 @@ class PunctualProtocol(HttpToolsProtocol):
     """Whether parsing has ended: the connection ends with the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the timer, and wait for the first request."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=BUFFER_BYTES)  # TLS has eight times this by default
         self.transport = QuietTransport(transport)  # type: ignore[assignment]
@@ -176,12 +176,12 @@ class PunctualProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Record that the whole request has arrived."""
         self._is_in_message, self._overhead = False, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin with the next pipelined request, or wait for a request."""
+        """Begin to answer the next pipelined request, or wait for a request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return

@@ -98,7 +98,7 @@ class BodyLimit:
     max_bytes : int
         The most bytes of a body.
     by_path : mapping of str to int, optional
-        The most bytes of a body at some paths.
+        The most bytes of a body at the paths that have another limit, by path.
     """
 
     def __init__(
@@ -202,7 +202,10 @@ class UnreadLimit:
             self._unread.discard(unread)
 
     def _admitted(self, scope: Scope, size: int) -> _Unread:
-        """Count an answer as unread, and abort answers if necessary."""
+        """Count an answer of `size` bytes as unread, and abort larger ones if necessary.
+
+        Raises Problem if this request's client has most unread bytes, and they are too many.
+        """
         new = _Unread(size, client_of(scope), scope.get(ABORT_KEY, _nothing))
         sizes = Counter({new.client: size})
         for unread in self._unread:

@@ -46,7 +46,7 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
 
 
 def redis_failure(error: Exception) -> str:
-    """Describe a failure of Redis without addresses, users and commands; only the log has them."""
+    """Return the meaning of a failure of Redis; only the log has addresses, users and commands."""
     if isinstance(error, StateUnreadable):
         return str(error)
     if isinstance(error, StoreUnreachable):

@@ -33,7 +33,7 @@ class TraceRequests:
         self.app, self._tracing, self._untraced = app, tracing, untraced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; end the span when the answer begins, because a stream of events may never end."""
+        """Answer a request; its span ends when the answer begins, as a stream may never end."""
         if scope["type"] != "http" or scope["path"] in self._untraced:
             await self.app(scope, receive, send)
             return

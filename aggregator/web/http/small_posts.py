@@ -71,7 +71,7 @@ class PostReceiver(Protocol):
 
 
 class PostAdmission(NamedTuple):
-    """The head of a post on the fast path.
+    """A post's head, and what the protocol needs in order to answer it on the fast path.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class SmallPosts:
     receiver : PostReceiver
         Takes the posts.
     guard : Guard
-        Decides which requests are allowed.
+        Identifies callers, and checks their scopes.
     traffic : Traffic
         Counts the answers.
     serve : Serve
@@ -106,7 +106,7 @@ class SmallPosts:
     scopes : sequence of str
         The scopes of the route.
     proxies : sequence of Middleware
-        Takes a client's address and scheme from trusted proxies.
+        The middleware that takes a client's address and scheme from trusted proxies.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class PostProtocol(PunctualProtocol):
                 super().on_body(self._body)
 
     def on_headers_complete(self) -> None:
-        """Choose the path of a request."""
+        """Choose the fast or the slow path for a request."""
         if (
             self._small is None
             or self.url != self._small.path_bytes

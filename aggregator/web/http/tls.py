@@ -18,7 +18,7 @@ log = structlog.get_logger("dither.serve")
 def certificate_files(settings: Settings) -> tuple[str, str] | None:
     """Return the files of the certificate and its key; None without TLS.
 
-    Raises SettingsError, DitherError if a file cannot be used.
+    Raises SettingsError if a file cannot be read, DitherError if the files do not fit together.
     """
     serve = settings.serve
     file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}

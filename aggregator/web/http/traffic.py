@@ -64,7 +64,7 @@ class CountTraffic:
         self.app, self.traffic = app, traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; count when the answer begins, because a stream of events may never end."""
+        """Answer a request, and count the answer when it begins, as a stream may never end."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
