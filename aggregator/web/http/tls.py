@@ -18,7 +18,7 @@ log = structlog.get_logger("dither.serve")
 def certificate_files(settings: Settings) -> tuple[str, str] | None:
     """Return the files of the certificate and its key; None without TLS.
 
-    Raises SettingsError if a file cannot be read, DitherError if the files do not fit together.
+    Raises SettingsError if a file cannot be read, DitherError if it is no certificate or no key.
     """
     serve = settings.serve
     file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}

@@ -9,14 +9,14 @@ import {metricAddress} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
 const BETWEEN = 10_000; // milliseconds between two looks
-const MOST = 5; // that are listed of an alarm
+const MOST = 5; // episodes of an alarm that are listed
 const QUIET = 5; // looks without an alarm, after which an episode is over
-const AROUND = 3; // looks, or its own length, that are shown around an episode
+const AROUND = 3; // looks that are shown before and after an episode; more if the episode is longer
 const STATES = {learning: "waits for its baseline to be final", watching: "watching", unwatchable: "cannot watch"};
 
 const seriesOf = ({slice, category}) => [sliceName(slice), category].filter(Boolean).join(" · ");
 
-/** How all alarms stand, read again and again while somebody looks. */
+/** Reads the states of all alarms, again and again while somebody looks. */
 export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, alarms: [], promised: 0, problem: null, seen: null});
@@ -36,10 +36,10 @@ export class Feed {
 
   all() { return this.alarms; }
 
-  /** Those of one metric. */
+  /** The alarms of a metric. */
   of(name) { return this.alarms.filter(({metric}) => metric === name); }
 
-  /** Say it to those who do not see it. */
+  /** Announce a new alarm to people who do not see the screen. */
   #tell() {
     const newest = this.alarms.flatMap(({raised}) => raised.map(({at}) => at)).sort().at(-1) ?? "";
     if (this.seen !== null && newest > this.seen) announce("An alarm was raised.");
@@ -51,7 +51,7 @@ export class Feed {
 const distance = ({now, baseline}) => Math.abs((now.value ?? baseline.value) - baseline.value);
 
 /**
- * The episodes of an alarm, the newest first: moves of one series in one direction, with few looks between them. `peak` is the move that was farthest from the baseline.
+ * The episodes of an alarm, the newest first: moves of one series in one direction, with few looks between them. `peak` is the move that went farthest from the baseline.
  */
 export function episodes({raised, every_seconds: every}) {
   const found = [];
@@ -67,17 +67,17 @@ export function episodes({raised, every_seconds: every}) {
   return found.reverse();
 }
 
-/** The episode that went farthest from its baseline. */
+/** The episode whose peak is farthest from its baseline. */
 const largestOf = (all) => all.toSorted((a, b) => distance(b.peak) - distance(a.peak))[0];
 
-/** Where an episode is in the chart of its metric. */
+/** The address of an episode in the chart of its metric. */
 function placeOf({from, to, every}, metric) {
   const around = Math.max(to - from, AROUND * every);
   const [begin, end] = [from - around, to + around].map((at) => new Date(at * 1000).toISOString().replace(".000Z", "Z"));
   return metricAddress(metric, {window: null, from: begin, to: end});
 }
 
-/** An episode as a row: when, how far, from where to where, and a link to its place in the chart. */
+/** An episode as a row: when it was, how far it went, the values before and after, and a link to its place in the chart. */
 function row(episode, metric, scale, points, isLargest) {
   const {name, peak: {baseline, now, promise}, count, from, to} = episode;
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
@@ -89,7 +89,7 @@ function row(episode, metric, scale, points, isLargest) {
     h("td", {}, h("a", {href: placeOf(episode, metric), onclick: () => scrollTo(0, 0), "aria-label": `show ${stretch(from, to)} in the chart`}, "show")));
 }
 
-/** Where an alarm stands, in words. */
+/** The state of an alarm, in words. */
 function standing({state, until, reason, series, skipped}) {
   const most = Math.max(0, ...series.map(({evidence}) => evidence ?? 0));
   return [
@@ -103,14 +103,14 @@ function standing({state, until, reason, series, skipped}) {
 export const section = () => h("section", {class: "alarms panel", "aria-label": "Alarms", hidden: true});
 export const caption = "shaded: a value has moved; dotted: the estimate, and the alarm's baseline";
 
-/** The episode of a metric that goes on, else its largest one, and how many there are; null without any. */
+/** A metric's episode that still goes on, else its largest episode, and the number of its episodes; null if it has none. */
 export function mainEpisode(alarms) {
   const all = alarms.flatMap((alarm) => episodes(alarm).map((one) => ({...one, alarm})));
   const open = all.find(({to, every, alarm}) => to + QUIET * every >= seconds(alarm.until));
   return all.length ? {...(open ?? largestOf(all)), isOpen: Boolean(open), total: all.length} : null;
 }
 
-/** What a metric's card says of its alarms. */
+/** What a metric's card says about the metric's alarms. */
 export function flagOf(alarms) {
   const episode = mainEpisode(alarms);
   if (!episode) return null;
@@ -149,7 +149,7 @@ export class Panel {
   }
 }
 
-/** What the history of a metric shows: {from, to} of each episode, and the baseline of the whole metric. */
+/** What a metric's history shows of its alarms: {from, to} of each episode, and the baseline of the whole metric. */
 export function marks(alarms, label) {
   const isOfAll = ({slice, category}) => !Object.keys(slice).length && (category ?? "") === (label ?? "");
   const moves = alarms.flatMap((alarm) => episodes({...alarm, raised: alarm.raised.filter(isOfAll)}));

@@ -1,4 +1,4 @@
-// The HTTP API: JSON in and out, problem details as errors, an access token where one is asked for.
+// The HTTP API: JSON in and out, problem details as errors, and an access token where the server asks for one.
 
 import {h} from "./dom.js";
 
@@ -14,7 +14,7 @@ export class Problem extends Error {
   get wantsToken() { return this.status === 401 || this.status === 403; }
 }
 
-/** The headers that say who asks. The token is kept for this tab, until it is closed. */
+/** The headers with the access token. The token is kept until this tab is closed. */
 export function authorization() {
   const token = sessionStorage.getItem(TOKEN);
   return token ? {Authorization: `Bearer ${token}`} : {};
@@ -22,10 +22,10 @@ export function authorization() {
 
 let scopes = [];
 
-/** Whether whoever asks may change something, by what the server said last. */
+/** Whether this page's token may change settings, by the scopes in the server's last answer. */
 export const isAdministrator = () => scopes.includes("admin");
 
-/** Ask, and return the response; a Problem if it is not a success. */
+/** Send a request, and return the response; throw a Problem if it is not a success. */
 export async function request(path, options = {}) {
   let response;
   try {
@@ -47,7 +47,7 @@ async function problemOf(response) {
   return new Problem(response.status, detail, body.remedy ?? "", retryAfter);
 }
 
-/** `path` with the parameters that are not null; a list repeats its parameter. */
+/** Return `path` with the parameters that are not null; a list becomes a repeated parameter. */
 export function withQuery(path, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -57,15 +57,15 @@ export function withQuery(path, parameters) {
   return text ? `${path}?${text}` : path;
 }
 
-/** GET `path` with parameters: the answer in JSON. */
+/** GET `path` with parameters, and return the answer, parsed from JSON. */
 export async function get(path, parameters = {}, options = {}) {
   return (await request(withQuery(path, parameters), options)).json();
 }
 
-/** The same, as a file. */
+/** GET `path` with parameters, and return the answer as a file. */
 export async function getFile(path, parameters) { return (await request(withQuery(path, parameters))).blob(); }
 
-/** Read a feed every `between` milliseconds while somebody looks; seldom while it has nothing. */
+/** Read a feed every `between` milliseconds while somebody looks; seldom while the feed is empty. */
 export function keepReading(feed, between) {
   const read = document.visibilityState === "visible" ? feed.read() : Promise.resolve();
   read.finally(() => setTimeout(keepReading, feed.all().length || feed.problem ? between : SELDOM, feed, between));
@@ -73,7 +73,7 @@ export function keepReading(feed, between) {
 
 export const metricPath = (name) => `/v1/metrics/${encodeURIComponent(name)}`;
 
-/** Change a metric's weights, asking for a token where the server wants one. */
+/** Set a metric's weight policy; ask the person for a token if the server requires one. */
 export async function putPolicy(name, policy) {
   const put = () => request(`${metricPath(name)}/weights`, {
     method: "PUT",
@@ -83,7 +83,7 @@ export async function putPolicy(name, policy) {
   return (await withToken(put)).json();
 }
 
-/** Try; ask for a token as long as one is wanted and the person gives one. One that did not help is not kept. */
+/** Run `attempt`; while the server requires a token and the person gives one, run it again. A token that did not help is not kept. */
 export async function withToken(attempt) {
   const before = sessionStorage.getItem(TOKEN);
   for (;;) {
@@ -104,7 +104,7 @@ export async function withToken(attempt) {
 
 let asking = null;
 
-/** One dialog at a time, whoever asks. */
+/** Ask the person for a token; only one dialog is open at a time. */
 function askForToken(problem) {
   asking ??= new Promise((resolve) => {
     const input = h("input", {type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-why"});

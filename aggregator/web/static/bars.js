@@ -1,4 +1,4 @@
-// Categories or coordinates as bars with error bars; one of them is chosen, whose history is shown.
+// Categories or coordinates as bars with error bars; the history of the chosen bar is shown.
 
 import {h, setText, svg} from "./dom.js";
 import {MOST_DECIMALS} from "./format.js";
@@ -8,7 +8,7 @@ const HEIGHT = 1.12 * REM;
 const MIDDLE = HEIGHT / 2;
 const CAP = 0.25 * REM;
 
-/** A row of the chart: its parts are kept and moved, so that a changing value slides. */
+/** A row of the chart. Its elements are reused and moved, so that a changing value slides. */
 class Row {
   constructor(onChoose) {
     const line = (name) => svg("line", {class: name, y1: MIDDLE, y2: MIDDLE});
@@ -58,13 +58,13 @@ class Row {
 
 /** A radio group of bars: the arrow keys choose. */
 export class Bars {
-  /** isFunnel: the scale goes to 100 %, so that what is missing shows; hasLongNames: they stand above their bars where there is little width. */
+  /** isFunnel: whether the scale goes to 100 %, so that the missing part is seen; hasLongNames: whether names stand above their bars where the page is narrow. */
   constructor({label, scale, onChoose, hasIntervals = false, isFunnel = false, hasLongNames = false}) {
     Object.assign(this, {scale, onChoose, hasIntervals, isFunnel, rows: [], entries: [], chosen: null});
     this.element = h("div", {class: ["bars", isFunnel && "funnel", hasLongNames && "long-names"].filter(Boolean).join(" "), role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
-  /** Show entries {label, name, value, lower, upper}, all on one scale; `change`: how one has changed, see change.js. */
+  /** Show entries {label, name, value, lower, upper} on one scale; an entry's `change` is how it has changed, see change.js. */
   show(entries, chosen) {
     Object.assign(this, {entries, chosen});
     while (this.rows.length < entries.length) {
@@ -79,7 +79,7 @@ export class Bars {
     const digits = Math.min(MOST_DECIMALS, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
     const span = high - low || 1;
     const place = (x) => 0.01 + 0.98 * ((x - low) / span);
-    const reachable = (entries.find(({label}) => label === chosen) ?? entries[0])?.label; // another chart may have the chosen one
+    const reachable = (entries.find(({label}) => label === chosen) ?? entries[0])?.label; // the chosen label may be in another chart
     const focused = this.element.contains(document.activeElement);
     entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, {isChosen: entry.label === chosen, isReachable: entry.label === reachable, hasInterval: this.hasIntervals}));
     if (focused) this.element.querySelector("[aria-checked=true]")?.focus(); // the order may have changed

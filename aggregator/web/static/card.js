@@ -57,7 +57,7 @@ export class Card {
     this.show();
   }
 
-  /** A flag for what a feature has to say, such as an alarm. */
+  /** Show a flag if a feature has something to say about the metric, such as an alarm. */
   showFeature(feature, feed) {
     if (!feature.flagOf) return;
     const found = feed.of(this.metric.name);

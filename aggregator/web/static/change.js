@@ -1,11 +1,11 @@
-// The change of a metric against the period before, in words: what is certain of it, or that nothing is.
+// The change of a metric against the period before, in words: what is certain about it, or that nothing is.
 
 import {h} from "./dom.js";
 import {certainty, DAY, Scale, seconds, stretch} from "./format.js";
 import {explained} from "./guide.js";
 import {isTrusted} from "./parts.js";
 
-/** The numbers of one label in a comparison; null where an arm has too few reports. */
+/** The numbers of a label in a comparison; null if an arm has too few reports. */
 export function changeIn(answer, label) {
   const labels = answer.categories ?? answer.coordinates ?? answer.quantiles;
   const index = labels?.indexOf(label);
@@ -14,14 +14,14 @@ export function changeIn(answer, label) {
   return value === null ? null : {value, lower: at(answer.lower), upper: at(answer.upper), p: at(answer.p_value), isCertain: at(answer.p_value) <= answer.beta, answer};
 }
 
-/** The scale of a difference: that of shares is points, as 5 points below 20 % is 15 %, not 19 %. */
+/** The scale of a difference. Differences of shares are in points: 5 points below 20 % is 15 %, not 19 %. */
 export function differenceScale(kind, unit, range) {
   const scale = new Scale(kind, unit, range);
   if (scale.unit === "%") scale.unit = "points";
   return scale;
 }
 
-/** "90 days", from the period before, or from an older release, to what is compared with it. */
+/** How much later the first arm begins than the second, in words such as "90 days". */
 function lengthOf({answer: {a, b}}) {
   const span = seconds(a.from) - seconds(b.from);
   const [size, name] = span >= 2 * DAY ? [DAY, "days"] : [3600, "hours"];
@@ -31,7 +31,7 @@ function lengthOf({answer: {a, b}}) {
 
 const signed = (x, text) => (x > 0 ? `+${text}` : text);
 
-/** What a change is, in short: {amount: "+2.1 min", interval: "+0.4 to +3.8", direction}. */
+/** A change in short: {amount: "+2.1 min", interval: "+0.4 to +3.8", direction}. */
 export function amountOf({value, lower, upper}, {definition}) {
   const scale = differenceScale(definition.kind, definition.unit, definition.range);
   const digits = scale.digits(lower, upper);
@@ -42,13 +42,13 @@ export function amountOf({value, lower, upper}, {definition}) {
   };
 }
 
-/** How often that may be wrong, and over what it is. */
+/** Which windows are compared, and how certain the change is. */
 function promiseOf({answer}) {
   const [now, before] = [answer.a, answer.b].map(({from, to}) => stretch(seconds(from), seconds(to)));
   return `${now} against ${before} (UTC), closed panes. What this page calls a change holds with ${certainty(answer.beta)} for all metrics and periods together, at one look.`;
 }
 
-/** The line of a card: the change with its interval (of the number in front, else of the one whose change is surest), or that there is no evidence of one; empty if nothing can be compared. */
+/** A card's line about the change of the number in front, or else of the number whose change is surest, with its interval. The line says so if there is no evidence of a change; it is empty if nothing can be compared. */
 export class Change {
   constructor() { Object.assign(this, {element: h("p", {class: "delta"}), shown: ""}); }
 

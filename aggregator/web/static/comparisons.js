@@ -1,4 +1,4 @@
-// Living comparisons: by how much one arm exceeds another, when that was decided, and how it stands now.
+// Living comparisons: by how much one arm exceeds the other, when that was decided, and what is known now.
 
 import {get, keepReading} from "./api.js";
 import {differenceScale} from "./change.js";
@@ -10,7 +10,7 @@ import {metricAddress} from "./place.js";
 
 const BETWEEN = 5_000; // milliseconds between two looks
 
-/** How all comparisons stand, read again and again while somebody looks. */
+/** Reads the states of all comparisons, again and again while somebody looks. */
 export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, comparisons: [], problem: null, histories: new Map(), decided: null});
@@ -31,10 +31,10 @@ export class Feed {
 
   all() { return this.comparisons; }
 
-  /** Those of one metric. */
+  /** The comparisons of a metric. */
   of(name) { return this.comparisons.filter(({a, b}) => a.metric === name || b.metric === name); }
 
-  /** How it stood before is read where another final pane was looked at. */
+  /** Return a comparison with its history, which is read again only after another final pane was processed. */
   async #withHistory(one) {
     const known = this.histories.get(one.comparison);
     if (known?.until === one.until) return {...one, history: known.history};
@@ -43,7 +43,7 @@ export class Feed {
     return {...one, history};
   }
 
-  /** Say it to those who do not see it. */
+  /** Announce a decision to people who do not see the screen. */
   #tell() {
     const decided = this.comparisons.filter((one) => one.decided).map((one) => one.comparison);
     const fresh = this.decided && decided.filter((name) => !this.decided.includes(name));
@@ -55,10 +55,10 @@ export class Feed {
 export const isOnFirstPage = true;
 export const section = () => h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true});
 
-/** What a person may know of a comparison. */
+/** The words by which a person may search for a comparison. */
 export const textOf = ({comparison, title, a, b}) => [comparison, title, sliceName(a.where), sliceName(b.where)];
 
-/** The panel of comparisons: of all metrics, or of one. */
+/** The panel of comparisons: of all metrics, or of one metric. */
 export class Panel {
   constructor(element, definitions) {
     this.note = h("p", {class: "note"});
@@ -85,7 +85,7 @@ export class Panel {
   }
 }
 
-/** One comparison: the difference and its band, over time with a line where both arms are equal, and both arms. */
+/** A comparison: the difference and its band over time, with a line where both arms are equal, and the numbers of both arms. */
 class ComparisonCard {
   constructor({comparison, metric, of, unit, shares}, definition) {
     const {kind, range} = shares ? {kind: "frequency"} : definition ?? {};
@@ -145,7 +145,7 @@ class ComparisonCard {
     this.#chart(answer, index);
   }
 
-  /** Which number: the chosen one, or at first the one that differs most. */
+  /** The index of the number to show: the chosen number, or at first the number that differs most. */
   #index(labels) {
     if (!labels.length) return null;
     const sizes = (this.answer.value ?? []).map?.((x) => Math.abs((x ?? this.equal) - this.equal)) ?? [];
@@ -159,13 +159,13 @@ class ComparisonCard {
     if (index !== null && document.activeElement !== this.choice) this.choice.value = labels[index];
   }
 
-  /** That it is decided, and on which day. */
+  /** The words that the comparison is decided, and on which day. */
   #when() {
     const {decided_at: at} = this.answer;
     return at ? `Decided ${moment(Math.floor(seconds(at) / DAY) * DAY)}` : "Decided";
   }
 
-  /** When it was decided, and how far. */
+  /** When a number was decided, and its bounds by then. */
   #decision({at, value, lower, upper}) {
     const digits = this.scale.digits(lower, upper);
     const band = upper === null ? `at least ${this.scale.text(lower, digits, -1)}` : this.scale.interval(lower, upper, digits);
@@ -195,10 +195,10 @@ class ComparisonCard {
   }
 }
 
-/** Whether a band proves the first arm to be above (1) or below (-1) the other one, or neither (0). */
+/** 1 if a band proves that the first arm is above the second, -1 if it proves the opposite, and 0 otherwise. */
 export const direction = (lower, upper, equal) => (lower !== null && lower > equal ? 1 : upper !== null && upper < equal ? -1 : 0);
 
-/** What was decided: when, in which direction and how far; and what holds now. */
+/** What was decided (when, in which direction and by how much), and what is known now. */
 export function verdict(answer, isKnown, now, decided, p, [first, second] = ["the first arm", "the second"]) {
   if (!isKnown) return answer.status === "too_few_reports" ? "One of the two has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
   const chance = p === null ? "" : ` If both were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;

@@ -34,7 +34,7 @@ let shown = null;
 let stream = null;
 let followed = []; // metrics
 
-/** What shows metrics now: the cards of the first page, or the page of one. */
+/** The views that show metrics now: the cards of the first page, or the page of one metric. */
 const views = () => wall?.cards ?? (view ? [view] : []);
 
 function show() {
@@ -67,7 +67,7 @@ function show() {
   }
 }
 
-/** What was done to the values that are shown, and what is certain of them. */
+/** How the shown values were collected, and what is certain about them. */
 function promise(definitions) {
   const trusted = definitions.filter(isTrusted).length;
   const values = !trusted ? "Every value was randomized on its device"
@@ -76,13 +76,13 @@ function promise(definitions) {
   return `Times are UTC. ${values}; bands hold with the stated probability.`;
 }
 
-/** The event time that half of the shown metrics have reached: one of them may be far ahead. */
+/** The event time that half of the shown metrics have reached, as a single metric may be far ahead. */
 function reached(metrics) {
   const times = views().map(({metric}) => seconds(metrics[metric.name]?.event_time)).filter((at) => at !== null).sort((a, b) => a - b);
   return times[times.length >> 1];
 }
 
-/** Follow the metrics that somebody sees: what is off the screen costs nothing. */
+/** Follow only the metrics on the screen, so that the others cost nothing. */
 function followSeen() {
   const seen = views().filter(({metric}) => metric.isOnScreen).map(({metric}) => metric.name);
   if (wall ? seen.every((name) => followed.includes(name)) : followed.join() === seen.join()) return;
@@ -90,14 +90,14 @@ function followSeen() {
   stream?.again();
 }
 
-/** The followed metrics that are still defined; the first one if there is none, since no name asks for all. */
+/** The followed metrics that are still defined. If there are none, the first metric, because a request without names asks for all. */
 function followedNow() {
   const names = known.definitions.map(({name}) => name);
   const found = names.filter((name) => followed.includes(name));
   return found.length ? found : names.slice(0, 1);
 }
 
-/** Tell a new view what is known of its metric. */
+/** Give a new view the newest answer and status of its metric. */
 function catchUp(made) {
   const {metric} = made;
   const answer = known.answers.get(metric.name);
@@ -107,7 +107,7 @@ function catchUp(made) {
   for (const {feature, feed} of boards) if (feed) made.showFeature(feature, feed);
 }
 
-/** What a feature has on the first page: all that is of a metric that the filter shows, or has its words itself. */
+/** Show a feature's panel on the first page, with all that concerns a shown metric or has the words of the filter. */
 function showPanel({feature, panel, feed}) {
   if (!panel || !feed) return;
   const ofShown = wall ? wall.found.flatMap(({name}) => feed.of(name)) : [];
@@ -116,7 +116,7 @@ function showPanel({feature, panel, feed}) {
 
 const showPanels = () => boards.forEach(showPanel);
 
-/** How a feature stands: on the first page, and that of a metric on its card and its page. */
+/** Show the state of a feature on the first page, and on each metric's card or page. */
 function showBoard(board) {
   const {feature, feed} = board;
   showPanel(board);
@@ -141,14 +141,14 @@ function take({type, data}) {
   }
 }
 
-/** The definitions as the server has them; their texts cannot turn what stands around them. */
+/** Read the definitions from the server, without characters in their texts that would change the direction of other text. */
 async function readDefinitions() {
   const {metrics, definitions_hash: hash} = await get("/v1/metrics");
   const texts = ({title, group, description, unit}) => Object.entries({title, group, description, unit}).filter(([, text]) => text);
   return {hash, definitions: metrics.map((one) => ({...one, ...Object.fromEntries(texts(one).map(([key, text]) => [key, text.replace(TURNING, "").trim()]))}))};
 }
 
-/** Read the definitions again: they have changed, or may have while the page was away. */
+/** Read the definitions again, because they have changed, or may have changed while the page was disconnected. */
 async function readAgain() {
   const {definitions, hash} = await readDefinitions();
   known.hash = hash;

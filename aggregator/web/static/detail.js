@@ -19,11 +19,11 @@ import {Slices} from "./slices.js";
 import {cellsOf, hasTable, TwoWay} from "./two_way.js";
 
 const TOP = 20;
-const ALL = 10_000; // the most that may be asked for
+const ALL = 10_000; // the most categories that a request may ask for
 const STEP_WIDTH = 11; // pixels
 const MONTH = 28 * DAY;
-const MOST_MONTHS = 24; // that have a link each
-const QUANTILES = ["0.5", "0.75", "0.9", "0.95", "0.99"]; // that can be asked for beside those of the definition
+const MOST_MONTHS = 24; // the most months with links
+const QUANTILES = ["0.5", "0.75", "0.9", "0.95", "0.99"]; // that can be chosen besides those of the definition
 
 export class Detail {
   constructor(definition, place) {
@@ -96,7 +96,7 @@ export class Detail {
     for (const panel of this.panels.values()) panel.show([], {});
   }
 
-  /** Show how a feature stands. */
+  /** Show the state of a feature. */
   showFeature(feature, feed) {
     const found = feed.of(this.metric.name);
     this.panels.get(feature).show(found, feed);
@@ -155,7 +155,7 @@ export class Detail {
     this.#read(null);
   }
 
-  /** What features mark in the history. */
+  /** The marks of all features in the history. */
   #marks() {
     const all = [...this.marked].map(([feature, found]) => feature.marks(found, this.metric.leading()?.label));
     return {moves: all.flatMap(({moves}) => moves), baselines: all.flatMap(({baselines}) => baselines)};
@@ -166,10 +166,10 @@ export class Detail {
     setText(this.readout, shown ? this.history.textOf(shown) : "");
   }
 
-  /** Show a stretch of event time, which the address then has; everything without one. */
+  /** Put a stretch of event time into the address, so that it is shown; without a stretch, all is shown. */
   #zoom(from, to) { location.hash = addressOf(from, to); }
 
-  /** A link to each month of a history of several. */
+  /** A link to each month, if the history has several. */
   #months() {
     const {place: here, definition, reached} = this.metric;
     const points = this.metric.points.filter(({reports}) => reports);
@@ -198,7 +198,7 @@ export class Detail {
     else this.#zoom(null, null);
   }
 
-  /** A choice of quantiles: one that the definition has not is asked for. */
+  /** A choice of quantiles; the server is asked for a quantile that the definition lacks. */
   #quantiles() {
     const names = [...new Set([...this.metric.definition.quantiles.map(String), ...QUANTILES])].sort((a, b) => a - b);
     this.quantiles = names.map((q) => h("input", {type: "radio", name: "quantile", value: q, id: `quantile-${q}`, onchange: () => this.metric.ask(q)}));
@@ -227,7 +227,7 @@ export class Detail {
     return fold;
   }
 
-  /** Ask for a string, and go where its number and its history are. */
+  /** Ask for a string, and scroll to its number and its history. */
   #follow(label) {
     this.metric.ask(label);
     this.headline.element.closest(".over").scrollIntoView({block: "center"});
@@ -287,7 +287,7 @@ const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : qu
 
 const heading = ({coordinates, categories, quantiles}) => (quantiles ? "Quantiles" : coordinates ? "Coordinates" : categories === "open" ? "Strings on watch or in your query" : "Largest categories");
 
-/** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
+/** A table whose rows are replaced again and again; a wide table scrolls within its box. */
 function table(head, title, label = title) {
   const caption = h("caption", {class: title ? "hidden" : null}, title);
   const body = h("tbody");

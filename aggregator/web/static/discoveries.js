@@ -10,23 +10,23 @@ import {isEverything, metricAddress, isSameWindow, windowQuery} from "./place.js
 
 const BETWEEN = 1_000; // milliseconds between two looks
 const RARELY = 60_000;
-const WEEK = 7 * DAY; // before the end of all panes: what was found since is new
-const SHOWN_STRINGS = 5; // on a card
+const WEEK = 7 * DAY; // before the end of all panes: strings that were found since are new
+const SHOWN_STRINGS = 5; // strings on a card
 const MOST_LOOKED_UP = 100; // strings, the most frequent ones
 const FIND_TEXT = "Find strings, and which are new";
 const COMMON = 0.1; // the share of people of which a forecast speaks where nothing can be found yet
 
-/** A stranger's string: what is not visible, or would turn the text around it, is written as its number. */
+/** A stranger's string; characters that are invisible, or change the direction of text, are written as their numbers. */
 export const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 
 const percent = (x) => (x >= 0.1 ? share(x) : `${(100 * x).toFixed(x >= 0.01 ? 1 : 2)}\u00a0%`);
 
-/** A question about strings of a window, in the window's own words and against what was there a period before. */
+/** Asks for the frequent strings of a window, and which of them were not frequent a period before. */
 class Question {
-  /** changed: called with what was found, with how far a search is, or with a problem. */
+  /** changed: called with the found strings, the progress of a search, or a problem. */
   constructor({name, pane_seconds: pane}, changed) { Object.assign(this, {path: metricPath(name), pane, changed, timer: 0, asked: 0, found: null, query: null}); }
 
-  /** Look at what was found last, or search; then look again as long as a search goes on. */
+  /** Read the strings that were found last, or search; then read again while a search goes on. */
   async look(query, search) {
     clearTimeout(this.timer);
     const asked = ++this.asked;
@@ -46,7 +46,7 @@ class Question {
     }
   }
 
-  /** Look up in the period before what was found: in the window before, or in all panes up to a week before the end. */
+  /** Read the shares of the found strings in the period before: the window before, or all panes up to a week before the end. */
   async lookBefore() {
     const {found, query} = this;
     if (found.status !== "final" || !found.strings.length) return;
@@ -56,7 +56,7 @@ class Question {
     let before;
     try {
       const {to, value, upper, categories} = await get(`${this.path}/estimate`, {...window, category: found.strings.slice(0, MOST_LOOKED_UP).map(({string}) => string).filter(Boolean)});
-      const lookedUp = categories.filter((_, i) => typeof value?.[i] === "number"); // none where there are too few reports
+      const lookedUp = categories.filter((_, i) => typeof value?.[i] === "number"); // none if there are too few reports
       before = {to, lookedUp, held: categories.filter((_, i) => 2 * value?.[i] > upper?.[i])}; // by the estimate: where hashes are few, every lower bound is 0
     } catch ({message}) {
       before = {message};
@@ -72,9 +72,9 @@ class Question {
   }
 }
 
-/** The strings that were found, and whose share in the period before is not above its margin of error. */
+/** The found strings whose share in the period before is not above its margin of error. */
 const newOf = ({strings, before}) => strings.filter(({string}) => before?.lookedUp?.includes(string) && !before.held.includes(string));
-/** What new means, in a few words. */
+/** What "new" means for these strings, in a few words. */
 function newsOf(found) {
   const {before} = found;
   if (!before || before.message) return before?.message ?? "";
@@ -89,7 +89,7 @@ function newsButton(question) {
 }
 
 export class Discoveries {
-  /** metric: see metric.js; follow: takes a string that a person asks for. */
+  /** metric: see metric.js; follow: called with a string that a person asks for. */
   constructor(metric, follow) {
     Object.assign(this, {metric, follow, place: metric.place});
     this.question = new Question(metric.definition, (found) => this.#show(found));
@@ -109,7 +109,7 @@ export class Discoveries {
     this.#look(false);
   }
 
-  /** Another window has another answer. */
+  /** Ask again if the window has changed. */
   show({place}) {
     if (isSameWindow(place, this.place)) return;
     this.place = place;
@@ -159,7 +159,7 @@ export class Discoveries {
   }
 }
 
-/** What a metric's card shows: the strings that were found last. The server searches again where somebody asks, or where a pane was closed since. */
+/** The strings on a metric's card, which were found last. The server searches again if somebody asks, or if a pane was closed since. */
 export class FoundStrings {
   constructor({definition, name, scale}) {
     Object.assign(this, {timer: 0});
@@ -183,7 +183,7 @@ export class FoundStrings {
     this.question.close();
   }
 
-  /** Ask as long as somebody can see it. */
+  /** Ask only while the card can be seen. */
   onScreen(isOnScreen) {
     this.close();
     if (!isOnScreen) return;
@@ -213,7 +213,7 @@ export class FoundStrings {
   }
 }
 
-/** What was searched, and what is promised. */
+/** What was searched, and what is certain about the found strings. */
 function aboutOf({status, reports, candidates, beta, covers, strings, ...found}) {
   if (status !== "final") return `${status.replaceAll("_", " ")}: only panes that every partition has closed are searched.`;
   const promise = covers === "this window" ? "" : " (for all readings at the ends of panes together)";

@@ -46,7 +46,7 @@ export class Distribution {
     setText(this.note, aboutOf(metric.answer));
   }
 
-  /** Where a value is between the ends, 0 to 1. */
+  /** The position of a value between the ends, from 0 to 1. */
   #place(x) {
     const {edges} = this.found;
     const of = this.isLogarithmic ? Math.log : (one) => one;
@@ -57,7 +57,7 @@ export class Distribution {
     const {edges, value, lower, upper} = this.found;
     const x = (one) => (WIDTH * this.#place(one)).toFixed(1);
     const y = (one) => (HEIGHT * (1 - one)).toFixed(1);
-    // Between two edges the share is at least that at the left one, and at most that at the right one.
+    // Between two edges the share is at least that at the left edge, and at most that at the right edge.
     const bins = edges.slice(1).map((end, i) => [edges[i], end, lower[i], upper[i + 1]]);
     const above = bins.map(([from, to, , high]) => `L${x(from)} ${y(high)}L${x(to)} ${y(high)}`).join("");
     const below = bins.toReversed().map(([from, to, low]) => `L${x(to)} ${y(low)}L${x(from)} ${y(low)}`).join("");

@@ -15,15 +15,15 @@ function fill(element, attributes, children) {
 /** An element: h("p", {class: "note", onclick: f}, "text", child, [more]). */
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 
-/** The same in SVG. */
+/** An SVG element; the parameters are those of h(). */
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Set text only where it differs, so that nothing is laid out or announced again for nothing. */
+/** Set an element's text only if it differs, so that equal text is not laid out or announced again. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Tell a person who does not see the screen; for what they did or must know, not for numbers that move. */
+/** Announce a text to people who do not see the screen: results of what they did, and what they must know, but not changing numbers. */
 export function announce(text) {
   setText(document.getElementById("announcer"), text);
 }

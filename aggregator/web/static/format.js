@@ -29,20 +29,20 @@ function written(whole, digits) {
   return (whole < 0n ? MINUS : "") + head.replace(/\B(?=(\d{3})+$)/g, THIN) + (tail && `.${tail}`);
 }
 
-/** A bound, rounded so that it claims no more than is known: lower ones down (side -1), upper ones up (side 1). Its rules are those of estimators/rounding.py. */
+/** A bound, rounded so that it claims no more than is known: a lower bound down (side -1), an upper bound up (side 1). The rules are those of estimators/rounding.py. */
 export function bound(x, digits, side, power = 0) {
   return x === null || x === undefined || Number.isNaN(x) ? "–" : written(units(x, digits, side, power), digits);
 }
 export const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
-/** Decimals that leave two significant digits of the half width of a band. */
+/** The number of decimals that shows two significant digits of a band's half width. */
 export function decimals(lower, upper) {
   const half = (upper - lower) / 2;
   if (!(half > 0) || !Number.isFinite(half)) return 3;
   return Math.min(MOST_DECIMALS, Math.max(0, 1 - shortest(half).first));
 }
 
-/** What is certain of a minimum ("at most") or maximum ("at least"), never more than it: with two significant digits of the search's last step. */
+/** What is certain about a minimum ("at most") or maximum ("at least"), rounded so that it claims no more, with two significant digits of the search's last step. */
 export function certified(kind, low, high, rounds, x) {
   const step = (high - low) / 2 ** rounds;
   return trimmed(bound(x, decimals(-step, step), kind === "minimum" ? 1 : -1));
@@ -57,7 +57,7 @@ export function number(x, digits = 0) {
 /** Whether a metric's numbers are shares of people: frequencies, and the mean of a yes or no. */
 const isShare = (kind, unit, range) => kind === "frequency" || (kind === "mean" && !unit && range?.[0] === 0 && range[1] === 1);
 
-/** A value of a metric: shares as percentages, others in the metric's unit. */
+/** Formats the values of a metric: shares as percentages, other values in the metric's unit. */
 export class Scale {
   constructor(kind, unit, range = null) {
     const share = isShare(kind, unit, range);
@@ -66,7 +66,7 @@ export class Scale {
     this.unit = share ? "%" : unit ?? "";
   }
   digits(lower, upper) { return lower === null || upper === null ? 2 : decimals(lower * this.factor, upper * this.factor); }
-  /** `side`: -1 for a lower bound, 1 for an upper one; 0 for what is no bound. */
+  /** `side`: -1 for a lower bound, 1 for an upper bound, 0 for any other number. */
   text(x, digits, side = 0) { return side ? bound(x, digits, side, this.power) : number(x === null || x === undefined ? null : x * this.factor, digits); }
   withUnit(x, digits, side = 0) { return this.#united(this.text(x, digits, side)); }
   interval(lower, upper, digits = this.digits(lower, upper)) { return `${this.text(lower, digits, -1)} to ${this.text(upper, digits, 1)}`; }
@@ -76,10 +76,10 @@ export class Scale {
 /** A quantile's name: the median, or p95. */
 export const quantileName = (q) => (Number(q) === 0.5 ? "median" : `p${trimmed(bound(Number(q), MOST_DECIMALS, 1, 2))}`);
 
-/** A value of an attribute in words: neither “other” nor “none” can be declared. */
+/** A value of an attribute in words; “other” and “none” are unambiguous, because neither can be declared. */
 export const attributeValue = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
 export const sliceName = (slice) => Object.values(slice).map(attributeValue).join(" · ");
-/** The decimals of a round number. */
+/** The number of decimals of a round number. */
 export const decimalsOf = (x) => (String(x).split(".")[1] ?? "").length;
 
 /** 20000 as 20k, 1500000 as 1.5M. */
@@ -106,9 +106,9 @@ export function rate(perSecond) {
 
 export const share = (x) => (x > 0 && x < 0.001 ? "<0.1" : number(100 * x, x < 0.0995 ? 1 : 0)) + "\u00a0%";
 
-/** Three digits of a failure probability, in percent. */
+/** The number of decimals that shows three digits of a failure probability in percent. */
 const percentDigits = (beta) => Math.max(0, -shortest(beta).first);
-/** 1 - beta, with three digits of beta: never more than it is. */
+/** 1 - beta in percent, with three digits of beta, rounded down. */
 export function certainty(beta) {
   const digits = percentDigits(beta);
   return `${trimmed(written(100n * 10n ** BigInt(digits) - units(beta, digits, 1, 2), digits))}\u00a0%`;
@@ -135,7 +135,7 @@ export const DAY = 86_400;
 /** ISO 8601 (or null) to seconds since the epoch (or null). */
 export const seconds = (iso) => (iso ? Date.parse(iso) / 1000 : null);
 
-/** "4 Mar 2013", with "14:05" where the moment is not midnight. */
+/** "4 Mar 2013", followed by "14:05" unless the moment is midnight. */
 export function moment(at, {year = true} = {}) {
   if (at === null || at === undefined) return "–";
   const d = new Date(at * 1000);
@@ -145,7 +145,7 @@ export function moment(at, {year = true} = {}) {
 }
 const clock = (d, exact) => `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}${exact ? `:${two(Math.floor(d.getUTCSeconds()))}` : ""}`;
 
-/** Since when: "14:03" of today, else with its day. */
+/** A moment in the past: "14:03" if it is today, else also its day. */
 export const since = (at, now = Date.now() / 1000) => (Math.floor(at / DAY) === Math.floor(now / DAY) ? clock(new Date(at * 1000), false) : moment(at - (at % 60)));
 
 /** A stretch of event time; null is unbounded. */
@@ -161,7 +161,7 @@ export function stretch(from, to) {
   return `${moment(from, {year: !sameYear})} – ${moment(to)}`;
 }
 
-/** Ticks of a time axis: the coarser unit is shown where it changes. */
+/** The labels of a time axis; a label has the coarser unit, too, where that changes. */
 export function ticks(splits, increment) {
   let before = null;
   return splits.map((at) => {

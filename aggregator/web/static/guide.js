@@ -1,4 +1,4 @@
-// The guide: what the dashboard's words mean. Words on the page open it where they are explained.
+// The guide explains the dashboard's words. Words on the page open the guide at their explanation.
 
 import {h} from "./dom.js";
 
@@ -58,7 +58,7 @@ function build() {
   return {dialog, here, parts};
 }
 
-/** Open the guide: at a topic, with what is special at this place first. */
+/** Open the guide at a topic; `special` is a text about the present metric, which comes first. */
 export function openGuide(topic = "estimate", special = "") {
   opened ??= build();
   const {dialog, here, parts} = opened;
@@ -66,13 +66,13 @@ export function openGuide(topic = "estimate", special = "") {
   here.hidden = !special;
   for (const [name, part] of Object.entries(parts)) part.classList.toggle("asked", name === topic);
   dialog.append(...Object.values(parts));
-  here.after(parts[topic]); // what was asked for comes first
+  here.after(parts[topic]); // the topic that was asked for comes first
   dialog.showModal();
   dialog.scrollTop = 0;
   parts[topic].focus();
 }
 
-/** A word that explains itself: it opens the guide at a topic, with its title as what is special here. */
+/** A word that opens the guide at a topic; its title is the text about the present metric. */
 export function explained(topic, attributes, ...children) {
   const open = ({currentTarget}) => openGuide(topic, currentTarget.title);
   return h("button", {type: "button", ...attributes, class: `explained ${attributes.class ?? ""}`.trim(), "aria-haspopup": "dialog", onclick: open}, children);

@@ -45,7 +45,7 @@ export class HeatMap {
     const {points, edges, canvas} = this;
     if (!edges) return;
     const rows = edges.length - 1;
-    [canvas.width, canvas.height] = [points.length, rows]; // a pixel a cell: the page stretches it
+    [canvas.width, canvas.height] = [points.length, rows]; // one pixel for each cell; the page stretches them
     const context = canvas.getContext("2d");
     context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--estimate").trim();
     const most = Math.max(...points.filter(isKnown).flatMap(({shares}) => shares));

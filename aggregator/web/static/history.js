@@ -1,34 +1,34 @@
-// A metric over event time: the estimate of each step, and the band it lies in.
+// A metric over event time: the estimate of each step, and its band.
 
 import {h, setText} from "./dom.js";
 import {compact, decimalsOf, seconds, stretch, ticks, whole} from "./format.js";
 
 const root = () => getComputedStyle(document.documentElement);
 const color = (name) => root().getPropertyValue(name).trim();
-/** Pixels of a length in rem: the charts grow with the type. */
+/** A length in rem, in pixels: the charts grow with the font size. */
 const px = (rem) => Math.round(rem * Number.parseFloat(root().fontSize));
 const [UPPER, VALUE, LOWER, VAGUE] = [1, 2, 3, 4];
-const WIDEST = 3; // times the usual width: a band beyond leaves the chart, and says nothing beside the others
-const NEARLY_ALL = 0.9; // of the values that are allowed: a band so wide says nothing at all
+const WIDEST = 3; // times the usual width: a wider band leaves the chart, and says nothing compared with the others
+const NEARLY_ALL = 0.9; // of the allowed values: a band that is so wide says nothing
 const NO_MARKS = {moves: [], baselines: []};
-const LEAST_SWEEP = 1.5; // rem that a finger sweeps to zoom
-const MANY = 10_000; // from which a tick is written in thousands
+const LEAST_SWEEP = 1.5; // rem: a shorter sweep of a finger does not zoom
+const MANY = 10_000; // ticks from this number on are written in thousands
 const SIXTIETHS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const HOURS = [1, 2, 3, 6, 12, 24, 48, 72, 168];
 const CLOCKS = {s: SIXTIETHS, seconds: SIXTIETHS, min: SIXTIETHS, minutes: SIXTIETHS, h: HOURS, hours: HOURS};
 
-/** The usual half width of a band: half of them are narrower. */
+/** The median half width of the bands. */
 function usualHalf(rows) {
   const halves = rows.filter(isBounded).map((row) => (row.upper - row.lower) / 2).sort((a, b) => a - b);
   return halves.length ? halves[Math.floor(halves.length / 2)] : 0;
 }
-/** Whether a band covers nearly all values that are allowed. */
+/** Whether a band covers nearly all allowed values. */
 export const isNearlyAll = ({lower, upper}, range) => range !== null && upper - lower >= NEARLY_ALL * (range[1] - range[0]);
 const isBounded = ({value, lower, upper}) => value !== null && lower !== null && upper !== null;
 
 /**
- * The columns of a chart from a series' points; `index` picks a category or coordinate, `range` are the values that are allowed.
- * Each step has two points, so that it has its width also before a gap; where its band says nothing, the line is in a column of its own.
+ * The columns of a chart from a series' points; `index` is that of a category or coordinate, `range` has the ends of the allowed values.
+ * Each step has two points, so that it has its width also before a gap. Steps whose band says nothing have their line in a separate column.
  */
 export function columns(points, index = null, range = null) {
   const at = (list) => (index === null ? list : list?.[index]) ?? null;
@@ -54,7 +54,7 @@ export function columns(points, index = null, range = null) {
   return {rows, data};
 }
 
-/** The vertical range: all estimates, and bands but for the few that are far wider than most; and `include`. */
+/** The vertical range: it contains all estimates, their bands except the few that are far wider than most, and `include`. */
 export function verticalRange({rows}, include = null, isLogarithmic = false) {
   const known = rows.filter((row) => isBounded(row) && (!isLogarithmic || row.value > 0));
   if (!known.length) return isLogarithmic ? [1, 10] : [0, 1];
@@ -69,7 +69,7 @@ export function verticalRange({rows}, include = null, isLogarithmic = false) {
   return [low - margin, high + margin];
 }
 
-/** At most `most` round values between two ends: 1, 2 and 5 times a power of ten, or what clocks count in; of a logarithmic axis, powers. */
+/** At most `most` round values between two ends: multiples of 1, 2 or 5 times a power of ten, or of the steps of clocks; on a logarithmic axis, powers. */
 export function roundTicks(low, high, most, unit = "", isLogarithmic = false) {
   if (isLogarithmic) {
     const all = (steps) => Array.from({length: 40}, (_, i) => i - 20).flatMap((power) => steps.map((step) => Number((step * 10 ** power).toPrecision(1)))).filter((x) => x >= low && x <= high);
@@ -85,7 +85,7 @@ export function roundTicks(low, high, most, unit = "", isLogarithmic = false) {
   return Array.from({length: Math.floor(high / step + 1e-9) - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** A chart that fills its element; `limits` are the ends of its vertical axis, where several charts share one; `onZoom(from, to)` is called where somebody drags over a stretch of it. */
+/** A chart that fills its element. `limits`: the ends of its vertical axis, if several charts share one; `onZoom(from, to)`: called when somebody drags over a stretch of the chart. */
 export class History {
   constructor({large = false, scale, include = null, limits = null, isLogarithmic = false, onZoom = null}) {
     this.drawing = h("div", {class: "drawing"});
@@ -100,7 +100,7 @@ export class History {
     for (const kind of ["down", "move", "up", "cancel"]) this.drawing.addEventListener(`pointer${kind}`, (event) => event.pointerType === "touch" && this.#touch(kind, event));
   }
 
-  /** What the arrow keys do. */
+  /** Move the cursor if an arrow key, Home or End was pressed. */
   key(event) {
     const by = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
     if (!by) return;
@@ -108,7 +108,7 @@ export class History {
     this.step(by);
   }
 
-  /** A finger: it reads where it is, and zooms to what it has swept; up and down it scrolls the page. */
+  /** Handle a finger: it reads the step at its position, and a long sweep sideways zooms to the swept stretch; up and down it scrolls the page. */
   #touch(kind, event) {
     if (!this.plot) return;
     const at = Math.min(this.plot.over.clientWidth, Math.max(0, event.clientX - this.plot.over.getBoundingClientRect().left));
@@ -130,7 +130,7 @@ export class History {
     this.plot = null;
   }
 
-  /** Show columns, and a label that says in words what the chart shows; marks: see alarms.js; pale: steps {from, to, value} of a line behind. */
+  /** Show columns. label: what the chart shows, in words; marks: see alarms.js; pale: steps {from, to, value} of a line in the background. */
   show(found, label, {reference = null, marks = NO_MARKS, pale = []} = {}) {
     Object.assign(this, {found, reference, marks, pale});
     this.element.setAttribute("aria-label", label);
@@ -217,7 +217,7 @@ export class History {
     return wide / devicePixelRatio;
   }
 
-  /** The labels of moments, but for one that the chart's right end would cut. */
+  /** The labels of moments, without a label that the chart's right end would cut. */
   #unclipped(plot, splits, texts) {
     const room = plot.width - plot.bbox.left / devicePixelRatio;
     const {min, max} = plot.scales.x;
@@ -248,7 +248,7 @@ export class History {
     this.tip.style.left = `${Math.min(this.element.clientWidth - half, Math.max(half, place))}px`;
   }
 
-  /** A step in words: when, what it is, its interval, and how many reports it has. */
+  /** A step in words: its time, its value, its interval, and its number of reports. */
   textOf({from, to, status, reports, value, lower, upper}) {
     const digits = this.scale.digits(lower, upper);
     const told = value === null ? status.replaceAll("_", " ") : `${this.scale.withUnit(value, digits)}, between ${this.scale.text(lower, digits, -1)} and ${this.scale.text(upper, digits, 1)}`;
@@ -264,7 +264,7 @@ export class History {
     if (inside.length) this.onZoom(inside[0].from, inside.at(-1).to);
   }
 
-  /** A shade over each episode, from where it began until its end. */
+  /** Draw a shade over each episode, from its beginning to its end. */
   #drawMoves(plot) {
     const {left, top, width, height} = plot.bbox;
     plot.ctx.save();
@@ -276,7 +276,7 @@ export class History {
     plot.ctx.restore();
   }
 
-  /** The line behind: of the period before, or of all devices. */
+  /** Draw the line in the background: of the period before, or of all devices. */
   #drawPale(plot) {
     const {left, top, width, height} = plot.bbox;
     plot.ctx.save();
@@ -299,7 +299,7 @@ export class History {
     plot.ctx.restore();
   }
 
-  /** A dot at the newest step. */
+  /** Draw a dot at the newest step. */
   #drawNewest(plot) {
     const row = this.found.rows.findLast(({value}) => value !== null);
     if (!row || row.isVague) return;
@@ -311,7 +311,7 @@ export class History {
     plot.ctx.restore();
   }
 
-  /** Dashed lines at the estimate over the whole window, and at the baselines of alarms. */
+  /** Draw dashed lines at the estimate over the whole window, and at the baselines of alarms. */
   #drawReference(plot) {
     if (this.reference !== null) this.#drawLevel(plot, this.reference, "--muted");
     for (const baseline of this.marks.baselines) this.#drawLevel(plot, baseline, "--warning");

@@ -1,4 +1,4 @@
-// What is known of one metric in the window that is shown, and the requests that keep it so.
+// What the page knows about a metric in the shown window, and the requests that keep this up to date.
 
 import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, quantileName, Scale, seconds} from "./format.js";
@@ -9,18 +9,18 @@ import {shapeOf} from "./shapes.js";
 import {sharesOf} from "./shares.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 300_000, slices: 4_000, change: 300_000}; // milliseconds
-const LEAST_MOVING = {series: 4_000, change: 30_000}; // while event time moves on
-const PART = 0.25; // of a step of the history, by which event time moves on
+const LEAST_MOVING = {series: 4_000, change: 30_000}; // milliseconds while event time advances
+const PART = 0.25; // of a step of the history: event time that advances by less does not count
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
 const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
-const SLICES = 20; // that are read at first, those with most reports
+const SLICES = 20; // slices that are read at first: those with most reports
 const PROBES = [28 * DAY, DAY, 3600, 60];
 const LENIENT = 0.75; // a round step may give a third more points than are wanted
-const AMPLE = 2; // times the least reports of a number that a step should have on average
-const ENOUGH = 6; // points of a probe that say how long the whole is
+const AMPLE = 2; // a step should have this multiple of the metric's minimum of reports on average
+const ENOUGH = 6; // so many points of a probe tell the length of the whole history
 
-/** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
+/** Runs a task on request: one run at a time, not too often for its cost, and only while somebody can see the result. */
 export class Refresher {
   constructor(least, isSeen, task, moving = least) { Object.assign(this, {least, isSeen, task, moving, running: false, wanted: false, urgent: false, next: 0, soonest: 0, timer: 0}); }
   soon() {
@@ -29,12 +29,12 @@ export class Refresher {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
   }
-  /** As soon as it is cheap, if it is wanted. */
+  /** Run a requested task as soon as its cost allows. */
   hasten() {
     this.next = Math.min(this.next, this.soonest);
     this.resume();
   }
-  /** At once; whoever calls has made a request that runs end early. */
+  /** Run the task at once; the caller has aborted a request that is still running. */
   now() { [this.next, this.urgent] = [0, true]; this.soon(); }
   stop() { clearTimeout(this.timer); this.wanted = false; }
   async #run() {
@@ -55,7 +55,7 @@ export class Refresher {
 /** Whether the server compares a metric with the period before. */
 export const isComparable = (definition) => shapeOf(definition).hasHistory && (definition.categories !== "open" || Boolean(definition.watch?.length));
 
-/** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
+/** A metric for one view of it; `changed()` is called whenever something here is new. */
 export class Metric {
   /**
    * definition: as /v1/metrics/{name} gives it; place: see place.js; top: how many categories or
@@ -86,21 +86,21 @@ export class Metric {
   get name() { return this.definition.name; }
   get title() { return this.definition.title || this.definition.name; }
   get hasHistory() { return shapeOf(this.definition).hasHistory; }
-  /** The attributes of devices that the address names, of those the metric has; at first the first one. */
+  /** The attributes by which slices are shown: those in the address that the metric has, or at first the metric's first attribute. */
   get by() { return this.isDetailed ? (this.place.by ?? this.definition.by?.[0] ?? "").split(",").filter((name) => this.definition.by?.includes(name)) : []; }
   /** The slice that is shown, as ATTRIBUTE=VALUE; empty for all devices. */
   get where() { return this.isDetailed && this.definition.by ? (this.place.where ?? "").split("\n").filter(Boolean) : []; }
-  /** The seconds of the window that is asked for; null if it is not bounded. */
+  /** The length of the requested window in seconds; null if it is not bounded. */
   get span() {
     const {window, from, to} = this.place;
     if (window) return Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600);
     return from && to ? seconds(to) - seconds(from) : null;
   }
-  /** Whether an answer is of more than that, beyond whole panes: slices may be kept by longer ones. */
+  /** Whether an answer is about a longer window than requested, beyond whole panes, as the panes of slices may be longer. */
   isWider({from, to}) { return this.span !== null && seconds(to) - seconds(from) > this.span + 2 * this.definition.pane_seconds; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
-  /** Whether the view can be seen; what was missed meanwhile is then made up for. */
+  /** Set whether the view can be seen; once it can, missed requests are made up for. */
   onScreen(isOnScreen) {
     this.isOnScreen = isOnScreen;
     this.seen();
@@ -112,12 +112,12 @@ export class Metric {
     for (const one of Object.values(this.refresh)) one.stop();
   }
 
-  /** Read everything again: another window, other weights, another question. */
+  /** Read everything again, because the window, the weights or the question has changed. */
   again() {
     this.controller.abort();
     this.controller = new AbortController();
     const {change, ...first} = this.refresh;
-    [change.next, change.urgent] = [0, true]; // it waits for the number, whatever others ask meanwhile
+    [change.next, change.urgent] = [0, true]; // it waits for the number, even if somebody asks for it earlier
     for (const one of Object.values(first)) one.now();
   }
 
@@ -130,14 +130,14 @@ export class Metric {
     this.again();
   }
 
-  /** Read the slices again: by other attributes, or more of them. */
+  /** Read the slices again, by other attributes or more of them. */
   readSlices(top = SLICES) {
     this.slicesTop = top;
     this.changed(this);
     this.refresh.slices.now();
   }
 
-  /** The running total has changed. */
+  /** Take a new answer of the running total. */
   take(answer) {
     this.live = answer;
     if (this.#liveIsAnswer()) this.#put({answer});
@@ -147,7 +147,7 @@ export class Metric {
     this.refresh.change.soon();
   }
 
-  /** What operations know of it. */
+  /** Take the metric's part of the server's status. */
   takeStatus({reports_per_second: rate, outcomes, event_time: reached = null}) {
     Object.assign(this, {rate, outcomes, reached});
     const at = seconds(reached);
@@ -161,13 +161,13 @@ export class Metric {
     this.#put({chosen: label});
   }
 
-  /** Ask for a string, or for a quantile, beside those that are shown. */
+  /** Also ask for a string or a quantile that is not shown yet. */
   ask(label) {
     if (this.#ask(label)) this.again();
     this.choose(label);
   }
 
-  /** Put a number in front; returns whether it has to be read first. */
+  /** Put a number in front; return whether it has to be read first. */
   #ask(label) {
     const isMissing = (this.definition.categories === "open" || this.definition.quantiles) && !this.entries().some((entry) => entry.label === label);
     if (isMissing) this.asked = [...new Set([...this.asked, label])];
@@ -193,7 +193,7 @@ export class Metric {
     this.again();
   }
 
-  /** The numbers of the answer as [{label, name, value, lower, upper}]; one with an empty label for a scalar. */
+  /** The numbers of the answer as [{label, name, value, lower, upper}]; a single number has an empty label. */
   entries() {
     if (!this.answer) return [];
     const {value, lower, upper, categories, coordinates, quantiles} = this.answer;
@@ -202,19 +202,19 @@ export class Metric {
     return labels.map((label, i) => ({label, name: quantiles ? quantileName(label) : label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
   }
 
-  /** The definition's shares among, as entries() has the categories. */
+  /** The definition's shares among, in the form of entries(). */
   shareEntries() {
     const {value, lower, upper} = this.answer?.shares_among ?? {};
     return value ? this.shares.names.map((share, i) => ({...share, value: value[i], lower: lower[i], upper: upper[i]})) : [];
   }
 
-  /** The number that is in front: the chosen one, else the first share, else the first. */
+  /** The number in front: the chosen number, else the first share, else the first number. */
   leading() {
     const entries = [...this.shareEntries(), ...this.entries()];
     return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
   }
 
-  /** The numbers of the answer with what is certain of their changes. */
+  /** The numbers of the answer, each with what is certain about its change. */
   changedEntries() {
     return this.entries().map((entry) => {
       const found = this.change(entry.label);
@@ -222,33 +222,33 @@ export class Metric {
     });
   }
 
-  /** How a number differs from the period before; null if that is not known. */
+  /** How a number differs from the period before; null if unknown. */
   change(label = this.leading()?.label) { return this.comparisons.map((one) => changeIn(one, label)).find(Boolean) ?? null; }
 
-  /** The change to tell: of the number in front, else the surest of the others, with its name. */
+  /** The change to show: that of the number in front if it is certain, else the surest change of another number, with its name. */
   toldChange() {
     const leading = this.change();
     const others = leading?.isCertain ? [] : [...this.shareEntries(), ...this.entries()].map(({label, name}) => ({...this.change(label), name}));
     return others.filter(({isCertain}) => isCertain).sort((a, b) => a.p - b.p)[0] ?? leading;
   }
 
-  /** What the history is compared with: the whole window; null for releases, which are of one step each. */
+  /** The value over the whole window, with which the history is compared; null for releases, each of which is about one step. */
   reference() { return isTrusted(this.definition) ? null : this.leading().value; }
 
-  /** Where the history has the leading number; null for a scalar, undefined if it has it not. */
+  /** The index of the number in front in the history; null for a single number, undefined if the history lacks it. */
   historyIndex() {
     if (!this.labels) return null;
     const index = this.labels.indexOf(this.leading()?.label);
     return index < 0 ? undefined : index;
   }
 
-  /** Whether a share is in front, which then has history and slices. */
+  /** Whether a share is in front; history and slices are then about shares. */
   #leadsShare() {
     const {answer, chosen, shares: {names}} = this;
     return names.length > 0 && (answer === null || Boolean(answer.shares_among)) && (chosen === null || names.some(({label}) => label === chosen));
   }
 
-  /** What history and slices are asked for: all shares where one is in front; null: what the answer has. */
+  /** The labels for which history and slices are requested: all shares if a share is in front; null for the labels of the answer. */
   #labels() { return this.#leadsShare() ? this.definition.shares : this.#categories(); }
 
   #categories() {
@@ -256,7 +256,7 @@ export class Metric {
     return categories === "open" && this.asked.length ? [...new Set([...(watch ?? []), ...this.asked])] : null;
   }
 
-  /** Whether the running total is what this view asks for, or more of the same. */
+  /** Whether the running total contains the answer that this view asks for. */
   #liveIsAnswer() {
     const {live} = this;
     if (!this.hasHistory) return true;
@@ -265,7 +265,7 @@ export class Metric {
     return isEverything(this.place) && !this.where.length && suffices && !this.asked.length && isInForce;
   }
 
-  /** Take an answer, or a label that was chosen: history and slices are read again if they are of others now. */
+  /** Take changed fields; read history and slices again if they have to be about other numbers now. */
   #put(changes) {
     const wasShare = this.#leadsShare();
     Object.assign(this, changes);
@@ -295,7 +295,7 @@ export class Metric {
     return {...windowQuery(this.place), where: this.where, category, quantile, top: category ? null : this.top};
   }
 
-  /** Where the table of the history ("series"), or of the window ("estimate"), is: path and parameters. */
+  /** The path and the parameters of the table of the history ("series") or of the window ("estimate"). */
   tableOf(what) {
     const step = what === "series" && this.step ? `${this.step}s` : null;
     return [`${metricPath(this.name)}/${what}`, {...this.#query(), step, format: "csv"}];
@@ -307,7 +307,7 @@ export class Metric {
     this.refresh.change.soon();
   }
 
-  /** The slices with most reports at about so many steps, all of their numbers. */
+  /** Read all numbers of the `top` slices with most reports, at about `steps` steps. */
   slicesOverTime(top, steps) {
     const pane = this.definition.pane_seconds;
     const step = pane * Math.max(1, Math.ceil(spanOf(this.points) / steps / pane));
@@ -315,19 +315,19 @@ export class Metric {
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 
-  /** The category in front, of a metric that lists them: the others are not asked for. */
+  /** The category in front, if the metric lists its categories: only this category is requested. */
   labelsOfCategories() { return Array.isArray(this.definition.categories) ? [this.leading().label] : null; }
 
   async #readSlices() {
     const {by, place} = this;
     if (!by.length) return;
-    // all categories, though one is shown: it may be chosen after looking
+    // all categories, although one is shown, because it may be chosen after looking
     const query = {...windowQuery(place), by, category: this.#labels(), top: this.slicesTop};
     const found = await get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
     if (place === this.place) this.slices = found;
   }
 
-  /** The change is of periods on offer alone: they share the error that it may have. */
+  /** Read the change against the period before; only offered periods have one, because they share the probability of error. */
   async #readChange() {
     const {place} = this;
     if (!isComparable(this.definition) || place.from || place.to || this.where.length) return;
@@ -337,7 +337,7 @@ export class Metric {
   }
 
   async #readSeries() {
-    if (!this.hasHistory || !this.steps) return; // it has one answer, or shows one
+    if (!this.hasHistory || !this.steps) return; // it has a single answer, or shows a single one
     const {place} = this;
     this.drawnTo = seconds(this.reached);
     const first = this.#hasOutgrown() ? await this.#firstStep() : this.step ?? (await this.#firstStep());
@@ -352,13 +352,13 @@ export class Metric {
     if (this.isDetailed) await this.#readBeside(place);
   }
 
-  /** Whether event time has come so far that the step may give more points than the server takes. */
+  /** Whether event time has advanced so far that the present step may make more points than the server allows. */
   #hasOutgrown() {
     const {points, place, reached} = this;
     return points.length > 0 && isEverything(place) && reached !== null && seconds(reached) - seconds(points[0].from) > 2 * Math.max(this.steps * this.step, spanOf(points));
   }
 
-  /** What the history is drawn beside: all devices where a slice is shown, else the period before. */
+  /** Read the line in the background of the history: all devices if a slice is shown, else the period before. */
   async #readBeside(place) {
     const {points, step} = this;
     const span = spanOf(points);
@@ -372,7 +372,7 @@ export class Metric {
     if (place === this.place) this.beside = {key, shift, text: isPeriod ? "the period before" : "all devices", points: found.points, labels: found.categories ?? found.coordinates ?? found.quantiles ?? null};
   }
 
-  /** That as steps {from, to, value} of the number in front. */
+  /** The line in the background as steps {from, to, value} of the number in front. */
   besideSteps() {
     if (!this.beside) return [];
     const {points, labels, shift} = this.beside;
@@ -380,7 +380,7 @@ export class Metric {
     return points.map((point) => ({from: seconds(point.from) + shift, to: seconds(point.to) + shift, value: point.status === "too_few_reports" ? null : (labels ? point.value?.[index] : point.value) ?? null}));
   }
 
-  /** The step for a window whose length is known; else for what a few coarse steps say of it. */
+  /** The first step, which follows from the window's length; if that is unknown, a few coarse steps are read to learn it. */
   async #firstStep() {
     if (isTrusted(this.definition)) return this.definition.pane_seconds;
     if (this.span !== null) return this.#fittingStep(this.span);
@@ -391,7 +391,7 @@ export class Metric {
     return null;
   }
 
-  /** The step at which most points have reports enough, where they are mostly too few for a number; else 0. */
+  /** A longer step, at which most points have enough reports, if most points have too few at this step; else 0. */
   #tellingStep({points, step_seconds: step}) {
     const few = points.filter(({status}) => status === "too_few_reports").length;
     const reports = points.reduce((sum, one) => sum + one.reports, 0);
@@ -400,7 +400,7 @@ export class Metric {
     return this.#fittingStep(enough * step * this.steps);
   }
 
-  /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */
+  /** The round step, in seconds and in whole panes, that makes about as many points as are wanted. */
   #fittingStep(span) {
     const {pane_seconds: pane} = this.definition;
     if (isTrusted(this.definition)) return pane; // releases cannot be added

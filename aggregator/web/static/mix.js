@@ -1,4 +1,4 @@
-// The mix of privacy levels: each level's share of the reports above, of the weight below, and how one becomes the other.
+// The mix of privacy levels: above, each level's share of the reports; below, its share of the weight; between them, how the first becomes the second.
 
 import {h, setText, svg} from "./dom.js";
 import {decimalsOf, number, share} from "./format.js";
@@ -7,7 +7,7 @@ import {explained} from "./guide.js";
 const [TOP, BAND, BOTTOM] = [9, 12, 9];
 const HEIGHT = TOP + BAND + BOTTOM;
 
-/** A level's colour, by its rank: more private is darker in light, lighter in dark. */
+/** The class of a level's colour, by its rank: more private levels are darker on a light page, and lighter on a dark page. */
 export const levelClass = (index, count) => `level-${Math.round((index * 6) / Math.max(1, count - 1))}`;
 
 export class Mix {

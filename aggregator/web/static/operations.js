@@ -1,4 +1,4 @@
-// What operations look at: rate, lag, partitions, dead letters; as the server's status says.
+// What operators look at: rate, lag, partitions and dead letters, from the server's status.
 
 import {h, setText, svg} from "./dom.js";
 import {count, duration, moment, number, rate, seconds, since, whole} from "./format.js";
@@ -19,7 +19,7 @@ function tile(name, ...more) {
 const isAway = ({redis}) => redis.startsWith(AWAY);
 const redisFailure = (status) => (isAway(status) ? AWAY : "Redis cannot be read");
 
-/** Whether what is shown moves with what is reported: {counting: true, false or null, text}. */
+/** Whether new reports are being counted, so that the shown numbers move: {counting: true, false or null, text}. */
 export function liveness(status) {
   if (status.redis !== "ok") return {counting: null, text: redisFailure(status)};
   if (status.counting) return {counting: true, text: "Live"};
@@ -48,7 +48,7 @@ export class Operations {
 
   /** Take the status object of /v1/status. */
   show(status) {
-    if (status.redis !== "ok") { // what was read before stays, but nobody knows how far it is behind
+    if (status.redis !== "ok") { // the last numbers stay on the page, but nobody knows how old they are
       const partitions = (this.status?.partitions ?? []).map((one) => ({...one, lag: null}));
       this.status = {...status, partitions};
       this.#partitions(partitions, redisFailure(status));
@@ -77,7 +77,7 @@ export class Operations {
     this.#alert();
   }
 
-  /** Let a button show and hide this: as a rule nobody has to look at it. */
+  /** Let a button show and hide this panel, because usually nobody has to look at it. */
   foldInto(button) {
     button.addEventListener("click", () => {
       this.element.hidden = !this.element.hidden;
@@ -85,13 +85,13 @@ export class Operations {
     });
   }
 
-  /** What is wrong though reports are counted, in a few words; empty if nothing is. */
+  /** What is wrong although reports are counted, in a few words; empty if nothing is. */
   #trouble() {
     const {lag, dead} = this.tiles;
     return [lag.element.dataset.state && lag.trouble, dead.element.dataset.state && `${dead.value.textContent} dead letters`].filter(Boolean).join(" · ");
   }
 
-  /** Show what keeps the connection from coming back, and what to press; null once it is back. */
+  /** Show why the connection is lost, and a button that may help; null once it is back. */
   disconnected(problem, action = null) {
     Object.assign(this, {problem, action});
     this.#alert();

@@ -1,4 +1,4 @@
-// The parts that a card and the page of one metric share.
+// Parts of the page that the card and the page of a metric share.
 
 import {get, isAdministrator, Problem, withToken} from "./api.js";
 import {announce, h, setText} from "./dom.js";
@@ -22,7 +22,7 @@ const FAMILY = {
 };
 for (const kind of ["hpm", "hpf"]) for (const [key, meaning] of Object.entries(FAMILY)) POLICIES[`${kind}-${key}`] = meaning;
 
-/** Whether devices send true values, and all that is shown are releases. */
+/** Whether devices send true values, so that only releases are shown. */
 export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
@@ -37,12 +37,12 @@ const SEARCH_STATUS = {
   provisional: ["provisional", "Searching", "Some rounds are not decided yet; the certified end holds at all times at once."],
   final: ["final", "Decided", "All rounds are decided; the result is final."],
 };
-const LONGEST_LABEL = 20; // characters, beside a number
-const DIFFERENT = 1e-3; // one metric in a thousand without a reason
+const LONGEST_LABEL = 20; // characters of a label beside a number
+const DIFFERENT = 1e-3; // the largest p-value that counts: a false warning for one metric in a thousand
 
 const trustedFlag = (definition) => isTrusted(definition) && explained("status", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
 
-/** The state of an answer: a shape and a word, not a colour alone; and whether its collector is trusted. */
+/** The state of an answer, as a shape and a word instead of only a colour, and whether its collector is trusted. */
 export class StatusChip {
   constructor(definition) {
     this.words = definition.rounds ? SEARCH_STATUS : STATUS;
@@ -57,7 +57,7 @@ export class StatusChip {
   }
 }
 
-/** What a card says beside its title, where there is something to say: a flag for each. */
+/** The flags beside a card's title, one for each thing that is to be said. */
 export class Flags {
   constructor(definition) {
     this.fixed = [trustedFlag(definition)].filter(Boolean);
@@ -79,17 +79,17 @@ export class Flags {
   #fill() { this.element.replaceChildren(...this.fixed, ...[...this.byFeature.values()].filter(Boolean), this.differs, this.status.chip); }
 }
 
-/** What each report of a metric with a crowd keeps. */
+/** The epsilon that each report of a metric with a crowd keeps, in words. */
 export function crowdText({local, central}) {
   const kept = `Each report keeps ε = ${local}, whoever colludes; `;
   if (!central) return `${kept}nothing smaller is proved for its crowd.`;
   return `${kept}among ${whole(central.crowd)} others whom a relay shuffled, ε = ${central.epsilon} with δ = ${probability(central.delta)}, in one pane: times the panes for one person.`;
 }
 
-/** Whether values go with the privacy level, so that the weights in force estimate another population. */
+/** Whether values depend on the privacy level, so that the weights in force estimate another population. */
 const differs = ({heterogeneity: p, policy}) => (p ?? null) !== null && p < DIFFERENT && policy !== "uniform";
 
-/** What the bounds of an answer cover, in a few words and in full. */
+/** What the bounds of an answer cover, in a few words and in full sentences. */
 function coverage({covers, bound, beta, chosen_among: among}) {
   const share = `${percent(beta)} in 100`;
   const both = 2 * beta < 1 ? `The band of a growing window and that of the final one are two statements: each holds with ${certainty(beta)}, both with ${certainty(2 * beta)}.` : "";
@@ -100,7 +100,7 @@ function coverage({covers, bound, beta, chosen_among: among}) {
   return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}. The band before the change is not among them.` : title};
 }
 
-/** The number in front and its interval, in plain words; in brief, what else is to be said is behind the interval. */
+/** The number in front and its interval in plain words; in the brief form, the interval's title has the rest. */
 export class Headline {
   constructor({isBrief = false} = {}) {
     this.isBrief = isBrief;
@@ -142,7 +142,7 @@ export class Headline {
   }
 }
 
-/** Why there is no number, and how far it is; hidden once there is one. */
+/** Why there is no number yet, and how far away it is; hidden once there is a number. */
 export class EmptyState {
   constructor() {
     this.text = h("p");
@@ -164,7 +164,7 @@ export class EmptyState {
   }
 }
 
-/** Why there is no number, and what to do. */
+/** Why there is no number, and what to do, in words. */
 function emptyWords({answer, definition, problems}, isOpen, isFew) {
   if (isOpen) return ["You can ask for any string.", "Ask on the metric's page. Strings that the definition has on “watch” are always shown."];
   if (!answer) return [problems.answer ? "No answer" : "Reading …"];
@@ -177,7 +177,7 @@ function emptyWords({answer, definition, problems}, isOpen, isFew) {
   return ["No reports yet", "Send the first one from ", h("a", {href: `/try${address({metric: definition.name})}`}, "the page “Try it”"), ", with ", h("code", {}, `dither produce ${definition.name} --csv FILE`), ", or from a device with ", h("code", {}, "Reporter"), "."];
 }
 
-/** What a person should know: failures with their remedy; with `explain`, also that values go with the level. */
+/** What a person should know: failures with their remedies and, with `explain`, whether values depend on the privacy level. */
 export class Notices {
   constructor({explain = false} = {}) { Object.assign(this, {element: h("div", {class: "notices"}), explain, shown: ""}); }
   show(metric) {
@@ -200,12 +200,12 @@ export class Notices {
   }
 }
 
-/** A failure: what was wrong, what to do, and a button {text, press} that does it. */
+/** The notice of a failure: what was wrong, what to do, and a button {text, press} that does it. */
 export const problemNotice = (problem, action = null) =>
   h("div", {class: "notice danger"}, h("p", {}, h("strong", {}, problem.message), problem.remedy ? ` ${problem.remedy}` : ""),
     action && h("button", {type: "button", class: "button small", onclick: action.press}, action.text));
 
-/** How much each level counts: a choice that takes effect for everybody who reads. */
+/** The choice of how much each level counts, which takes effect for all readers. */
 export class PolicyChoice {
   constructor(metric) {
     this.select = h("select", {"aria-label": `Weights of ${metric.name}`, onchange: () => choosePolicy(metric, this.select.value)},
@@ -224,7 +224,7 @@ export class PolicyChoice {
   }
 }
 
-/** Ask for a token that may change weights; the choice then appears. */
+/** Ask the person for a token that may change weights; then the choice appears. */
 async function becomeAdministrator(metric) {
   await withToken(async () => {
     await get("/v1/status");
@@ -257,5 +257,5 @@ export function historyLabel(metric, rows) {
 /** The window that an answer is about. */
 export const windowText = (answer) => (answer ? stretch(seconds(answer.from), seconds(answer.to)) : "");
 
-/** That slices are of more than the window that was chosen; empty if they are not. */
+/** A sentence if slices are about a longer window than the chosen one; else empty. */
 export const widerText = (metric, answer) => (answer && metric.isWider(answer) ? `${windowText(answer)}: slices are kept in longer steps than the window that you chose` : "");

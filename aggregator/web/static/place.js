@@ -1,9 +1,9 @@
-// Where one is, in the address, so that it can be linked and gone back to: #metric=NAME&window=7d, or &from=...&to=..., &by=ATTRIBUTE,
+// What the page shows, in its address, so that links and the back button work: #metric=NAME&window=7d, or &from=...&to=..., &by=ATTRIBUTE,
 // &where=ATTRIBUTE=VALUE (a line each), &label=WHICH of its numbers, &q=WORDS of the filter, and &changed=only.
 
 export const WINDOWS = [["1h", "1 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["90d", "90 d"], ["", "All"]];
 
-/** What the address asks for: {metric, window, from, to, by, where, label, q, changed}, null where it does not say. */
+/** What the address asks for: {metric, window, from, to, by, where, label, q, changed}; null for what it does not name. */
 export function place() {
   const hash = new URLSearchParams(location.hash.slice(1));
   const from = valid(hash.get("from"));
@@ -12,7 +12,7 @@ export function place() {
   return {metric: hash.get("metric"), window: from || to ? null : window, from, to, by: hash.get("by"), where: hash.get("where"), label: hash.get("label"), q: hash.get("q"), changed: hash.get("changed")};
 }
 
-/** A time in ISO 8601, in UTC unless it names a zone, as the server reads it; null if it is none. */
+/** A time in ISO 8601 (in UTC unless it names a zone), in the form that the server reads; null for any other text. */
 function valid(text) {
   if (!/^\d{4}-\d\d-\d\d(T|$)/.test(text ?? "")) return null;
   const isClear = !text.includes("T") || /(Z|[+-]\d\d:?\d\d)$/i.test(text);
@@ -20,17 +20,17 @@ function valid(text) {
   return Number.isNaN(Date.parse(utc)) ? null : utc;
 }
 
-/** The address of another place: what is not named stays as it is; null removes. */
+/** The present address with changes: fields that are not named stay as they are, and null removes a field. */
 export function address(changes) {
   const next = new URLSearchParams();
   for (const [key, value] of Object.entries({...place(), ...changes})) if (value) next.set(key, value);
   return `#${next}`;
 }
 
-/** The address of a metric's page, or of the first page, in the window that is shown. */
+/** The address of a metric's page, or of the first page, with the shown window. */
 export const metricAddress = (metric, changes = {}) => address({metric, by: null, where: null, label: null, q: null, changed: null, ...changes});
 
-/** The part of a query that the window of event time is. */
+/** The parameters of a query that state the window of event time. */
 export const windowQuery = ({window, from, to}) => ({window, from, to});
 
 export const isEverything = ({window, from, to}) => !window && !from && !to;

@@ -8,7 +8,7 @@ const CUSTOM = "custom";
 const WEEK = 7 * DAY;
 const minutes = (moment) => (moment ? new Date(moment).toISOString().slice(0, 16) : "");
 
-/** Fill the form; it follows the address, and the address follows it. */
+/** Fill the form of the window; the form follows the address, and the address follows the form. */
 export function rangePicker(form) {
   const radio = (value, text) => {
     const input = h("input", {type: "radio", name: "window", value, id: `window-${value || "all"}`});
@@ -51,7 +51,7 @@ export function rangePicker(form) {
   addEventListener("hashchange", follow);
   follow();
   return {
-    /** What the custom fields show when somebody opens them: the week up to an event time in seconds. */
+    /** Set what the custom fields show when somebody opens them: the week that ends at an event time, in seconds. */
     suggest(newest) {
       if (!custom.hidden || !newest) return;
       const end = Math.ceil(newest / DAY) * DAY;

@@ -5,7 +5,7 @@ import {certainty, certified, count, number} from "./format.js";
 
 const THINNEST = "3px";
 
-/** The intervals that rounds left, the whole range first: each is one half of the one before it. */
+/** The intervals that the rounds have left, beginning with the whole range; each is a half of the interval before. */
 export function halvings([low, high], [from, to]) {
   const found = [];
   const middle = (from + to) / 2;
@@ -17,7 +17,7 @@ export function halvings([low, high], [from, to]) {
   }
 }
 
-/** The figure in front: what is certain. What the rounds have left of the range is no band. */
+/** The figure in front: what is certain. The range that the rounds have left is not a band. */
 export function certain({answer: {search}, scale, definition: {kind, range, rounds, beta}}) {
   return search && {
     label: kind === "minimum" ? "at most" : "at least",
@@ -28,7 +28,7 @@ export function certain({answer: {search}, scale, definition: {kind, range, roun
   };
 }
 
-/** Where the search stands: a row for each interval that was left, the question, the certificate. */
+/** The progress of a search: a row for each interval that was left, the present question, and what is certain. */
 export class Search {
   constructor(definition) {
     this.definition = definition;
@@ -66,7 +66,7 @@ export class Search {
     this.rows.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(range[0], places)} to ${text(range[1], places)}`);
     this.#draw(halvings(range, search.bisection), search.threshold);
   }
-  /** A row for each round that is decided, and empty ones for those to come. */
+  /** Draw a row for each decided round, and an empty row for each later round. */
   #draw(intervals, threshold) {
     const [low, high] = this.definition.range;
     const percent = (x) => `${((100 * x) / (high - low)).toFixed(3)}%`;

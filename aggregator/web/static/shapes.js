@@ -1,4 +1,4 @@
-// How an answer of each shape is shown: cards, pages and headlines choose here, and nowhere by a metric's kind.
+// How answers of each shape are shown. Cards, pages and headlines choose by shape here, and never by a metric's kind.
 
 import {Bars} from "./bars.js";
 import {certain, Search} from "./search.js";

@@ -1,4 +1,4 @@
-// The shares among that a definition names: a funnel where each is a step of the list of categories, else bars.
+// The shares among that a definition names: a funnel if each is a step in the list of categories, else bars.
 
 import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
@@ -6,7 +6,7 @@ import {certainty} from "./format.js";
 
 const EVERYBODY = 0; // the first category and all after it
 
-/** The places [from, to] in the list: of those who came as far as one category, who came as far as a later one; null for any other share. */
+/** The indices [from, to] of the categories of a funnel's step: of the people who came at least as far as `from`, the share who came at least as far as `to`; null for any other share. */
 function stepOf(share, categories) {
   const last = categories.length - 1;
   const place = (text) => (categories.includes(text) ? (text === categories[last] ? last : -1) : categories.findIndex((name) => text === `${name}..`));
@@ -20,7 +20,7 @@ function inWords(share) {
   return sets.length > 2 ? share : sets.map((set) => set.replace(/\.\.(?=$|,| \+)/g, " or later").replaceAll(" + ", " or ").replaceAll("=", " = ")).join(", of ");
 }
 
-/** The shares of a definition as {label, name}, and whether they are a funnel: steps that follow each other, or that begin at the same category. */
+/** The shares of a definition as {label, name}, and whether they form a funnel: each step follows the step before, or all begin at the same category. */
 export function sharesOf({shares = [], categories}) {
   const steps = Array.isArray(categories) ? shares.map((share) => stepOf(share, categories)) : [];
   const isNext = ([from, to], index) => !index || from === steps[index - 1][1] || (from === steps[0][0] && to >= steps[index - 1][1]);
@@ -29,7 +29,7 @@ export function sharesOf({shares = [], categories}) {
   return {isFunnel, names: shares.map((label, index) => ({label, name: isFunnel ? nameOf(steps[index]) : inWords(label)}))};
 }
 
-/** The panel of a metric's page: one of the shares is chosen, whose history and slices are shown. */
+/** The panel of shares on a metric's page; the history and the slices of the chosen share are shown. */
 export class Shares {
   constructor(metric) {
     const {name, scale, shares: {isFunnel}} = metric;

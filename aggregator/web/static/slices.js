@@ -1,4 +1,4 @@
-// A metric by attributes of devices: a menu, and a dot with its interval for each slice, sorted by value.
+// A metric by attributes of devices: a menu of attributes, and a dot with its interval for each slice, sorted by value.
 
 import {announce, h, setText, svg} from "./dom.js";
 import {attributeValue, certainty, count, share, sliceName, whole} from "./format.js";
@@ -6,22 +6,22 @@ import {columns, History, isNearlyAll, verticalRange} from "./history.js";
 import {widerText, windowText} from "./parts.js";
 import {address} from "./place.js";
 
-const ALL = 10_000; // the most that may be asked for
+const ALL = 10_000; // the most slices that a request may ask for
 const NOTHING = "nothing";
 const MOST_CHARTS = 9;
 const STEPS_OVER_TIME = 12;
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
-/** The address of a metric's page for the devices of a slice alone. */
+/** The address of the metric's page for only the devices of a slice. */
 const pageOf = (slice) => address({where: Object.entries(slice).map(([name, value]) => `${name}=${attributeValue(value)}`).join("\n")});
 
-/** The numbers of a slice; of one that has several, those with a label. */
+/** The value and the bounds of a slice; if it has several numbers, those at an index. */
 function numbersOf({value, lower, upper}, place) {
   const one = (x) => (Array.isArray(x) ? x[place] ?? null : x);
   return {value: one(value), lower: one(lower), upper: one(upper)};
 }
 
-/** A row of the chart: its parts are kept and moved, so that a changing value slides. */
+/** A row of the chart. Its elements are reused and moved, so that a changing value slides. */
 class Row {
   constructor() {
     const line = (from, to) => svg("line", {class: "whisker", y1: from, y2: to});
@@ -51,7 +51,7 @@ class Row {
   }
 }
 
-/** The slices over time, a small chart each, all on one scale; each leads to its own page. */
+/** The slices over time: a small chart for each, all on one scale; each chart links to the slice's page. */
 class Trends {
   constructor(metric) {
     Object.assign(this, {metric, key: "", charts: []});
@@ -60,7 +60,7 @@ class Trends {
     this.element = h("div", {class: "trends"}, this.note, this.grid);
   }
 
-  /** Other slices, another window or another number have other charts: `key` says which it is. */
+  /** Show the charts of slices; they are made anew if `key`, which names the slices, the window and the number, has changed. */
   show(key, entries, at) {
     if (key !== this.key) {
       this.close();
@@ -174,7 +174,7 @@ export class Slices {
   }
 }
 
-/** What the rows are about, what their bounds promise, and how much of the window they have. */
+/** What the rows are about, what their bounds promise, and which share of the window's reports they have. */
 function aboutOf({simultaneous, coverage, beta, status, ...found}, label) {
   const promise = simultaneous > 1 ? `bounds hold for all ${whole(simultaneous)} slices at once, shown or not, with ${certainty(beta)}` : `the bound holds with ${certainty(beta)}`;
   const covered = coverage === null ? "coverage unknown" : coverage < 1 ? `only ${share(coverage)} of the reports are in slices` : "all reports are in slices";

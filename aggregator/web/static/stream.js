@@ -1,4 +1,4 @@
-// Server-sent events by fetch, so that a token can go along: resumed by id, with back-off.
+// Server-sent events by fetch, because EventSource cannot send a token; a stream resumes by id, with back-off.
 
 import {Problem, request} from "./api.js";
 
@@ -6,7 +6,7 @@ const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
 const SILENCE = 40_000; // the server sends a comment every 15 s: longer is a dead connection
 
-/** Split a stream's text into events: feed() takes any piece of it. */
+/** Splits a stream's text into events; feed() takes the text in pieces of any length. */
 export class EventParser {
   constructor(onEvent, onRetry = () => {}) {
     Object.assign(this, {onEvent, onRetry, rest: "", id: null});

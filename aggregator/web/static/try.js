@@ -9,9 +9,9 @@ import {place} from "./place.js";
 
 const REPLAY = 86_400; // a metric whose newest event is older than this, beyond its lateness, is a replay
 const NO_TURN = "Nothing was sent: this browser has answered this round, or it answers another one, which it drew at random for itself.";
-const ATTEMPTS = 2; // a person waits: more are for devices
-const SENDING = 20_000; // milliseconds until a server that says nothing is given up
-const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
+const ATTEMPTS = 2; // few, because a person waits
+const SENDING = 20_000; // milliseconds to wait for a silent server
+const PATIENCE = 60_000; // milliseconds to wait until the report is counted
 const SHOWN_BITS = 128;
 const BITS = ["rappor", "oue", "subset_selection"]; // mechanisms whose report has a bit for each category
 const MOST_FIELDS = 12; // coordinates with a field each
@@ -21,7 +21,7 @@ const FINER = 3; // digits beyond the band's, so that one report shows
 const root = document.getElementById("try");
 const spent = new Map(); // metric: epsilons of the reports that were sent from this page
 
-/** Whether the module randomizes the metric; nothing is sent. Answers to rounds are bits, which it has. */
+/** Whether the module can randomize the metric; nothing is sent. It can always answer rounds, with bits. */
 function isOffered(definition) {
   if (definition.crowd) return false; // it needs a relay
   if (definition.rounds) return true;
@@ -33,7 +33,7 @@ function isOffered(definition) {
   }
 }
 
-/** The least and the largest value of a metric of numbers. */
+/** The smallest and the largest value of a metric of numbers. */
 const endsOf = ({range, edges}) => range ?? (edges && [edges[0], edges.at(-1)]);
 const isOpen = ({categories}) => categories === "open";
 const anyValue = (definition) => isOpen(definition) ? "" : definition.coordinates?.map(() => 0) ?? endsOf(definition)?.[0] ?? 0;
@@ -86,7 +86,7 @@ class Question {
     return [h("label", {for: "value", class: "hidden"}, "Value"), slider, h("span", {class: "with-unit"}, box, unit && h("span", {}, unit))];
   }
 
-  /** A field a coordinate, or one for all of many. */
+  /** A field for each coordinate, or one field for all if there are many. */
   #vector({coordinates, radius, unit}) {
     const isLong = coordinates.length > MOST_FIELDS;
     const first = String(Number((radius / 2).toPrecision(3)));
@@ -150,7 +150,7 @@ class Question {
   }
 }
 
-/** What became of one report: what was kept, what was sent, and how the estimate moved. */
+/** What became of a report: what stayed on the device, what was sent, and how the estimate moved. */
 class Outcome {
   constructor(sent, time, before) {
     Object.assign(this, {sent, before, elements: []});
@@ -190,7 +190,7 @@ class Outcome {
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its rounds on the dashboard"));
   }
 
-  /** Post, and turn a refusal into a problem that a token can answer. */
+  /** Post a report; turn a refusal for lack of a token into a Problem, so that the person is asked for one. */
   async #post(body) {
     const token = authorization().Authorization?.replace("Bearer ", "");
     try {
@@ -213,7 +213,7 @@ class Outcome {
     showWith(this.move, h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s. Check that a worker runs (dither aggregate) and that the event time is not too late.`));
   }
 
-  /** A string that is not on watch: to ask for it would tell the server what it was. */
+  /** Show that the report is counted, without its estimate: to ask for an unlisted string would tell the server what it was. */
   #unasked(now) {
     const {definition} = this;
     showWith(this.move,
@@ -262,13 +262,13 @@ async function openRound(definition) {
   return round;
 }
 
-/** Whether this browser answers a round, which it then has; two of its pages take turns. */
+/** Take this browser's turn to answer a round, if it has not answered; two pages of a browser wait for each other. */
 function isTurn(definition, round) {
   const turn = () => takeTurn(definition, round);
   return navigator.locks ? navigator.locks.request(`dither:${definition.name}`, turn) : turn();
 }
 
-/** A report for the eye: yes or no, one bit, one bit a category, or a symbol. */
+/** A picture of a report: yes or no, a bit, a bit for each category, or a symbol. */
 function picture({definition, report, index, round, epsilon}) {
   if (round) {
     const unit = definition.unit ? ` ${definition.unit}` : "";
@@ -316,7 +316,7 @@ async function estimateOf(definition) {
   return answer.status === "not_ready" ? null : answer;
 }
 
-/** The event time to report with, in milliseconds: null for now; a replay goes on where it is. */
+/** The event time of the report in milliseconds; null for the present. The report of a replay gets the replay's newest event time. */
 async function eventTime(definition) {
   const status = await get("/v1/status", {}, {signal: AbortSignal.timeout(SENDING)});
   const newest = seconds(status.metrics[definition.name]?.event_time);

@@ -12,7 +12,7 @@ const SHARES = {all: "Of all people", rows: "Of each row", columns: "Of each col
 
 const countAxes = ({axes}) => Object.keys(axes ?? {}).length;
 
-/** How many categories the table of a metric needs: all of two axes, none of more, whose pairs are questions. */
+/** How many categories of the answer a metric's table needs: all if it has two axes; none if it has more, because the cells of a pair are a separate question. */
 export const cellsOf = (definition) => (countAxes(definition) === 2 && definition.categories.length <= MOST_CELLS ? definition.categories.length : 0);
 
 /** Whether a metric has a table. */
@@ -58,7 +58,7 @@ export class TwoWay {
 
   close() { this.refresh.stop(); }
 
-  /** The margins, or the shares: a question of its own, so that no cell of the answer gets wider; of three axes also the cells. */
+  /** Read the margins or the shares by a separate question, so that no cell of the answer gets wider bounds; with three axes or more, also the cells. */
   async #read() {
     const {of, place, rows, columns} = this;
     const [row, column] = [rows.axis, columns.axis];

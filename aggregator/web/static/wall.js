@@ -1,4 +1,4 @@
-// The first page: the metrics by their groups, which fold, and a filter over all of them.
+// The first page: the metrics in groups that fold, and a filter for all of them.
 
 import {get, metricPath} from "./api.js";
 import {Card} from "./card.js";
@@ -12,7 +12,7 @@ const LEAST_WITH_BUTTON = 12; // metrics, to show only those that have changed
 const OTHERS = "Other metrics";
 const TOGETHER = 3; // changes that are read at the same time
 
-/** Definitions by group, in the order in which groups first occur; those without one come last. */
+/** Definitions by group, in the order in which groups first occur; definitions without a group come last. */
 function grouped(definitions) {
   const groups = new Map();
   for (const one of definitions) groups.set(one.group, [...(groups.get(one.group) ?? []), one]);
@@ -21,16 +21,16 @@ function grouped(definitions) {
   return [...groups];
 }
 
-/** Whether texts have all words of a filter. */
+/** Whether texts contain all words of a filter. */
 export function haveWords(texts, words) {
   const text = texts.flat().join("\n").toLowerCase();
   return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
-/** What a person may know of a metric. */
+/** The words by which a person may search for a metric. */
 const textOf = ({name, title, description, group, unit, watch, categories, coordinates}) => [name, title, description, group, unit, watch, categories, coordinates];
 
-/** Which metrics have changed, those of closed groups too: read where somebody asks. `shown(names)` takes those to show; null: all. */
+/** Reads on request which metrics have changed, including those in closed groups. `shown(names)` is called with the metrics to show; null for all. */
 class Changes {
   constructor(definitions, shown) {
     Object.assign(this, {names: definitions.filter(isComparable).map(({name}) => name), shown, turn: 0, isOn: false});
@@ -39,7 +39,7 @@ class Changes {
     this.element = h("p", {class: "changes", hidden: this.names.length < LEAST_WITH_BUTTON}, this.button, this.note);
   }
 
-  /** Another window has other changes; a stretch of one's own has none. */
+  /** Take the address: another period has other changes, and a custom window has none. */
   go({window, from, to, changed}) {
     this.button.disabled = Boolean(from || to);
     this.button.title = this.button.disabled ? "Choose a period such as 7 d: only these are compared with the one before." : "";
@@ -88,7 +88,7 @@ class Group {
     this.fold.addEventListener("toggle", () => { if (!this.wall.isFiltered) this.isOpen = this.fold.open; this.show(); });
   }
 
-  /** Show the cards of the metrics that the page shows; a closed group makes none. */
+  /** Show the cards of the metrics that pass the filter; a closed group makes no cards. */
   show() {
     const found = this.definitions.filter((one) => this.wall.shows(one));
     this.fold.hidden = !found.length;
@@ -106,7 +106,7 @@ class Group {
 }
 
 export class Wall {
-  /** `made(card)` is called for each card that a person opens, so that it catches up with what is known; `filtered()` when other metrics are shown. */
+  /** `made(card)` is called for each new card, so that it gets the newest answer; `filtered()` is called when other metrics are shown. */
   constructor(definitions, here, made, filtered) {
     Object.assign(this, {here, made, filtered, cards: [], words: "", only: null});
     this.changes = new Changes(definitions, (only) => this.#show(this.words, only));
@@ -122,7 +122,7 @@ export class Wall {
     this.changes.go(here);
   }
 
-  /** Whether a metric has the words of the filter and, where that was asked, has changed. */
+  /** Whether a metric has the words of the filter and, if only changed metrics are asked for, has changed. */
   shows(definition) { return haveWords(textOf(definition), this.words) && (this.only?.has(definition.name) ?? true); }
   get isFiltered() { return Boolean(this.words || this.only); }
 
@@ -164,7 +164,7 @@ export class Wall {
   }
 }
 
-/** The field that filters what `wall()` returns, or goes to the first page: its words are in the address, and Enter opens the only metric that has them. */
+/** The field that filters the wall, if `wall()` returns one, or else goes to the first page. Its words are in the address, and Enter opens the only metric that has them. */
 export function filterField(input, wall) {
   const follow = () => { if (document.activeElement !== input) input.value = place().q ?? ""; };
   input.addEventListener("input", () => {
