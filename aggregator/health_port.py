@@ -30,7 +30,7 @@ class Page(NamedTuple):
 def answer_health(
     port: int, trouble: Callable[[], str], pages: Mapping[str, Callable[[], Page]] | None = None
 ) -> Iterator[int]:
-    """Answer GET /healthz: 200 if all is well, or 503 and the trouble; yield the port.
+    """Answer GET /healthz with 200 if all is well, or with 503 and what is wrong; yield the port.
 
     Parameters
     ----------

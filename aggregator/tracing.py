@@ -23,10 +23,10 @@ class Span:
     """A span that is not recorded; the base class of recorded spans."""
 
     def put(self, attributes: Attributes) -> None:
-        """Add attributes."""
+        """Add attributes to the span."""
 
     def note(self, event: str) -> None:
-        """Add an event with the present time."""
+        """Add an event with the present time to the span."""
 
     def end(self, error: BaseException | None = None) -> None:
         """End the span, with the class of an error, if any; a span that is not ended is dropped."""

@@ -57,7 +57,7 @@ def _console() -> Console:
 
 
 def draw(view: View) -> Group:
-    """Return a view as rich renderables."""
+    """Return a view in a form that the library rich prints."""
     sent = 0 if view.progress is None else view.progress.reports
     done = 0 if view.progress is None else view.progress.devices / view.devices
     moment = "-"

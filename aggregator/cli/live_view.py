@@ -64,14 +64,14 @@ class LiveView:
         self._live.stop()
 
     def show(self, window: Window, estimate: Estimate) -> None:
-        """Redraw the estimate."""
+        """Draw the view again, with a new estimate."""
         self._counts.append((time.monotonic(), estimate.reports))
         if not np.ndim(estimate.value) and not np.isnan(estimate.value):
             self._values.append(float(estimate.shown))
         self._live.update(self.draw(window, estimate), refresh=True)
 
     def draw(self, window: Window, estimate: Estimate) -> RenderableType:
-        """Return an estimate as rich renderables."""
+        """Return an estimate in a form that the library rich prints."""
         metric = window.metric
         rate = f", {per_second:,.0f} a second" if (per_second := self._rate()) else ""
         parts: list[RenderableType] = [

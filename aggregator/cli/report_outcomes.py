@@ -32,7 +32,7 @@ class RedisState(NamedTuple):
 
 
 def read_redis(settings: Settings) -> RedisState | None:
-    """Read the state in Redis; None if Redis does not answer or its client is not installed."""
+    """Return the state in Redis; None if Redis does not answer or its client is not installed."""
     try:
         import redis
 

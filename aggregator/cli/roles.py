@@ -63,6 +63,8 @@ class Role:
 
     Attributes
     ----------
+    does : str
+        What the role does, or which programs have it.
     redis : tuple of str
         Rules of Redis's ACL: keys, then commands; a selector in parentheses has keys for its
         commands alone. Empty if the role needs no user.

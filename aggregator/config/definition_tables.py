@@ -78,7 +78,7 @@ class Checks:
         raise DefinitionError(f"{self._table}.{key}", self._values.get(key), expected)
 
     def metric(self, key: str) -> LocalMetric:
-        """Return the metric that a key names."""
+        """Return the metric that a key names; refuse all but local metrics without rounds."""
         name = self._values[key]
         if name not in self._metrics:
             self.refuse(key, f"a metric: {nearest(name, self._metrics)}")

@@ -31,7 +31,7 @@ class MetricDefinitions(dict[str, Metric]):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file of definitions.
+        """Return the definitions in a file.
 
         Raises
         ------

@@ -46,7 +46,7 @@ class LiveMetrics(Mapping[str, Metric]):
         self.unusable = ""
 
     def __getitem__(self, name: str) -> Metric:
-        """Return a metric."""
+        """Return the metric of this name."""
         return self._metrics[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -177,7 +177,7 @@ class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Otlp(msgspec.Struct, forbid_unknown_fields=True):
-    """The collector that gets the metrics of `dither serve` by OTLP over HTTP, if any.
+    """The collector to which `dither serve` sends metrics by OTLP; none if `endpoint` is empty.
 
     `endpoint` is the collector's address without the path of a signal. With `traces` the collector
     also gets spans of requests, commits, publishing and rounds.
@@ -325,7 +325,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _refuse_visible(key: str, value: Any) -> None:
-    """Refuse a secret on the command line, where every user of the machine can see it."""
+    """Raise SettingsError for a secret on the command line, which every local user can see."""
     if is_secret(key, value) and not key.startswith("access."):  # tokens are hashed
         shown = _masked_key(key)
         variable = f"{VARIABLE_PREFIX}{shown}".upper().replace(".", "_")

@@ -29,7 +29,7 @@ def is_abandoned(file: Path) -> bool:
 
 @contextlib.contextmanager
 def write_locked(file: Path, text: str) -> Iterator[None]:
-    """Write a file with the mark and a text, and lock it; remove it at the end of the context.
+    """Write a file with FILE_MARK and a text, and lock it; remove it at the end of the context.
 
     Raises FileExistsError if the file exists.
     """

@@ -31,7 +31,7 @@ class Assignment:
     Parameters
     ----------
     context : WorkerContext
-        What the partitions of a worker share.
+        The settings, the store and the clients that the parts of a worker share.
     metrics : mapping of str to Metric
         The definitions by which partitions are acquired; they may be replaced.
     """

@@ -27,7 +27,7 @@ log = structlog.get_logger("dither.worker")
 
 
 class Backoff:
-    """The retry times of a failed operation; `retry_at` is in monotonic seconds."""
+    """Tells when to retry a failed operation; `retry_at` is in monotonic seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

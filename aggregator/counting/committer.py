@@ -66,7 +66,7 @@ class Committer:
             self._commit(owned)
 
     def recheck_eviction(self) -> None:
-        """Make the next commit check whether Redis evicts keys: it may be another server now."""
+        """Make the next commit check whether this Redis, maybe another server now, evicts keys."""
         self._eviction.recheck()
 
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:

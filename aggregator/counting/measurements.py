@@ -83,7 +83,7 @@ class Measurements(msgspec.Struct, frozen=True):
         return measurements
 
     def facts(self) -> dict[str, str]:
-        """Return the field to store in the owner's hash."""
+        """Return the measurements as a field of the owner's hash."""
         return {MEASURED_FIELD: msgspec.json.encode(self).decode()}
 
     def __add__(self, other: Measurements) -> Measurements:

@@ -138,7 +138,7 @@ class _Deletion:
         return deleted
 
     def _unlink(self, keys: Sequence[bytes | str]) -> int:
-        """Delete keys and return how many; raise Overtaken if the partition lost this mark."""
+        """Delete keys and return how many; raise Overtaken if the partition has another mark."""
         deleted = int(self._script([self._owner, *keys], [self._token]))
         if deleted < 0:
             raise Overtaken(self._number)

@@ -25,9 +25,11 @@ log = structlog.get_logger("dither.supervisor")
 
 
 def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
-    """Return the command line of a single worker, made from that of several, with its memory.
+    """Return the command line that starts one of several workers.
 
-    The last occurrence of an option counts. The health port belongs to the supervisor.
+    `arguments`: the supervisor's arguments, to which options are added, because the last occurrence
+    of an option counts; `memory`: the worker's memory in bytes; None for that of the settings. The
+    health port belongs to the supervisor.
 
     >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
     ['aggregate', '--workers', '3', '--set', 'aggregate.health_port=0', '--workers', '1']
@@ -39,7 +41,7 @@ def single_worker_command(arguments: list[str], memory: int | None) -> list[str]
 
 
 def instance_option(instance: str, number: int) -> list[str]:
-    """Return the option that makes a worker's `group.instance.id` unique, if there is one.
+    """Return the option that makes a worker's `group.instance.id` unique; none without an id.
 
     >>> instance_option("east", 1), instance_option("", 1)
     (['--set', 'kafka.group.instance.id=east-1'], [])

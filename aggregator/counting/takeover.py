@@ -58,8 +58,8 @@ def acquire_partition(
     Returns
     -------
     AssignedPartition
-        Halted, with the reason and without panes, if there is an excess, if the log lacks the next
-        messages and ``on_gap = "stop"``, or if the stored state is unusable.
+        The partition. It is halted, with the reason and without panes, if there is an excess, if
+        the log lacks the next messages and ``on_gap = "stop"``, or if the stored state is unusable.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     counted: Mapping[str, Metric] = {} if excess else metrics

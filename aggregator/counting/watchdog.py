@@ -29,8 +29,8 @@ class Watchdog:
     Parameters
     ----------
     stuck_seconds, exit_seconds : float
-        Seconds in one step after which it is logged, with the stack, and after which the process
-        ends; 0 for never.
+        Seconds in one step after which the step is logged, with the stack, and after which the
+        process ends; 0 for never.
     report : callable
         A function that is called with the step and the seconds spent in it while the thread is
         stuck, and with (step, 0) when the thread resumes.

@@ -42,7 +42,7 @@ class MessagePosition(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """Return the written form."""
+        """Return the position as ``PARTITION:OFFSET``."""
         return f"{self.partition}:{self.offset}"
 
     @classmethod

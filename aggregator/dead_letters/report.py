@@ -69,7 +69,7 @@ def _level(metric: Metric | None, index: int) -> str:
 
 
 def letter_lines(fields: Mapping[str, Any]) -> list[str]:
-    """Return the facts as text."""
+    """Return the facts of a dead letter, from :func:`letter_facts`, as lines of text."""
     revision = ""
     if "revision" in fields:
         current = fields["revision_here"]

@@ -48,7 +48,7 @@ class LetterKind:
     oldest, newest : int
         Arrival times in Kafka, in ms.
     letters, reports : int
-        The number of letters, and of the reports in them by the workers' count.
+        The number of letters, and of the reports in them; a letter counts as one report at least.
     """
 
     oldest: int

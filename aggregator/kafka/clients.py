@@ -91,7 +91,10 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
 
 
 def producer(settings: Settings, **properties: Any) -> Producer:
-    """Return an idempotent producer to the deployment's cluster."""
+    """Return an idempotent producer to the deployment's cluster.
+
+    `properties`: properties of librdkafka, which override those in [kafka].
+    """
     needed = {"enable.idempotence": True, "acks": "all"}
     config = reporter_properties(settings) | properties | needed
     return ExplainingProducer(config, logger=LIBRDKAFKA_LOG)

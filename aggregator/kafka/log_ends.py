@@ -128,7 +128,10 @@ class KafkaLog:
         return self._clock() - self._answered_at > limit
 
     def ask(self, seconds: float | None = None) -> LogEnds:
-        """Query Kafka now, and wait at most `seconds`; the default follows from earlier answers."""
+        """Query Kafka now, and return the ends of the log.
+
+        `seconds`: the longest wait; by default it follows from the times of earlier answers.
+        """
         began = self._clock()
         log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
         seconds_taken = self._clock() - began

@@ -192,7 +192,7 @@ class GroupWatch:
         self._client: AdminClient | None = None
 
     def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return which of `partitions` nobody has, ascending; None if Kafka does not say."""
+        """Return which of `partitions` have no owner, ascending; None if Kafka does not say."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
             config = admin_properties(self._settings)
@@ -230,7 +230,7 @@ def refuse_compaction(settings: Settings) -> None:
 
 
 class CompactionWatch:
-    """Checks the topic's policy once a minute, without waiting for the answer.
+    """Checks once a minute whether the reports topic is compacted; nobody waits for the answer.
 
     Calling it returns why the topic must not be counted, by the last answer; "" if it may.
     """

@@ -214,7 +214,7 @@ class Demonstration:
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
     def _truth(self, name: str, counted: int) -> Truth:
-        """Return the truth of the counted reports."""
+        """Return a metric's truth about its first `counted` reports, or nearly as many."""
         if name in self._searches:
             return self._extremes[name]
         truths = self._relay.truths if name == self._relay.metric.name else self._truths[name]
@@ -289,7 +289,7 @@ class Demonstration:
 
 
 def truth_when(history: list[Truth], counted: int) -> Truth | None:
-    """Return the last truth of at most `counted` reports; None if it covers less than 0.9 of those.
+    """Return the last truth of at most `counted` reports; None if it covers less than 90% of them.
 
     `history` is in ascending order of reports.
     """

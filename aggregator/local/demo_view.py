@@ -36,7 +36,8 @@ class View:
     Attributes
     ----------
     windows, estimates, truths : dict of str to Window, Estimate or Truth
-        By metric; the truth is about the devices whose reports are counted.
+        The windows, their estimates and the truth, by metric. The truth is about the devices whose
+        reports are counted.
     devices : int
         The number of devices that will have reported at the end.
     counted, answers : int

@@ -138,7 +138,7 @@ class Looks:
     Attributes
     ----------
     until : tuple of float
-        For each alarm in Unix seconds, then for each comparison in Unix milliseconds.
+        How far each alarm has looked, in seconds since the epoch, then each comparison, in ms.
     are_complete : bool
         Whether all of them have processed all final panes.
     """

@@ -67,4 +67,4 @@ class Samples(ABC):
 
     @abstractmethod
     def samples(self, overview: TopicProgress) -> Iterator[Sample]:
-        """Yield the samples of a scrape, without unknown values."""
+        """Yield the feature's samples for a scrape; unknown values are left out."""

@@ -51,7 +51,7 @@ def enveloped(name: str, kind: type, data: bytes) -> bytes:
 
 
 def without_envelope(value: bytes) -> bytes:
-    """Return an event's data, with or without the envelope.
+    """Return an event's data, given a message's value with or without the envelope.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class PaneFinalizer:
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         """Yield the due events of final panes, for the metrics that need no search for strings.
 
-        Raises StateUnreadable if panes or slices are unreadable; raised after the events of the
+        Raises StateUnreadable if panes or slices are unreadable, but only after the events of the
         other metrics.
         """
         for window, estimate, slices in self._finals(self._unpublished, overview, partitions):
@@ -90,7 +90,7 @@ class PaneFinalizer:
 
         This does not wait for a search: a pane that is being searched gets its event in a later
         turn, before the later panes of its metric. A pane whose search failed delays no other pane.
-        Raises StateUnreadable if panes or slices are unreadable; raised after the events of the
+        Raises StateUnreadable if panes or slices are unreadable, but only after the events of the
         other metrics.
         """
         unreadable: StateUnreadable | None = None

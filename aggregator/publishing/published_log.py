@@ -125,7 +125,10 @@ class PublishedLog:
         return next((key for key in keys if not self._client.exists(key)), "")
 
     def note_expired(self, metric: Metric, starts: Sequence[int]) -> None:
-        """Record that panes expired before their final event; `starts`: in ms, ascending."""
+        """Record that panes expired before their final event.
+
+        `starts`: the starts of these panes, in ms since the epoch, ascending.
+        """
         key = expired_key(self._key, metric_key(metric.name, metric.revision))
         self.lease.write([["ZADD", key, *(word for start in starts for word in (start, start))]])
         log.warning(

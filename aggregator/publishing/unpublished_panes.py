@@ -26,7 +26,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class UnpublishedPanes:
-    """Goes through the closed panes of metrics, from those that begin at `since_ms` on.
+    """Finds the closed panes of metrics without a final event that begin at `since_ms` or later.
 
     Attributes
     ----------
@@ -51,10 +51,10 @@ class UnpublishedPanes:
         """Yield, for each metric, the next panes without a final event, with their sums.
 
         A turn that takes longer than `TURN_SECONDS` ends early; the next turn begins with the
-        metrics that are left. So no metric waits until all panes of another one are published.
+        metrics that are left. So no metric waits until all panes of another metric are published.
         `overview`: the progress of counting; `partitions`: the number of partitions of the reports
         topic; `postponed`: start times of panes to skip. Raises StateUnreadable if panes are
-        unreadable; raised after the panes of the other metrics.
+        unreadable, but only after the panes of the other metrics.
         """
         self._refresh(overview, range(partitions))
         self.is_behind, has_panes, deadline = False, False, time.monotonic() + TURN_SECONDS
@@ -154,8 +154,8 @@ def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Yield events in batches of limited size and collection time.
 
     The caller publishes a batch, and records its events as published, before it takes the next
-    batch. Raises StateUnreadable if `events` raises it; raised after a batch with the events before
-    it.
+    batch. Raises StateUnreadable if `events` raises it, but only after a batch with the earlier
+    events.
     """
     batch: list[Event] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS

@@ -37,9 +37,9 @@ def aggregate(settings: Settings, workers: int | None) -> None:
     """Count reports from Kafka into Redis.
 
     Every second, each partition's sums and next offset are committed together. Any number of
-    workers may run, here or elsewhere: Kafka's consumer group distributes the partitions. SIGTERM
-    or Ctrl-C drains, commits and leaves the group. Changed metric definitions take effect within
-    seconds, or at SIGHUP.
+    workers may run, here or elsewhere: Kafka's consumer group distributes the partitions. On
+    SIGTERM or Ctrl-C, workers commit what they have counted, and leave the group. Changed metric
+    definitions take effect within seconds, or at SIGHUP.
     """
     metrics = live_metrics(settings)
     topic_admin.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)

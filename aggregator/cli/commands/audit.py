@@ -65,7 +65,7 @@ def audit(
 ) -> None:
     """Check that no report reveals more than its privacy level allows.
 
-    The check is exact. For each metric and level it prints the logarithm of the largest ratio
+    The check is exact. For each metric and level, it prints the logarithm of the largest ratio
     between the probabilities of a report under two values, computed from the randomizer's integer
     thresholds, and whether the ratio is at most e^epsilon. For a minimum or maximum this covers all
     answers of one device. The exit code is 1 if a level fails. The command needs neither Kafka nor

@@ -124,7 +124,7 @@ def define(
     dither define crashes.csv --column used_x --column crashed > metrics.toml
 
     With --examples the metric discovers frequent strings without a list. A code is learnt from the
-    strings of the file and becomes part of the definition: they must not be private.
+    strings of the file and becomes part of the definition, so these strings must not be private.
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     if examples is not None:
         if table is not None or columns:

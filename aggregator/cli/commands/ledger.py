@@ -20,9 +20,9 @@ from producers.ledger.ledger import Account, Ledger
 def ledger(file: Path, as_json: bool) -> None:
     """Show a device's ledger FILE in plain words.
 
-    It says how many randomized answers the device gave in the last period, how much can be learned
-    from them, what is left of the budget, and what its lottery does, if it has one. The file is not
-    changed.
+    The command prints how many randomized answers the device gave in the last period, how much can
+    be learned from them, what is left of the budget, and what the device's lottery does, if it has
+    one. The file is not changed.
     """
     book = Ledger(file)
     if as_json:

@@ -98,15 +98,15 @@ def plan(
 ) -> None:
     """Show how wide bounds will be before anything ships, and the best use of a budget.
 
-    Each METRIC may have a wish: `late=0.02` wants 95% bounds within 0.02 of the estimate, in the
+    Each METRIC may have a wish: `late=0.02` asks for 95% bounds within 0.02 of the estimate, in the
     metric's unit. Without any METRIC, the plan has all defined metrics, with bounds that are as
     narrow as possible relative to their ranges.
 
     With --budget the table compares a lottery (each device draws one metric a turn, and answers it
     with the whole budget), the best split of the budget, and first come (each metric, in the order
-    given, takes its level while budget is left). Below it are the best tickets, to be pasted into
-    the application, and what to change. Without --budget it shows the width at each level of each
-    metric.
+    given, takes its level while budget is left). Below the table are the best tickets, to be pasted
+    into the application, and what to change. Without --budget the table has the width at each level
+    of each metric.
 
     The metrics' code computes the widths from synthetic values: numbers spread over the range,
     equally frequent categories, and strings that a tenth of the devices hold. The command needs

@@ -141,7 +141,7 @@ def produce(
     Each device randomizes its own value, with the operating system's randomness, before anything
     leaves this process. At the end the command prints the truth, to compare with `dither estimate`,
     and what workers have counted: it waits ten seconds for the first report to be counted, and
-    three for each further report. Ctrl-C ends it early; everything reported until then is
+    three for each further report. Ctrl-C ends the command early; everything reported until then is
     delivered. For a minimum or maximum the devices wait for the rounds, which `dither coordinate`
     opens, until the last round is decided.
 

@@ -130,7 +130,7 @@ class AlarmRun:
             yield watched_pane
 
     def stored(self) -> StoredAlarm:
-        """Return the state of the run."""
+        """Return the state of the run in its stored form."""
         detectors = [series.detector and series.detector.state() for series in self.series]
         return StoredAlarm(
             next_ms=self.next_ms,

@@ -75,6 +75,10 @@ class AlarmSeries:
 
     Attributes
     ----------
+    group : int
+        The index of the slice.
+    category, index : str and int, or None
+        The name and the index of the number; None if there is a single number.
     below : tuple of float
         For a distribution: the edge; the watched number is the share of users below it.
     state : SeriesState

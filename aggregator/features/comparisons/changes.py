@@ -108,7 +108,10 @@ def _change_query(
 
 
 def _period_starts(metric: Metric, period: str | None, end_ms: int) -> list[int]:
-    """Return the start of a period that ends at `end_ms`; if it is None, of each, longest first."""
+    """Return the start of a period that ends at `end_ms`, in ms since the epoch.
+
+    If `period` is None, return the starts of all offered periods, the longest first.
+    """
     periods = reversed(OFFERED_PERIODS) if period is None else (period,)
     newest = end_ms - metric.pane_ms
     return [last_edges(metric, milliseconds(length), newest)[0] for length in periods]

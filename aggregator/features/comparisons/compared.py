@@ -69,7 +69,7 @@ class CompareQuery:
     split : float, optional
         The planned ratio of reports, a to b, for bounds that hold at all times.
     independent : bool, optional
-        See :func:`estimators.compare`.
+        Whether no device reports to both metrics; see :func:`estimators.compare`.
     below : sequence of float
         For a distribution: compare the shares below these edges instead of quantiles.
     each : bool
@@ -153,9 +153,9 @@ class Compared(Pictured):
     bound : str
         ``"fixed"`` or ``"anytime"``.
     comparison : Comparison or None
-        None if an arm has too few reports, or a part has expired.
+        The comparison; None if an arm has too few reports, or a part has expired.
     covers : str
-        What the bounds cover.
+        What the bounds cover together, in words.
     simultaneous : int
         The number of comparisons for which the bounds hold together.
     chosen_among : int

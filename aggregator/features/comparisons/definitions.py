@@ -42,7 +42,7 @@ class ComparisonDefinition(Watch):
     beta : float
         Failure probability of the bounds.
     independent : bool, optional
-        See :func:`estimators.compare`.
+        Whether no device reports to both metrics; see :func:`estimators.compare`.
     categories : sequence of str, optional
         The compared categories, by default all; for a distribution, quantiles.
     below : sequence of float

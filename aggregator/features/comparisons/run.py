@@ -177,14 +177,14 @@ class ComparisonRun:
     name : str
         The comparison's :func:`identity`.
     next_ms : int
-        The start of the next pane.
+        The start of the next pane, in ms since the epoch.
     sums : tuple of ndarray of int64
         The sums of both arms, from the start up to the next pane.
     incomplete : int
         The number of panes with reports that are in no table of slices: the tables had expired, or
         the attribute was not declared yet.
     history : list of Look
-        At most :data:`MAX_LOOKS` looks.
+        The comparison at the ends of panes: at most :data:`MAX_LOOKS` looks, the oldest first.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class ComparisonRun:
         return any(retention is not None and age_ms > retention for retention in retentions)
 
     def stored(self) -> StoredComparison:
-        """Return the state of the run."""
+        """Return the state of the run in its stored form."""
         sums_a, sums_b = (sums.astype("<i8").tobytes() for sums in self.sums)
         return StoredComparison(
             next_ms=self.next_ms,

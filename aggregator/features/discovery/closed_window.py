@@ -28,6 +28,7 @@ def describe_discovery(
     Returns
     -------
     window : Window
+        The window, without its sums.
     reading : int or None
         The number of closed panes if the window is all panes so far; None if its end is fixed.
     """

@@ -94,7 +94,7 @@ async def discover(service: Service, request: Request) -> Response:
     answers={200: Content("The progress of the cancelled search.", DiscoveryProgress)},
 )
 async def cancel_discovery(service: Service, request: Request) -> Response:
-    """Cancel a running search."""
+    """Cancel a search, and answer with its progress."""
     name = service.metric_name(request)
     with invalid_as_problem():
         parameters = parse(request, WindowOfStrings)

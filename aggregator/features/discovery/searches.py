@@ -82,7 +82,7 @@ class StringsQuestion:
     def answer(
         self, read: Callable[[Window], Window], progress: Progress = ignore_progress
     ) -> DiscoveryAnswer:
-        """Return the answer.
+        """Return the answer to the question.
 
         `read` returns a window with its sums; `progress` takes the share of the work that is done.
         """

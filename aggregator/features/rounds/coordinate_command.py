@@ -25,8 +25,8 @@ def coordinate(settings: Settings) -> None:
 
     Each round is announced on the topic of rounds. It closes when it has its answers or its time is
     over, and its decision opens the next round. Any number of coordinators may run, here or
-    elsewhere: one works at a time, and another takes over if it stops. Without such a metric, a
-    coordinator waits for definitions that have one. SIGTERM or Ctrl-C ends it.
+    elsewhere: one works at a time, and another takes over if it stops. If no metric is a minimum or
+    maximum, a coordinator waits for definitions that have one. SIGTERM or Ctrl-C ends it.
     """
     from aggregator.features.rounds.coordinator import Coordinator
     from aggregator.monitoring.instances import process_instance

@@ -27,7 +27,7 @@ class Waiting:
         self._due = clock() + FIRST_MESSAGE_SECONDS
 
     def note_answers(self, opened: Round, answers: int) -> None:
-        """Record the number of answers to a round, and begin to wait for the next message."""
+        """Record the number of answers to a round; the next message is due in 5 seconds."""
         metric = self._metric
         report_goal = (
             "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "

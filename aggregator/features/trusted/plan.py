@@ -51,7 +51,7 @@ def newest_releases(
     end_ms: int | None = None,
     max_releases: int = 1,
 ) -> list[Release]:
-    """Return the newest unexpired releases of panes that begin in [start, end), in order.
+    """Return the newest unexpired releases of panes that begin in [start, end), the oldest first.
 
     `store`: the store of the topic; `metric`: the metric; `key`: the metric's key; `start_ms`,
     `end_ms`: the bounds, in ms since the epoch; None for no bound; `max_releases`: the most
@@ -75,7 +75,7 @@ def newest_releases(
 
 
 class TrustedPlan(ReadingPlan[TrustedMetric]):
-    """Reads releases."""
+    """Reads the releases of a metric with trusted collection."""
 
     def describe(self, overview: TopicProgress, query: Query, grouping: Grouping | None) -> Window:
         """Return a window with the latest release in it."""

@@ -31,11 +31,11 @@ class RecordedSpan(Span):
         self.context = set_span_in_context(span, Context())
 
     def put(self, attributes: Attributes) -> None:
-        """Add attributes."""
+        """Add attributes to the span."""
         self._span.set_attributes(attributes)
 
     def note(self, event: str) -> None:
-        """Add an event with the current time."""
+        """Add an event with the present time to the span."""
         self._span.add_event(event)
 
     def end(self, error: BaseException | None = None) -> None:
