@@ -55,7 +55,7 @@ class PaneSums:
         Returns
         -------
         sum : ndarray or None
-            None if panes of the window have expired.
+            The sum; None if panes of the window have expired.
         is_same_history : bool
             Whether Redis has lost no data since the window's progress was read.
 

@@ -49,7 +49,7 @@ class Query:
     window : str or timedelta, optional
         A duration in place of start and end, such as ``"1h"`` for the last hour of event time.
     categories : sequence of str or int, optional
-        Only these categories or coordinates; by default all.
+        The categories or coordinates to estimate; by default all.
     quantiles : sequence of float, optional
         For a distribution: only these quantiles.
     simultaneous : bool

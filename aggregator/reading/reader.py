@@ -165,7 +165,7 @@ class MetricReader:
         name : str
             The metric's name.
         start, end : datetime, str, float (seconds since the epoch) or None
-            The range, as for :meth:`estimate`; None for its first report, or its last.
+            The range, as for :meth:`estimate`; None for the first pane in Redis, or the last.
         step : str or timedelta, optional
             The duration of a step, widened to whole panes; by default there are about 200 steps.
         **options

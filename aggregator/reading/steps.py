@@ -48,7 +48,7 @@ def default_step(metric: Metric, first: int, last: int, max_points: int) -> int:
 
 
 def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
-    """Return the shortest step in whole panes that makes at most `points` points anywhere."""
+    """Return the shortest step in whole panes with at most `points` points, wherever they lie."""
     return -(-(last - first) // ((points - 1) * metric.pane_ms)) * metric.pane_ms
 
 

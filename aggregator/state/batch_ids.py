@@ -98,7 +98,7 @@ class BatchIds:
             self._fill_table(ids, IdTable.add)
 
     def load(self, ids: Ids) -> None:
-        """Add stored ids without checking for repeated ids; many at a time are faster."""
+        """Add stored ids without checking for repeated ids; loading many at a time is faster."""
         if self._table is None and len(self._raw_ids) // BATCH_ID_BYTES + ids.size <= MAX_RAW_IDS:
             self._raw_ids += ids.tobytes()
         else:

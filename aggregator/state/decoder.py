@@ -143,7 +143,7 @@ class Decoder:
     def decode(
         self, messages: Sequence[Message], arrived: Integers
     ) -> tuple[dict[MetricRound, DecodedBatches], list[Rejection]]:
-        """Return the batches of each metric and round, and a rejection per bad message.
+        """Return the batches of each metric and round, and a rejection for each other message.
 
         `arrived` are Kafka's timestamps of the messages, in ms.
         """
@@ -294,7 +294,7 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
 
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
-    """Yield the rows with each size of frame; the size is 0 if there is no frame or a bad one."""
+    """Yield the rows with each size of frame; the size is 0 without a valid frame."""
     framed = np.flatnonzero(matrix[:, 0] == MAGIC_BYTE)
     if not framed.size or matrix.shape[1] < LONGEST_FRAME:
         yield slice(None), 0

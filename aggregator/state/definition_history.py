@@ -71,7 +71,7 @@ def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
-    """Return the offset in the name, and the value, of the owner's fields with a prefix."""
+    """Return the offsets and values of the owner's fields with a prefix, ascending."""
     return sorted(
         (int(offset), text)
         for name, text in owner.items()

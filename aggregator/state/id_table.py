@@ -31,7 +31,7 @@ HALF_WORD_BITS = np.uint64(32)
 
 
 class Scrambled(NamedTuple):
-    """Scrambled ids, two words each; the run is sorted by the first."""
+    """Scrambled ids, two words each; the run is sorted by the first word."""
 
     rank: Words
     tail: Words
@@ -44,7 +44,7 @@ class Scrambler:
         self._factors = np.frombuffer(key, dtype=np.uint64) | np.uint64(1)
 
     def scramble(self, ids: NDArray[np.void]) -> Scrambled:
-        """Return ids of shape (n,), of 16 bytes each, as a table stores them."""
+        """Return ids in the form that a table stores; `ids`: of shape (n,), 16 bytes each."""
         words = ids.view(np.uint64).reshape(-1, 2)
         tail = words[:, 0] ^ self._mix(words[:, 1], 0)
         return Scrambled(words[:, 1] ^ self._mix(tail, 2), tail)

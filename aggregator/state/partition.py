@@ -184,7 +184,7 @@ class Partition:
         self._ends[key.question] = min(end, self._ends.get(key.question, end))
 
     def _close_due_panes(self, questions: Collection[str]) -> None:
-        """Close the panes that the watermark has passed, and add them to the coarse ones.
+        """Close the panes that the watermark has passed, and add them to the coarse panes.
 
         There may be a hundred thousand panes, so they are visited only if a watermark of these
         questions has passed the earliest end of its panes.

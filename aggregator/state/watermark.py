@@ -53,7 +53,7 @@ class Watermark:
         return max((time for _, time in self.ahead), default=self.time)
 
     def advance(self, reached: int) -> None:
-        """Record the event time that the next counted batch reached, and advance the watermark."""
+        """Record the event time of the next counted batch; it may advance the watermark."""
         if not self.ahead and reached <= self.time:
             return
         ahead = [(age + 1, time) for age, time in self.ahead if age + 1 < RECENT_BATCHES]
@@ -65,7 +65,7 @@ class Watermark:
         self.ahead = tuple(ahead)
 
     def advance_all(self, reached: Times) -> None:
-        """Record event times that the next counted batches reached, and advance the watermark."""
+        """Record the event times of the next counted batches; they may advance the watermark."""
         if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
                 self.advance(time)

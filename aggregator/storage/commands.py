@@ -106,10 +106,10 @@ class Commands:
 
     @contextlib.contextmanager
     def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
-        """Send commands about one partition, a group in each round trip; yield each reply.
+        """Return a context with the replies to commands about one partition.
 
-        Only the replies of one group are in memory. A failed command is not repeated: a lost
-        connection or a moved slot of a Redis Cluster raises a redis.RedisError.
+        Each group takes a round trip, and only its replies are in memory. A failed command is not
+        repeated: a lost connection or a moved slot of a Redis Cluster raises a redis.RedisError.
         """
         client: Any = self.client
         if isinstance(client, ClusterClient):

@@ -70,9 +70,9 @@ class PaneIndex:
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the first offset of each of a metric's panes, by its start in ms since the epoch.
 
-        `partition`: the partition; `grain`: "pane", "hour" or "day"; `metric`: name and revision,
-        as in keys. Raises StateUnreadable if a pane's score in the index is not its start, so that
-        windows miss it.
+        `partition`: the partition; `grain`: "pane", "hour" or "day"; `metric`: the metric's key.
+        Raises StateUnreadable if a pane's score in the index is not its start, because windows
+        would miss the pane.
         """
         key = self._index(partition, grain, metric)
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
@@ -96,7 +96,7 @@ class PaneIndex:
         Parameters
         ----------
         spans : sequence of (int, str, PaneSpan)
-            Partition, metric key and span.
+            The partition, the metric's key and the span of each.
         ask : callable, optional
             Runs the commands in place of this object's connection.
 
@@ -183,8 +183,8 @@ class PaneIndex:
         `read` is called with the keys that were found before. Its first commands also ask whether
         the sets of names have changed: a set only grows, unless another worker takes the partition
         over. If one has changed, all names are read, and `read` is called again with all keys.
-        `metric`: name and revision, as in keys; `partitions`: the partitions to look at; `read`:
-        takes the keys, and a function that runs its first commands.
+        `metric`: the metric's key; `partitions`: the partitions to look at; `read`: takes the keys,
+        and a function that runs its first commands.
         """
         prefixes = [tag(self._topic, number) for number in partitions]
         stamp_commands: list[Command] = [
@@ -269,9 +269,9 @@ class PaneIndex:
         Parameters
         ----------
         keys : sequence of (int, PaneKey)
-            Partitions and panes.
+            The partition and the key of each pane.
         later : sequence of Read
-            Reads after the panes, in the same round trip.
+            Reads that follow those of the panes, in the same round trip.
         """
         names = [f"{tag(self._topic, partition)}:{key}" for partition, key in keys]
         by_partition: defaultdict[int, list[str]] = defaultdict(list)
@@ -325,7 +325,7 @@ class PaneIndex:
 
 
 def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[Command]:
-    """Return the commands that find the panes of spans; the numbers first, as they only grow."""
+    """Return the commands that find panes; first those for their numbers, which only grow."""
     key = f"{prefix}:index:{index}"
     ranges = [
         (

@@ -130,7 +130,7 @@ def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
 
 @functools.lru_cache(MAX_CACHED_WATERMARKS)
 def _watermark_times(key: str, name: str, value: str) -> tuple[int, int, int, Ahead]:
-    """Return a stored watermark's three times and batches ahead; few change between two reads."""
+    """Return a stored watermark's three times and batches ahead, cached as few change."""
     (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
     if len(times) != 3 or value.count(":") > 3:
         raise StateUnreadable(field_key, repr(value), "three times in ms, separated by colons")

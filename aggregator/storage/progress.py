@@ -57,7 +57,10 @@ class ProgressRequest:
         self._count_fields, self._mark_fields = fields
 
     def reads(self, numbers: Sequence[int]) -> list[list[Read]]:
-        """Return the reads about the topic, which include its partitions, then about `numbers`."""
+        """Return the reads about the topic, then those about each of the partitions `numbers`.
+
+        The first read lists the topic's partitions.
+        """
         partitions = partitions_key(self._topic)
         topic_reads = [
             Read(("SMEMBERS", partitions), functools.partial(parsing.partitions, partitions)),
@@ -108,7 +111,7 @@ class ProgressRequest:
 def _hash_read(
     key: str, names: Sequence[str] | None, parse: Callable[[str, dict[bytes, bytes]], Any]
 ) -> Read:
-    """Return the read of the fields of a hash; None for the names of all fields."""
+    """Return the read of the fields `names` of a hash; None for all fields."""
     command = ("HGETALL", key) if names is None else ("HMGET", key, *names)
     return Read(command, functools.partial(parsing.hash_fields, key, names, parse))
 
@@ -173,7 +176,7 @@ class PartitionProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TopicProgress:
-    """The progress of all partitions, and the set weight policies."""
+    """The progress of all partitions, and the weight policies that were set."""
 
     partitions: dict[int, PartitionProgress]
     policies: dict[str, str]
@@ -283,7 +286,7 @@ class TopicProgress:
         Returns
         -------
         tuple or None
-            None if there is no pane.
+            The two starts; None if there is no pane.
         """
         extents = [(self.partitions[number].extents or {}).get(key) for number in partitions]
         panes = [extent for extent in extents if extent is not None]

@@ -238,7 +238,7 @@ def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """Return a hash from the reply of a script or a command."""
+    """Return the fields of a hash from the reply of a script or a command."""
     if isinstance(flat, Mapping):
         return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))

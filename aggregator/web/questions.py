@@ -209,7 +209,7 @@ async def series(service: Service, request: Request) -> Response:
     problems=(400, 404, 408, 413, 415, 429, 503),
 )
 async def set_weights(service: Service, request: Request) -> Response:
-    """Set the policy in force."""
+    """Set the policy of a metric's weights, and answer with its definition."""
     name = service.metric_name(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON_TYPE:
