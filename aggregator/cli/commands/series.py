@@ -46,7 +46,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--weights", type=click.Choice(sorted(WEIGHTINGS)), help="How much each privacy level counts."
 )
-@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before any answer.")
+@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before looking.")
 @click.option(
     "--top",
     type=click.IntRange(1),
