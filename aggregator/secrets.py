@@ -143,7 +143,7 @@ def masked_path(path: object) -> str:
 
 
 def _address(match: re.Match[str] | None) -> str:
-    """Return an address whose possibly secret parts are hidden; if it is malformed, all is."""
+    """Return an address with its possibly secret parts hidden; if it is malformed, hide all."""
     if match is None:
         return HIDDEN
     scheme, places, path = match["scheme"], match["places"], match["path"]

@@ -75,7 +75,7 @@ def ending(span: Span) -> Iterator[Span]:
 
 
 class CommitTrace:
-    """Makes the span `commit`, from the first fetch after a commit to the end of the next one.
+    """Makes the span `commit`, from the first fetch after a commit to the end of the next commit.
 
     Its children are `fetch` and `count` for each poll with messages, `check`, and `store` for each
     partition with reports. A worker without messages has no spans, unless a commit fails.

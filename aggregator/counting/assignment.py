@@ -155,7 +155,7 @@ class Assignment:
             owned.must_seek = False
 
     def seek_due(self) -> None:
-        """Make Kafka's client fetch partitions from their next offsets, where it does not."""
+        """Move Kafka's client to the next offset of each counting partition where this is due."""
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self.seek(owned)

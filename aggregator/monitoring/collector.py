@@ -172,7 +172,7 @@ class Exporter(Collector):
         return committed_ms / 1000
 
     def _unreadable(self, name: str, why: str) -> None:
-        """Log why a metric is unreadable, unless the same was logged last."""
+        """Log why a metric is unreadable, unless its last logged reason is the same."""
         if self._logged.get(name) != why:
             log.error("unreadable", metric=name, reason=why)
         self._logged[name] = why

@@ -203,7 +203,7 @@ class Window:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the window's reports that the answer contains; None if all or unknown."""
+        """The share of the window's reports in its slices; None without slices, or if unknown."""
         return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property

@@ -266,7 +266,7 @@ class BatchAdmission:
         return self.counted_ids.get(begin) or BatchIds()
 
     def _detail(self, row: int) -> str:
-        """Return how a batch breaks its rule, with the values that break it."""
+        """Return how a batch breaks the rule that refuses it, with the values that break it."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))

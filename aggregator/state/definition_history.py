@@ -80,7 +80,7 @@ def _by_offset(owner: Mapping[str, str], prefix: str) -> list[tuple[int, str]]:
 
 
 def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
-    """Return the owner's fields with the history, emptied: offsets begin again at 0."""
+    """Return "" for each of the owner's fields with the history, as offsets begin again at 0."""
     return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 

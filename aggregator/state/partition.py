@@ -65,7 +65,7 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Add an open pane that was committed before, maybe by the partition's last owner."""
+        """Add an open pane that was committed before, maybe by the previous owner."""
         self.panes[key], pane.committed_bytes = pane, 0
         self._note_end(key, pane)
         self._note_committed(pane)

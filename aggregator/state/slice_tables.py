@@ -27,7 +27,7 @@ Codes = NDArray[np.int64]
 
 
 def chunk_rows(metric: Metric) -> int:
-    """Return the number of a metric's slices in a chunk: all, if they are few."""
+    """Return how many of a metric's slices a chunk has: all slices, if they are few."""
     rows = max(1, CHUNK_BYTES // (CODE_BYTES + metric.zero().nbytes))
     return rows if metric.slicing is None else min(rows, metric.slicing.size)
 

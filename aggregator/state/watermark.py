@@ -101,7 +101,10 @@ class Watermark:
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
 
     def close(self, metric: Metric) -> None:
-        """Close the panes that the watermark has passed by the lateness, unless held open."""
+        """Close the panes that the watermark has passed by the lateness.
+
+        A metric that holds its panes open closes none.
+        """
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 

@@ -137,7 +137,7 @@ class PaneIndex:
         return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
-        """Return the starts of a metric's first and last pane in ms since the epoch; or None."""
+        """Return the starts of a metric's first and last pane, in ms; None without panes."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
         starts = [start for starts in starts_by_key for start in starts]

@@ -120,7 +120,7 @@ def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...],
 
 
 def _privacy(shown: Shown) -> list[str]:
-    """Return lines on how much fabricated reports can do, or on the privacy loss of a release."""
+    """Return lines on how far fabricated reports can move the estimate, or on a release's loss."""
     if shown.estimate.privacy is None:
         return _manipulation_lines(shown)
     return release_lines(shown.estimate, shown.window.start_ms)
@@ -334,7 +334,7 @@ def crowd_lines(metric: Metric) -> list[str]:
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:
-    """Return a line on how much fabricated reports can do; none without an estimate."""
+    """Return a line on how far fabricated reports can move numbers; none without an estimate."""
     metric, estimate = shown.metric, shown.estimate
     if not isinstance(metric, LocalMetric):
         return []

@@ -277,7 +277,7 @@ class Moment(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return the time in seconds since the epoch; fail with a message if it is none."""
+        """Return the seconds since the epoch; fail with a message if the text is no time."""
         if isinstance(value, float):
             return value
         try:

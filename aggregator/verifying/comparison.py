@@ -218,7 +218,7 @@ class PartitionComparison:
         return mark is None or end > mark.closed
 
     def _compare_owner(self) -> None:
-        """Compare what the owner's hash says about the log, and the mark of the last commit."""
+        """Compare the owner's facts with the log, and check the mark of the last commit."""
         owner, replay = self._snapshot.owner, self._replay
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
@@ -398,7 +398,7 @@ class PartitionComparison:
 
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
-    """Return the indexed panes of a partition, and their first offsets."""
+    """Return the indexed panes of a partition, each with its first offset."""
     first_offsets: dict[PaneKey, int] = {}
     for grain, metric in store.panes.indexed(number):
         panes = store.panes.starts(number, grain, metric)

@@ -276,7 +276,7 @@ class ComparisonRun:
         return self._read(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
-        """Add the sums of both arms."""
+        """Add the sums of both arms to those since the start."""
         self.sums = self.sums[0] + arms.sums[0], self.sums[1] + arms.sums[1]
 
     def compare(self, arms: Arms, *, with_arm_bounds: bool = False) -> Compared:

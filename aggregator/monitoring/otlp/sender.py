@@ -139,7 +139,7 @@ class OtlpSender(Collector):
                 log.exception("metrics are not sent")
 
     def _unreadable(self, reason: str) -> None:
-        """Log why nothing was sent, unless the same was logged last."""
+        """Log why no metrics were sent, unless the last logged reason is the same."""
         if reason != self._reason:
             log.warning("metrics are not sent: they cannot be read", reason=reason)
         self._reason = reason
