@@ -38,7 +38,7 @@ VECTOR: dict[str, Any] = {
     "dimension": 2,
     "radius": 5,
 }
-SUBSETS = {"mechanism": "subset_selection"}
+WINDOWS, SUBSETS = {"mechanism": "windows"}, {"mechanism": "subset_selection"}
 NAMED = {"dimension": None, "coordinates": ["x", "y", "z"]}
 
 
@@ -65,6 +65,8 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (GOOD, {"mechanism": "laplace", "options": {"grid": 1000}}, "options", "a power of two"),
         (GOOD, {"mechanism": "laplace", "options": {"grid": 2**27}}, "options", "less than 2^31"),
         (GOOD, {"mechanism": "auto", "options": {"value": 3}}, "options", "mean 'values'? (known:"),
+        (GOOD, WINDOWS | {"options": {"symbols": 63}}, "options", "expected 64 to 255"),
+        (GOOD, WINDOWS | {"options": {"symbols": 256}}, "options", "expected 64 to 255"),
         (GOOD, {"memoized": True, "mechanism": "auto"}, "memoized", "or one of the mechanisms"),
         (VECTOR, {"memoized": True}, "memoized", "false for 'vector_mean'"),
         (FREQUENCY, {"categories": ["a"]}, "categories", "the names of 2 to"),
