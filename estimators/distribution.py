@@ -12,7 +12,7 @@ from estimators.estimate import Estimate, Floats, Indices
 from estimators.rounding import certainty, interval
 
 EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
-"""A limit counts as an edge if it is nearer than this share of a bin, or this many last digits."""
+"""A limit counts as an edge within this share of a bin, or this many units in the last place."""
 MAX_PRINTED_QUANTILES = 8
 
 
@@ -105,7 +105,7 @@ class DistributionEstimate(Estimate):
         return cls(**_fields_of(estimate), **fields)
 
     def __str__(self) -> str:
-        """Return the reports and the first quantiles with their bounds as text, one on a line."""
+        """Return, line by line, the number of reports, and the first quantiles with bounds."""
         lines = [f"{self.reports:,} reports, {certainty(self.beta)} {self.bound} bounds"]
         for quantile, *numbers in self.quantiles[:MAX_PRINTED_QUANTILES].tolist():
             value, lower, upper = interval(numbers)
@@ -178,7 +178,7 @@ class DistributionEstimate(Estimate):
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
     def shares_below(self, limits: Sequence[float]) -> Estimate:
-        """Return the shares below edges, `limits`: unbiased, with the limits of the band."""
+        """Return the shares of the users below the edges `limits`: unbiased, with the band."""
         indices = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
         shares = bounds | {"value": self.cdf[indices], "labels": share_names(limits)}

@@ -31,7 +31,7 @@ class DefinitionError(ValueError):
     expected : str
         What was expected, as a sentence without a full stop.
     source : str
-        The file, or the empty string.
+        The file with the definition; the empty string if it is not from a file.
     """
 
     def __init__(self, key: str, value: object, expected: str, source: str = "") -> None:
@@ -147,7 +147,10 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    """Return a list of the name most like a word, if any; of many names, some are not compared."""
+    """Return a list with the name most like a word; empty if none is alike.
+
+    Of many names, only those next to the word in the order are compared.
+    """
     position, reach = bisect.bisect(names, word), MOST_COMPARED // 2
     compared = names[max(0, position - reach) : position + reach]
     pairs = len(word) * sum(map(len, compared))

@@ -43,7 +43,8 @@ class Step:
     Attributes
     ----------
     evidence : float
-        ln M, the least over all possible baselines; -inf before the first evidence.
+        The least ln M over all possible baselines; M is the detector's evidence. -inf if no pane
+        since the start or the last alarm gave evidence.
     needed : float
         The evidence at which an alarm is raised.
     raised : bool
@@ -91,7 +92,7 @@ class Detector:
         unit.
     category : int, optional
         The index of the watched number; None for a metric with a single number. For a distribution,
-        the index of an edge, from 1 to one less than its bins: the share of the users below it.
+        the index of an edge between two bins: the share of the users below it is watched.
 
     Attributes
     ----------
@@ -196,7 +197,7 @@ class Detector:
         self._points, self._baseline = np.array([self._baseline_mean]), (np.zeros(1), np.zeros(1))
 
     def _set_estimated_baseline(self, baseline: Counts) -> None:
-        """Take a statistic as the baseline: the levels' shares, and e-values against each theta."""
+        """Compute the levels' shares, and e-values against each theta, from the baseline's sums."""
         reports = int(self.metric.counts(baseline).sum())
         if not reports:
             raise ValueError("the baseline has no reports: expected some before the start")
@@ -223,7 +224,7 @@ class Detector:
 
     @property
     def tilts(self) -> Floats | None:
-        """The tilt of the last pane's sum, for each shift."""
+        """The tilt of the last informative pane's sum, for each shift; None before that pane."""
         return None if self._scale is None else self.shifts * self._scale
 
     @property
@@ -233,12 +234,12 @@ class Detector:
 
     @property
     def baseline_estimate(self) -> tuple[float, int | None]:
-        """The baseline in the metric's unit, and its reports; None if it was stated."""
+        """The baseline in the metric's unit, and its number of reports (None if it was stated)."""
         middle, scale = self._unit
         return middle + scale * self._baseline_mean, self._reports
 
     def update(self, statistic: Counts) -> Step:
-        """Add the evidence of a pane, given its sums."""
+        """Add the evidence of a pane, whose sums are `statistic`, and return the result."""
         self._panes += 1
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:

@@ -15,7 +15,7 @@ side. Beyond them each step is twice the last. Steps half as wide shorten delays
 
 
 class Lowest(NamedTuple):
-    """A lower bound of a function, and the index of the point that is nearest to the minimum."""
+    """A lower bound on a function, and the index of a point next to its minimum."""
 
     value: float
     point: int
@@ -38,10 +38,10 @@ def points_around(middle: float, error: float) -> Floats:
 
 
 def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
-    """Return the logarithm of the mean over the last axis, and its slope.
+    """Return the logarithm of the mean of all terms at each point, and its slope.
 
-    `log`, `slope`, shape (points, terms): the logarithms of the terms, of which some are finite,
-    and their slopes.
+    `log`, `slope`, shape (points, terms): the logarithms of the terms, at least one of them finite
+    at each point, and their slopes.
     """
     peak = log.max(axis=1, keepdims=True)
     share = np.exp(log - peak)
@@ -52,7 +52,8 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
 def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
     """Return ln of the new M = (M + 1) L for each bet, and its slope.
 
-    `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): if False, the new M is M L.
+    `previous`: ln M, where M is the evidence of a bet before the pane; `pane`: ln L, where L is the
+    pane's e-value; `begins`, shape (tilts,): if False, the new M is M L.
     """
     grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
     carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))
@@ -60,7 +61,7 @@ def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
 
 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
-    """Return a lower bound of a function from tangents that lie below it.
+    """Return a lower bound on a function from tangents that lie below it.
 
     The maximum of the tangents is least at a point, or where two neighbours meet. `points`, shape
     (points,): ascending; the range of the function goes from the first to the last; `value`,

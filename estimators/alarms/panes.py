@@ -43,12 +43,12 @@ class PaneMean:
     def of(
         cls, metric: LocalMetric, statistic: Counts, shares: Floats | None, category: int | None
     ) -> PaneMean | None:
-        """Return the mean of a `statistic`; None if a level with a share has no reports.
+        """Return the mean of a `statistic`; None if it or a level with a share has no reports.
 
         `metric`: the metric of the statistic; `shares`, shape (levels,): the share of each level,
-        if levels may have different means. None means optimal shares of the pane, and one mean for
-        all levels; `category`: the index of the named number, or of a distribution's edge. Raises
-        TypeError if the mechanism has no law.
+        if levels may have different means; None if all levels have the same mean, and the shares
+        are optimal for the pane; `category`: the index of the named number, or of a distribution's
+        edge; None for a metric with a single number. Raises TypeError if the mechanism has no law.
         """
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):

@@ -55,8 +55,8 @@ def population_limits(
 ) -> Limits:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
-    Theorem 5 of docs/proofs/trusted.md. The search starts from a split of p between noise and
-    sampling; the convolution, a sum over bins of the noise, narrows its result. `noise`,
+    Theorem 5 of docs/proofs/trusted.md. The first bounds split p between noise and sampling; the
+    convolution of both, a sum over bins of the noise, then narrows the bounds. `noise`,
     `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the symmetric law of
     the weighted mean S of the users' values as numbers in [-1, 1], without noise.
     """
@@ -71,7 +71,7 @@ def population_limits(
 def _lower_limits(
     noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
 ) -> Floats:
-    """Return a theta that is rejected as too small for each observed S + u Z, or -1."""
+    """Return a theta that each observed S + u Z rejects as too small, or -1; u: the `unit`."""
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
     def promised(share: float) -> float:
@@ -80,7 +80,7 @@ def _lower_limits(
 
     share = min(NOISE_SHARES, key=promised)
     inverse = np.arange(observed.size)
-    if observed.size > MAX_UNSHARED_LIMITS:  # the limit of a smaller sum is one of a larger sum too
+    if observed.size > MAX_UNSHARED_LIMITS:  # a smaller sum's limit is valid too
         step = SHARED_LIMIT_WIDTH * promised(share) / 2
         observed, inverse = np.unique(np.floor(observed / step) * step, return_inverse=True)
     quantile = noise.quantile(log_p + math.log(share)) * unit
@@ -141,7 +141,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
-    """Return an upper bound on the log tail of values in [-1, 1] with one law of any variance.
+    """Return an upper bound on the log tail if all values, in [-1, 1], have the same law.
 
     Theorem 5 of docs/proofs/trusted.md.
     """

@@ -28,15 +28,15 @@ from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, i
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
-"""The most reports of a statistic, so that no weighted or other sum overflows 64 bits."""
+"""The most reports that a release may have, so that no sum, weighted or not, overflows 64 bits."""
 
 
 class TrueValues(Mechanism):
     """Devices send true values to a trusted collector.
 
     This is not a private mechanism: a report is the value itself. :meth:`release` protects a
-    person, and only its result may leave the collector. `sensitivity`: the largest change of the
-    released sums by one user's value, in l1 and in units.
+    person, and only its result may leave the collector. `sensitivity`: the largest l1 change of the
+    sums if one user's value changes, in units of the domain's width.
     """
 
     name = "true_value"
@@ -61,7 +61,7 @@ class TrueValues(Mechanism):
         return False
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Raise an error, because a report is the value."""
+        """Raise an error, because a report is the value itself."""
         raise ValueError("true values: a report is not private; there is nothing to attack")
 
     def report_range(self) -> tuple[Floats, Floats]:

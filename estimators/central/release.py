@@ -20,7 +20,7 @@ from estimators.exact.noise import DiscreteLaplace
 from estimators.exact.randomness import Bits
 
 LARGEST_WEIGHT = 2**25
-"""The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
+"""The largest integer weight, so that an epsilon with 4 decimals fits the sampler's limit, 2^40."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ReleaseNoise:
 
     @classmethod
     def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> ReleaseNoise:
-        """Return the noise for real weights, each rounded down to a multiple of the largest / 2^25.
+        """Return the noise for real weights, rounded to multiples of the largest / 2^25, above 0.
 
         `per_report`, shape (levels,): the weight of a report of each level; `epsilons`,
         `sensitivity`: as in the attributes.
@@ -56,9 +56,9 @@ class ReleaseNoise:
 
     @property
     def losses(self) -> tuple[Fraction, ...]:
-        """The exact privacy loss of one report of each level, at most its epsilon.
+        """The exact privacy loss of one report of each level, at most the level's epsilon.
 
-        They are the certificate of a release: theorem 1 of docs/proofs/trusted.md.
+        The losses are the certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 

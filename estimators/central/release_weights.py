@@ -109,15 +109,15 @@ def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
 
 
 def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-A's and HPF-A's w ~ 1 - exp(-e): good if values do not depend on the level."""
+    """Return HPM-A's and HPF-A's weights, w ~ 1 - exp(-e), for values unrelated to the level."""
     shape = -np.expm1(-epsilons)
     return ReportWeights(shape / (counts @ shape), None)
 
 
 def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return the weights of HPM-C and HPF-C: the least |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
+    """Return HPM-C's and HPF-C's weights: they minimise |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
 
-    They are for the mean of the users' values, which may depend on the level in the worst way.
+    They are for values that may depend on the level in any way, even the worst.
     """
     threshold = deviation_threshold(epsilons, counts, log_term**2)
     saturation = threshold if threshold < float(epsilons.max()) else None
@@ -125,7 +125,7 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-CT's and HPF-CT's weights: HPM-C's with n |w - 1/n|_2^2, not |w - 1/n|_1^2."""
+    """Return HPM-CT's and HPF-CT's weights: as HPM-C, but minimising with n |w - 1/n|_2^2."""
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
@@ -169,7 +169,7 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
 
 def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return Prop's w ~ e: the least noise, and most weight on users with large epsilons."""
+    """Return Prop's weights, w ~ e: the noise is least, users with large epsilons count most."""
     return ReportWeights(capped(epsilons, counts, math.inf), None)
 
 
@@ -180,7 +180,7 @@ def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> Report
 
 
 Policy = Callable[[Floats, Floats, float], ReportWeights]
-"""A function of the epsilons of levels with reports, their reports, and ln(k / beta)."""
+"""A function of the epsilons of the levels with reports, their report counts, and ln(k / beta)."""
 _POLICY_FAMILY: dict[str, Policy] = {
     "a": heuristic,
     "c": correlated,
@@ -199,7 +199,7 @@ RELEASE_WEIGHTINGS: dict[str, dict[str, Policy]] = {
     "frequency": {f"hpf-{key}": policy for key, policy in _POLICY_FAMILY.items()}
     | _SHARED_POLICIES,
 }
-"""The weights that a release of each kind may have."""
+"""For each kind, the policies that a release may have, by name."""
 
 
 def policy_named(policy: str, categories: int | None) -> Policy:

@@ -38,11 +38,11 @@ class Arm:
     observed : ndarray of float64, shape (k,)
         S; NaN without reports.
     law : Law or None
-        The law of S; None without reports, for a vector, and for blocks.
+        The law of S; None without reports, for a vector, and if `blocks` or `scores` replace it.
     noise : Noise or None
-        The noise of S given the users' values; None if its law depends on them.
+        The noise of S given the users' values, if bounds are computed from it; otherwise None.
     total : float
-        From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
+        The result of :func:`estimators.weights.total_weight`, for bounds that hold at all times.
     failure : float
         A bound on the probability that the reports do not follow the law.
     slack : float

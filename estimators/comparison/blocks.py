@@ -25,7 +25,7 @@ from estimators.interruption import checkpoint
 
 INTERVAL_STATEMENTS = 6
 STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
-"""The part of p for the statements that the bound on the tail needs, which may be wrong."""
+"""The part of p for the case that a statement on which the bound on the tail relies is wrong."""
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
@@ -108,7 +108,7 @@ class _Test(NamedTuple):
         return np.where(empty, -np.inf, bound)
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
-        """Return K and its slope if b has the frequency f and a has f + delta, at most 1."""
+        """Return K and its slope by f if b has the frequency f and a has min(f + delta, 1)."""
         a_frequency = np.minimum(f + delta, 1.0)
         of_a = _cumulant(self.a, self.tilt, 1.0, a_frequency)
         of_b = _cumulant(self.b, self.tilt, -1.0, f)

@@ -1,9 +1,10 @@
 r"""Bounds on the tail of a sum of two arms, for all means in a cell.
 
 Theorems 2, 3 and 8 of docs/proofs/comparisons.md. X and Y are independent sums with the means x in
-[low, high] and y = target - factor x, and U = factor X + Y - d. For every tilt t > 0 the bound uses
-a tangent of the concave sum of cumulants K_X + K_Y; a mean y above 1 is replaced by 1. R is the
-tilted remainder if reports are signs with one mean, and 1 otherwise.
+[low, high] and y = target - factor x, and U = factor X + Y - d, where d is the observed value of
+factor X + Y. For every tilt t > 0 the bound uses a tangent of the concave sum of cumulants
+K_X + K_Y; a mean y above 1 is replaced by 1. R is the tilted remainder if reports are signs with
+the same mean, and 1 otherwise.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class HypothesisLine(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Rows of cells.
+    """Cells of means x, one in each row, and what their bounds are computed from.
 
     `first`, `second`: the laws of X and of Y; `first_observed`, `observed`, shape (rows,): the
     observed values of X and of factor X + Y; `low`, `high`, shape (rows,): the ends of each cell of
-    x, in [-1, 1], where y is at least -1; `sharp`: whether the means determine the laws, because
-    reports are signs with one mean.
+    x, in [-1, 1], where y is at least -1; `line`: the hypothesis of each row; `sharp`: whether the
+    means determine the laws, because reports are signs with the same mean.
     """
 
     first: Law
@@ -58,7 +59,7 @@ class Cells(NamedTuple):
         return self.line.target - self.line.factor * x > 1
 
     def worst_mean(self, tilt: Floats) -> Floats:
-        """Return an approximate maximum of K_X + K_Y: a zero of its slope, which falls with x."""
+        """Return about the x of the largest K_X + K_Y: a zero of its slope, which falls with x."""
         factor = self.line.factor
 
         def slope(x: Floats) -> Floats:
@@ -72,7 +73,7 @@ class Cells(NamedTuple):
         return self.low + share * (self.high - self.low)
 
     def improve_tilt(self, tilt: Floats) -> Floats:
-        """Return a step of Newton's method towards the best tilt."""
+        """Return the tilts after one step of Newton's method towards the best tilts."""
         x, factor = self.worst_mean(tilt), self.line.factor
         first = self.first.cumulant(x, factor * tilt)
         second = self.second.cumulant(self.second_mean(x), tilt)
@@ -81,10 +82,10 @@ class Cells(NamedTuple):
         return np.clip(moved, tilt / 4, tilt * 4)
 
     def log_chance(self, tilt: Floats, *, chernoff: bool = False) -> tuple[Floats, Floats]:
-        """Return the bound on ln P in each cell, and the slope of K_Y.
+        """Return an upper bound on ln P(U >= 0) in each cell, and the slope of K_Y.
 
         If the means do not determine the laws, the bound is the least of Chernoff's, Hoeffding's
-        and that of the Berry-Esseen theorem. `chernoff`: whether to use only the first.
+        and that of the Berry-Esseen theorem. `chernoff`: whether to use only Chernoff's.
         """
         x, (target, factor, back, origin) = self.worst_mean(tilt), self.line
         y = self.second_mean(x)
@@ -135,7 +136,7 @@ class Cells(NamedTuple):
         largest_variance = factor**2 * first.largest_variance + second.largest_variance
         third = factor**3 * first.third + second.third
         bottom, top = self._mean_range(tilt)
-        # at smaller factors
+        # bounds at smaller factors
         falls = first.means[0] - self.first_observed + least_factor * tilt * first.least_variance
         rises = first.means[1] - self.first_observed + factor * tilt * first.largest_variance
         rises = rises + second.slopes[0] * (origin - self.low)
@@ -147,14 +148,14 @@ class Cells(NamedTuple):
         steps = tilt * sd
         z = middle / sd - steps
         log_normal = log_ndtr(z) + steps * (steps / 2 - middle / sd)
-        # (ln h)' = -t + phi(place) / (Phi(place) sd)
+        # (ln h)' = -t + phi(z) / (Phi(z) sd)
         hazard = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)
         log_normal = log_normal + half * np.abs(hazard / sd - tilt) + np.log(spread / safe) / 2
         remainder = np.exp(np.minimum(log_normal, 0)) + 2 * BERRY_ESSEEN * third / safe**1.5
         return np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
 
     def _mean_range(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return bounds on U's tilted mean, concave in x: at the ends, and where tangents meet."""
+        """Return bounds on U's tilted mean, concave in x, from values and tangents at the ends."""
         factor, step = self.line.factor, self.high - self.low
         steep = factor * tilt
         first = TiltedSigns.of_range(self.first, steep, steep, self.low, self.high)
@@ -175,7 +176,8 @@ class Cells(NamedTuple):
 class TiltedSigns(NamedTuple):
     """Bounds on the tilted law of a sum of signs, for all means and tilts in intervals.
 
-    `means`, `slopes`: the tilted means, and their derivatives by the mean, at the two ends.
+    `means`, `slopes`: the tilted means, and their derivatives by the mean, at the two ends;
+    `third`: an upper bound on the sum of the third absolute central moments.
     """
 
     means: tuple[Floats, Floats]
@@ -190,8 +192,8 @@ class TiltedSigns(NamedTuple):
     ) -> TiltedSigns:
         """Return the bounds for all means in [low, high] and all tilts in [flat, steep].
 
-        The tilted mean of a sign grows with its mean and the tilt. `law`: the law of signs with one
-        mean; `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
+        The tilted mean of a sign grows with its mean and the tilt. `law`: the law of signs with the
+        same mean; `flat`, `steep`, `low`, `high`, shape (rows,): the ends of the intervals.
         """
         weight = law.counts * law.coefficient
         offset_mean = 0.0 if law.offset is None else float(weight @ law.offset)

@@ -383,7 +383,7 @@ def _quotient_range(low: Floats, high: Floats, divisor_low: Floats, divisor_high
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
-    """Return a / b; if b is at most 0, infinity, or NaN if a is at most 0 as well."""
+    """Return a / b. If b is at most 0: infinity if a is above 0, otherwise NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(a > 0, np.inf, np.nan)
         ratio: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))

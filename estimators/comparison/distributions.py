@@ -63,10 +63,11 @@ def limit_indices(
 
 
 def snapped_limits(metric: LocalMetric, limits: Sequence[float]) -> tuple[float, ...]:
-    """Return the limits; on a logarithmic scale, each moves to the nearest inner edge.
+    """Return the limits; on a logarithmic scale, a limit between edges moves to the nearest one.
 
-    Otherwise few round numbers could be limits, because round numbers are rarely edges of such a
-    scale.
+    Limits do not move to the ends of the range, and limits beyond the range do not move.
+
+    Without this, few round numbers could be limits, because they are rarely edges of such a scale.
 
     Examples
     --------
@@ -120,8 +121,9 @@ def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
 class ShareArm:
     """The shares below some edges in one arm, as sums of scores.
 
-    `scores`: None without reports; `inner`, shape (k,): the indices of the limits among the inner
-    edges; `total`: from :func:`estimators.weights.total_weight`.
+    `question`: its weights and bound apply; `scores`: None without reports; `inner`, shape (k,):
+    the indices of the limits among the inner edges; `total`: the result of
+    :func:`estimators.weights.total_weight`.
     """
 
     question: Question

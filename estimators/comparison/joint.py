@@ -41,7 +41,7 @@ class _Side(NamedTuple):
     share: float = NUISANCE_SHARE / 2
 
     def sums(self, beta: float) -> fixed.SumPair:
-        """Return the sums, and an interval for X's mean; each side fails with `share` beta."""
+        """Return the sums, with an interval for X's mean whose ends fail with `share` beta each."""
         first_interval = interval(self.first, self.first_observed, math.log(self.share * beta))
         return fixed.SumPair(*self[:4], first_interval)
 
@@ -92,7 +92,7 @@ def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
 def anytime(
     a: Arm, b: Arm, beta: float, split: float | None, origin: float | None = None
 ) -> ComparisonLimits:
-    """Return limits that hold at all times at once, wrong with probability at most beta.
+    """Return limits for a difference or ratio; with probability 1 - beta they are always right.
 
     The p-value, valid at any time, is 2 / M, where M is the larger of both sides' mixtures for
     equal means. `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of
@@ -155,7 +155,7 @@ def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
 
 
 def _p_value(side: _Side, beta: float) -> Floats:
-    """Return a two-sided p-value of a sum of means at most 0."""
+    """Return a two-sided p-value of the hypothesis that the sum of the means is at most 0."""
     p_value, gamma = np.ones_like(side.first_observed), beta
     for _ in range(3):
         chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE_SHARE) / 2 * gamma))
@@ -169,7 +169,7 @@ def _p_value(side: _Side, beta: float) -> Floats:
 
 
 def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLimits:
-    """Return limits for the difference of the users' own values, given that of the sums."""
+    """Return limits for the difference of the users' values, given the `difference` of the sums."""
 
     @functools.cache
     def margin(share: float) -> float:

@@ -10,8 +10,8 @@ weight.
 
 **The least value over the unknown mean.** Tangents replace K, which makes M smaller. Newton's
 method finds the least ln M along the line of the pairs, and the tangent of ln M there bounds it
-from below on the whole domain. Terms may be omitted, so only the pairs near the best pair are
-summed.
+from below on the whole domain. M without some of its terms is smaller, so only the pairs near the
+best pair are summed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TiltPlan(NamedTuple):
 
     @classmethod
     def of(cls, split: float | None) -> TiltPlan:
-        """Return the plan for a ratio of reports, first to second; None if no ratio is planned.
+        """Return the plan for a ratio `split` of reports, first to second; None: none is planned.
 
         >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)
@@ -99,7 +99,11 @@ class Means(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Terms of the mixture whose cumulants are lines that touch at (x, y); shapes (k, terms)."""
+    """Terms of the mixture, where lines that touch the cumulants at (x, y) replace them.
+
+    `first`, `second`, shapes (k, terms): the exponents of X and of Y at (x, y), and the slopes of
+    their lines.
+    """
 
     x: Floats
     y: Floats

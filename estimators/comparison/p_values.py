@@ -1,4 +1,4 @@
-"""P-values of intervals: the smallest failure probability at which they exclude no difference."""
+"""P-values of intervals: the smallest failure probability at which they exclude equality."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def smallest_p_value(
 
 
 def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
-    """Return what :func:`smallest_p_value` does, faster if the margin is nearly normal.
+    """Return the same as :func:`smallest_p_value`, sooner if the margin is that of a normal law.
 
     The square of such a margin is nearly linear in ln beta.
 
@@ -63,15 +63,16 @@ def crossing_p_value(margin: Callable[[float], float], distance: float) -> float
 
 
 LEVEL_RATIO = 1.3
-"""The ratio of neighbouring levels above beta; the j-th one below is smaller by its j-th power."""
+"""The ratio of neighbouring levels above beta. Below, the j-th step divides by its j-th power."""
 
 
 def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:
     """Return p-values of intervals that may not be nested.
 
     They are at most beta if the null hypothesis is outside at beta: theorem 7.2 of
-    docs/proofs/comparisons.md. `excludes_null`: from a failure probability to whether the null
-    hypothesis is outside, for each of k numbers.
+    docs/proofs/comparisons.md. `excludes_null`: a function that returns, for each of k numbers,
+    whether the null hypothesis is outside the interval with a given failure probability; `beta`:
+    the failure probability of the intervals that are shown.
 
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])

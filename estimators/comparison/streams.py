@@ -95,7 +95,7 @@ class ScoreStream:
 
     @property
     def max_tilt(self) -> float:
-        """The largest useful tilt, because steeper tilts gain nothing."""
+        """The largest useful tilt: steeper tilts gain nothing."""
         return MAX_SIGN_TILT / float(self.largest.max())
 
     def variance(self) -> Floats:
@@ -133,18 +133,18 @@ class DifferenceStream:
 
     @property
     def observed(self) -> Floats:
-        """The estimate of theta, or of -theta."""
+        """The estimate of theta; of -theta if `sign` is -1."""
         return self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
 
     @property
     def max_tilt(self) -> float:
-        """The largest useful tilt, because steeper tilts gain nothing."""
+        """The largest useful tilt: steeper tilts gain nothing."""
         return MAX_SIGN_TILT / (2 * float(self.law.coefficient.max()))
 
     def variance(self) -> Floats:
         """Return the approximate variance, from the number of reports that are not 0.
 
-        It is at least that of the mean number that any data have, because there may be none.
+        It is at least the variance at the least expected number of them, because there may be none.
         """
         variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
         least_variance = 4 * float(

@@ -31,7 +31,8 @@ Box = tuple[float, float]
 def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, float]:
     """Return limits of theta_A - theta_B, and a p-value of the hypothesis that it is 0.
 
-    `a`, `b`: the bets of independent arms; `beta`: the probability that the limits are wrong.
+    `a`, `b`: the bets of independent arms; `beta`: the largest probability that the limits are
+    wrong.
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
@@ -109,9 +110,10 @@ class _Pair:
         return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
     def largest(self, chosen: Indices, delta: Floats) -> tuple[Floats, Floats]:
-        """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
+        """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope by delta.
 
-        `chosen`, shape (k,): the cells; `delta`, shape (k,). The bounds have shape (k,); if no x is
+        K is the sum of both arms' bounds on the log wealth. `chosen`, shape (k,): the cells;
+        `delta`, shape (k,). The bounds are upper bounds, of shape (k,); if no x is
         allowed, the bound is -inf for a delta that is too small, and inf for one too large.
         """
         (first, last), (b_low, b_high) = self.boxes
@@ -132,7 +134,7 @@ class _Pair:
         return value, np.where(fixed, a.slope, b.slope)
 
     def lower_limit(self, chosen: Indices, cost: Floats) -> Floats:
-        """Return the largest rejected delta found, or the least of the boxes.
+        """Return nearly the largest rejected delta, or the least delta that the boxes allow.
 
         `chosen`, shape (k,): the cells; `cost`, shape (k,): by how much the gain has to exceed K.
         The largest K is concave in delta, so Newton's method approaches the limit from below.

@@ -28,17 +28,17 @@ from estimators.question import Question
 
 NARROW_MEAN_SHARE = 0.5
 """If the square of a report's mean can have this share of its mean square at some level, a part of
-beta is spent on bounding the variance. It depends on the metric only, not on the data."""
+beta is spent on bounding the variance. The decision depends on the metric only, not on the data."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateNoise:
     """Bounds on the error N of a mean vector, which hold for each of its coordinates N_j.
 
-    They hold for N_j and -N_j, so the errors of two arms are treated as one sum. `arm_law`: the law
-    of one arm alone; `spread`: a bound on the variance of N_j beyond that of `law`, infinite if
-    there is none; `trace`: such a bound on E |N|^2; `failure`: the probability that `trace` is too
-    small.
+    They hold for N_j and -N_j, so the errors of two arms are treated as one sum. `law`: the law of
+    N, of one arm or of both; `arm_law`: the law of one arm alone; `spread`, `trace`: bounds on the
+    variance of N_j and on E |N|^2 besides those of `law`, infinite if there are none; `failure`:
+    the probability that `trace` is too small.
     """
 
     law: Directions | UniformCoordinateBounds
@@ -49,7 +49,7 @@ class CoordinateNoise:
 
     @property
     def variance(self) -> float:
-        """The largest possible variance of the coordinate."""
+        """An upper bound on the variance of a coordinate N_j."""
         return min(self.law.coordinate_variance, self.spread)
 
     @property
@@ -100,10 +100,10 @@ def mean_and_noise(
     """Return the mean vector in the unit ball, its noise, failure probability and rounding.
 
     Returns `mean`, shape (d,); `noise`: bounds on its error; `failure`: the probability that these
-    are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: the mechanism and
-    the sums of the arm, which has reports; `shares`, shape (levels,): the weights of the levels;
-    `question`: its `beta` is that of the comparison; a part of it may be spent on the noise;
-    `total`: from :func:`estimators.weights.total_weight`.
+    bounds are wrong; `slack`: how far rounding can move the mean. `mechanism`, `table`: the
+    mechanism and the sums of the arm, which has reports; `shares`, shape (levels,): the weights of
+    the levels; `question`: a part of its `beta`, that of the comparison, may be spent on the noise;
+    `total`: the result of :func:`estimators.weights.total_weight`.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if not isinstance(law, CoordinateBounds):
@@ -154,10 +154,11 @@ def _narrow(
 def radius(
     a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
-    """Return a bound that the length of the difference's error exceeds with probability `beta`.
+    """Return a bound on the length of the difference's error, wrong with probability `beta`.
 
-    `a`, `b`: the arms' noise; `totals`: for a bound at all times, in which each arm has half of
-    beta, those of :func:`estimators.weights.total_weight`; None for fixed numbers of reports.
+    `a`, `b`: the arms' noise; `totals`: None for fixed numbers of reports; for a bound at all
+    times, the arms' results of :func:`estimators.weights.total_weight`; each arm then has half of
+    beta.
     """
     if totals is None:
         return a.joined_with(b).radius(beta)

@@ -37,7 +37,8 @@ PREFIX_MARGIN = 3.0
 class CandidateTests:
     """The candidates and their test results.
 
-    `strings`: the best score first; `keys`, shape (n,); `value`, shape (n,): the estimate of each
+    `strings`: the best score first; `keys`, shape (n,): their keys; `value`, shape (n,): the
+    estimate of each
     frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of "nobody holds it";
     `weights`, shape (n,): the share of the failure probability; sums to one.
     """
@@ -49,7 +50,7 @@ class CandidateTests:
     weights: Floats
 
     def rejected(self, beta: float) -> Indices:
-        """Return the indices of the strings whose test rejects; wrong with probability beta."""
+        """Return the indices of strings that somebody holds; one is wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 
 

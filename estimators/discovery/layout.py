@@ -27,7 +27,7 @@ from estimators.exact.randomness import Words
 from estimators.exact.thresholds import WORD
 
 TREE_POINTS, ROW_POINTS = (2**13, 2**17), (128, 2048)
-"""The least and the largest number of points."""
+"""The least and the largest number of points of a prefix, and of a row of whole strings."""
 TREE_AIM, ROW_AIM = 2**15, 1536
 TREE_CONSTANTS = 256
 """The first 256 hash constants are for the levels' trees; those of rows follow."""

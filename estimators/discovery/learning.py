@@ -20,7 +20,7 @@ LEAST_SEEN = 50
 """A context that occurs at least this often in the examples gets its own table."""
 MOST_EXAMPLES = 100_000
 LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
-"""The most bytes of one example, and of all: learning these takes a minute."""
+"""The most bytes of one example, and of all examples; learning from so many takes a minute."""
 
 
 def learn_code(examples: Sequence[str]) -> string_code.StringCode:

@@ -25,9 +25,10 @@ AT_A_TIME = 64
 class RowPopulations:
     """The populations from which a string draws its points: one for each level and row.
 
-    `levels`: the levels with reports; `tables`, shape (t, K): for each of these levels, D, or T
-    after :meth:`peel`; `unit`, shape (t,): what a string of frequency 1 adds at its point, compared
-    with other points; `information`: the reciprocal of the variance of an estimate.
+    `levels`: the levels with reports; `tables`: for each of these levels D, shape (t, K), or T
+    after :meth:`peel`; `unit`: for each of these levels, shape (t,), what a string of frequency 1
+    adds at its point, compared with other points; `information`: the reciprocal of the variance of
+    an estimate.
     """
 
     layout: DiscoveryLayout
@@ -72,8 +73,8 @@ class RowPopulations:
     def peel(self, points: list[Integers], frequencies: Floats) -> None:
         """Subtract the estimated contributions of strings from the tables, at the strings' points.
 
-        `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this
-        table.
+        `points`: for each level, shape (n, t); `frequencies`, shape (n,): estimates that do not
+        depend on the tables.
         """
         rows = np.broadcast_to(np.arange(self.layout.rows), points[0].shape if points else (0, 0))
         for table, unit, row_points in zip(self.tables, self.unit, points, strict=True):

@@ -42,9 +42,9 @@ ReportProgress = Callable[[float], None]
 class TreeEvidence:
     """The estimates from the groups of prefixes, at the levels with enough information.
 
-    `information`, shape (levels, G): the reports of each group over the variance of one;
-    `frequencies`, shape (G, K): for each of these levels, the estimated frequency of each point,
-    zero on average; `sought`: f*, the frequency that scores suppose.
+    `information`, shape (levels, G): the number of reports of each group, divided by the variance
+    of one report; `frequencies`: for each of these levels, shape (G, K), the estimated frequency of
+    each point, zero on average; `sought`: f*, the frequency that scores suppose.
     """
 
     levels: list[int]
@@ -69,8 +69,8 @@ class TreeEvidence:
 class CandidateStrings:
     """Strings that may be frequent, the best score first.
 
-    `bits`, shape (n, 2); `lengths`, shape (n,): of their code words; `scores`, shape (n,): log
-    odds; at most 0 and what the last group adds, 6 at most.
+    `bits`, shape (n, 2), `lengths`, shape (n,): the first 128 bits of their code words, and the
+    code words' lengths; `scores`, shape (n,): log odds, at most 6.
     """
 
     strings: list[str]
@@ -91,13 +91,14 @@ def list_candidates(
 
     with b new bits, 0 for a string that has ended. The best 65,536 are kept; of equal ones the
     first in the order of their bits. `code`: the code of strings as bits; `layout`: the layout of
-    the statistic; `evidence`: from the reports of prefixes alone, as the test of the candidates
-    uses the others; `progress`: takes the share of the depths that are searched.
+    the statistic; `evidence`: from the reports of prefixes alone, because the tests of the
+    candidates use the reports of whole strings; `progress`: takes the share of the depths that are
+    searched.
 
     The limit 6 is for collisions: a prefix that nobody has may share its point with a very frequent
-    one, and would fill the beam. With it, of words (Zipf, 10^6 reports, 5 phi) 0.89 are listed
-    instead of 0.78 at epsilon 4, and 0.91 instead of 0.81 at epsilon 2. Limits from 3 to 8 are as
-    good.
+    one, and its continuations would fill the beam. With the limit, of words (Zipf, 10^6 reports, 5
+    phi) 0.89 are listed instead of 0.78 at epsilon 4, and 0.91 instead of 0.81 at epsilon 2. Limits
+    from 3 to 8 are as good.
     """
     if not evidence.levels:
         return CandidateStrings([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))
@@ -130,7 +131,7 @@ class _Beam:
         self.words: list[Integers] = []
 
     def extend(self, code: StringCode, group: int) -> None:
-        """Replace the prefixes by their continuations to the next depth with the best scores."""
+        """Replace the prefixes by the best-scoring of their continuations to the next depth."""
         layout, width = self.layout, self.layout.widths[group]
         scale, charge = self._weights(group)
         words = np.arange(1 << width, dtype=np.uint64)
@@ -157,7 +158,10 @@ class _Beam:
         self.states, self.scores = states[parent, word], scores[parent, word]
 
     def _weights(self, group: int) -> tuple[list[Floats], float]:
-        """Return each level's part of a z for all its points, and a^2 / 2; see list_candidates."""
+        """Return each level's part of the product a z, for all points, and a^2 / 2.
+
+        The symbols are those of :func:`list_candidates`.
+        """
         information = self.evidence.information[:, group]
         sought, total = self.evidence.sought, float(information.sum())
         parts = zip(information, self.evidence.frequencies, strict=True)

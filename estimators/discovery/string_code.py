@@ -132,7 +132,7 @@ class StringCode:
 
     @functools.cached_property
     def last_bytes(self) -> list[int]:
-        """The last byte of each symbol; of END_SYMBOL, its own number."""
+        """The last byte of each symbol; 256 for END_SYMBOL, which has no byte."""
         return [*range(256), END_SYMBOL, *(token[-1] for token in self.tokens)]
 
     def split(self, encoded: bytes) -> list[int]:
@@ -143,7 +143,7 @@ class StringCode:
     def encode(self, text: str) -> tuple[int, int]:
         """Return the first 128 bits of a string's code word, zeros after its end, and its length.
 
-        Above 128 the length may be too small. `text` is in Unicode's normal form C: see
+        A length above 128 is a lower bound. `text` is in Unicode's normal form C: see
         :func:`normal_form`. Raises ValueError if it cannot be written in UTF-8.
         """
         # a symbol has at least one bit and at most 32 bytes: no more can matter
@@ -169,9 +169,9 @@ class StringCode:
         }
 
     def decode(self, bits: int) -> str | None:
-        """Return the string with these 128 bits of code word, zeros after its end.
+        """Return the string whose code word is in these 128 bits, followed by zeros.
 
-        None for bits that do not end, are not UTF-8, or that a device would not send, because
+        None if the bits have no end symbol, are not UTF-8, or are not what a device sends, because
         splitting the string gives other symbols.
 
         >>> from estimators.discovery.presets import preset

@@ -82,7 +82,7 @@ class DifferenceSet:
         return np.isin(points % self.points, self.members)
 
     def others_at(self, rank: Array) -> Integers:
-        """Return the residues that are not members, by their ranks from 0 to K - s - 1."""
+        """Return the residues with these ranks, from 0 to K - s - 1, among those not members."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
     def translated_sums(self, counts: Counts, translates: int) -> Counts:

@@ -63,7 +63,7 @@ class FiniteField:
         return tuple(c % prime for c in product[:degree])
 
     def power(self, element: Element, exponent: int) -> Element:
-        """Return an element to a power of at least 0."""
+        """Return an element to the power of `exponent`, which is at least 0."""
         power = self.unit
         for bit in f"{exponent:b}":
             power = self.multiply(power, power)
@@ -72,7 +72,7 @@ class FiniteField:
         return power
 
     def has_order(self, order: int, factors: Sequence[int]) -> bool:
-        """Return whether x has an order, whose prime factors are `factors`."""
+        """Return whether x has the order `order`, whose prime factors are `factors`."""
         smaller = (self.power(self.x, order // factor) for factor in factors)
         return self.power(self.x, order) == self.unit and self.unit not in smaller
 

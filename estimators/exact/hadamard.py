@@ -45,5 +45,5 @@ def _matrix(size: int) -> Floats:
 
 
 def is_odd(row: Array, column: Array) -> Bools:
-    """Return whether H[row, column] is -1: whether the two share an odd number of ones."""
+    """Return whether H[row, column] is -1: if the binary numbers share an odd number of ones."""
     return (np.bitwise_count(row & column) & 1).astype(np.bool_)

@@ -41,8 +41,8 @@ Enclosure = tuple[tuple[int, int], tuple[int, int]]
 class Inversion:
     """Draws from a law on 0, 1, ..., m, exactly.
 
-    `floors`: a function from a number of bits b to floor(2^b c_j), where c_1 < ... < c_m are the
-    probabilities of a number below j, none of which is a multiple of 2^-b.
+    `floors`: a function from a number of bits b to floor(2^b c_j) for j = 1 to m, where c_j is the
+    probability of a number below j; no c_j may be a multiple of 2^-b.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> third = Inversion(lambda bits: [2**bits // 3])
@@ -151,7 +151,8 @@ def _signs(rate: Fraction, bits: int) -> list[int]:
 def _geometric(rate: Fraction, cells: int, bits: int, *, unbounded: bool) -> list[int]:
     """Return floors of the probabilities that a geometric number is below 1, 2, ..., `cells`.
 
-    P(k) = (1 - q) q^k with q = exp(-rate); if not `unbounded`, given that it is at most `cells`.
+    P(k) = (1 - q) q^k with q = exp(-rate). If not `unbounded`, the probabilities are conditional:
+    given that the number is at most `cells`.
     """
 
     def enclosed(precision: int) -> list[Enclosure]:

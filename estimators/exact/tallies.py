@@ -68,7 +68,7 @@ def tally_signs_by_part(
     """Return :func:`tally_signs` of each part; None if it is faster to count one part at a time.
 
     The result has shape (parts, `levels`, 2), or None. `level`, `signs`, shape (n,): as for
-    :func:`tally_signs`; `sizes`, shape (parts,): of the consecutive parts; their sum is n.
+    :func:`tally_signs`; `sizes`, shape (parts,): the sizes of consecutive parts, which sum to n.
 
     >>> n = MIN_BITWISE_NUMBERS
     >>> level, signs = np.tile([0, 1], n // 2), np.ones(n, dtype=np.uint8)

@@ -421,7 +421,7 @@ def _critical_share(
 
 
 def lower_alpha_setting(users: int) -> dict[str, Any]:
-    """Return rounds and log_term as in MIN, if alpha >= 1 is known.
+    """Return the arguments `rounds` and `log_term` of a search as in MIN, if alpha is at least 1.
 
     >>> lower_alpha_setting(2**20)
     {'rounds': 10, 'log_term': 6.931471805599453}
@@ -430,7 +430,7 @@ def lower_alpha_setting(users: int) -> dict[str, Any]:
 
 
 def unknown_alpha_setting(users: int) -> dict[str, Any]:
-    """Return rounds and log_term as in MIN, if alpha is unknown.
+    """Return the arguments `rounds` and `log_term` of a search as in MIN, if alpha is unknown.
 
     >>> unknown_alpha_setting(2**20)
     {'rounds': 21, 'log_term': 13.910539517230742}

@@ -1,8 +1,8 @@
 """The local mechanisms: each has a file or folder, with its randomizer and its estimator.
 
-A new mechanism is a new file here and a line in :data:`MECHANISMS`. The conformance suite of the
-tests covers every entry of this list. Other distributions add mechanisms as entry points of the
-group :data:`MECHANISM_GROUP`: the mechanism's name, and the class.
+A new mechanism is a new file here and a line in `_BUILT_IN`. The conformance suite of the tests
+covers every entry of this list. Other distributions add mechanisms as entry points of the group
+:data:`MECHANISM_GROUP`: the mechanism's name, and the class.
 """
 
 from __future__ import annotations

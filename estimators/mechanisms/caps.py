@@ -45,9 +45,9 @@ class Caps(RankedDirections):
 
     The candidates are k / 2 directions u uniform on the unit sphere, and their opposites, ordered
     by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. A private coin
-    decides whether the report is uniform among the first W or among the other k - W. It is rounded
-    at random to the grid 1/g. The estimate is the mean of B U / g, where U is the report and B
-    removes the bias. k and W depend on epsilon and d alone (:func:`best_caps`).
+    decides whether the report is uniform among the first W or among the other k - W. The report is
+    rounded at random to the grid 1/g. The estimate is the mean of B U / g, where U is the report
+    and B removes the bias. k and W depend on epsilon and d alone (:func:`best_caps`).
 
     The statistic of a level is the number of reports, the sum of each coordinate, and the sum of
     each coordinate's squares, from which the bounds find how uneven the data are.
@@ -162,9 +162,9 @@ class Caps(RankedDirections):
         return super().find_error(table)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return log likelihoods of a vector in the unit ball, taking the report as its direction.
+        """Return the log likelihood of each report's direction for a vector in the unit ball.
 
-        Rounding to the grid moves a score by less than sqrt(d) / g.
+        Rounding to the grid, which is ignored, moves a score by less than sqrt(d) / g.
         """
         vector = np.asarray(value, dtype=np.float64)
         length = float(np.linalg.norm(vector))

@@ -109,11 +109,11 @@ class CountSketch(OutputSets, Differences):
         self.rows, self.buckets, self.seed = rows, buckets, seed
         self.collisions = Collisions(rows, buckets)
         self.symbols = 2 * rows * buckets
-        """2 t M, at every level."""
+        """The number of symbols, 2 t M, at every level."""
         self.columns = 1 + self.symbols
         self.dtype = index_dtype(self.symbols)
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
-        """w, per level."""
+        """w, the number of blocks, per level."""
         other_symbols = [2 * w - 1 for w in self.blocks]
         missed = self._set_misses(self.epsilons, [1] * len(other_symbols), other_symbols)
         self._bits = buckets.bit_length() - 1
@@ -130,7 +130,7 @@ class CountSketch(OutputSets, Differences):
         return row_constants(self.seed, self.rows)
 
     def chance(self, frequency: Floats) -> Floats:
-        """Return A, the probability that D is not 0, per level, given a key's frequencies."""
+        """Return A, the probability that D is not 0, per level, given the key's `frequency` there."""
         share: Floats = frequency + (1 - frequency) / self._blocks
         return 2 * self.p_else + self.contrast * share
 

@@ -53,7 +53,7 @@ class HadamardResponse(BlockDifferences):
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         blocks = [block_count(epsilon, categories) for epsilon in epsilons]
         self.block_sizes = [block_size(categories, n) for n in blocks]
-        """b, the symbols of a block, per level."""
+        """b, the number of symbols of a block, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
         complements = [n - half for n, half in zip(symbols, halves, strict=True)]
@@ -107,7 +107,7 @@ class HadamardResponse(BlockDifferences):
 
 
 def block_count(epsilon: Fraction, categories: int) -> int:
-    """Return B = 2^floor(log2 min(e^epsilon, 2k)), k categories, the number of blocks.
+    """Return the number of blocks for k categories, B = 2^floor(log2 min(e^epsilon, 2k)).
 
     The arithmetic is exact, because every device and the aggregator must agree on it.
 
@@ -119,7 +119,7 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
 
 def block_size(categories: int, blocks: int) -> int:
-    """Return b = 2^ceil(log2(k/B + 1)), the symbols of one of B blocks of k categories.
+    """Return b = 2^ceil(log2(k/B + 1)), the size of a block, for k categories in B blocks.
 
     The b rows are enough for each category of a block, and for the constant row.
 

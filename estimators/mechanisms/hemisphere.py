@@ -82,9 +82,9 @@ class Hemisphere(RankedDirections):
         return (self.scale[used] ** 2 * mean_square)[:, None]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return log likelihoods of a vector in the unit ball, taking the report as its direction.
+        """Return the log likelihood of each report's direction for a vector in the unit ball.
 
-        Rounding to the grid can change a sign only if the inner product is nearly zero.
+        Rounding to the grid is ignored: it changes a sign only if the inner product is nearly zero.
         """
         vector = np.asarray(value, dtype=np.float64)
         length = min(float(np.linalg.norm(vector)), 1.0)

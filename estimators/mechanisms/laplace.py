@@ -145,7 +145,7 @@ class Laplace(ScalarMean):
         return max_reports / WORD if reports <= max_reports else 1.0
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return log likelihoods of a value in [-1, 1], ignoring the clamp."""
+        """Return the log likelihood of each report for a value in [-1, 1], ignoring the clamp."""
         floor = np.floor(value * self.grid)
         up = value * self.grid - floor
         log_down: Floats = -self.rate[level] * np.abs(reports - floor)

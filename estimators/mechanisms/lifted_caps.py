@@ -72,7 +72,7 @@ class LiftedCaps(Caps):
         return super().randomize(lift(values), level, bits)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return log likelihoods of a vector in the unit ball, with the report as its direction."""
+        """Return the log likelihood of each report's direction for a vector in the unit ball."""
         lifted = lift(np.asarray(value, dtype=np.float64)[None])[0]
         return super().log_likelihood(reports, level, lifted)
 

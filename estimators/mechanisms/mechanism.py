@@ -51,7 +51,7 @@ class Weighed(NamedTuple):
     """A question with the weights that it gives to reports.
 
     `counts`, shape (levels,): the reports of each level; `shares`, shape (levels,): the weights of
-    the levels, which sum to one unless there are no reports; `total`: from
+    the levels, which sum to one unless there are no reports; `total`: the result of
     :func:`estimators.weights.total_weight`.
     """
 

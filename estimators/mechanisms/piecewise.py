@@ -198,7 +198,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of windows; the first and the last one have the fewest common symbols."""
+        """Return the law of windows; the first and the last share the fewest symbols."""
         symbols, window = self.shapes[level].symbols, self.shapes[level].window
         overlap = Fraction(max(0, 2 * window - symbols), symbols)
         inside = Fraction(window, symbols)

@@ -30,7 +30,8 @@ class Repetition(Mechanism):
 
     A user's reports are stored side by side, in as many slots as the largest level has reports;
     slots that a level does not use are zero. Statistic of a level: the number of users, and the
-    sums of the other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
+    sums of the repeated mechanism over all their reports. Source: HIST, Proposition 2 and Corollary
+    3.
 
     **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
     fraction.

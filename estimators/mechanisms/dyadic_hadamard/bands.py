@@ -85,8 +85,8 @@ class Scores:
         """Return the scores of a statistic's reports.
 
         `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
-        numbers of reports, of the same levels in all windows; `weights`, shape (levels,): the
-        weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
+        numbers of reports; in all windows the same levels have reports; `weights`, shape (levels,):
+        the weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
         `question`: says at which times and for which users bounds must hold.
         """
         used = np.flatnonzero(counts.reshape(-1, len(weights))[0])
@@ -132,7 +132,11 @@ class Scores:
 
     @functools.cached_property
     def _falling(self) -> tuple[Indices, Floats, Floats]:
-        """Each inner edge's shells by falling variance: nodes of all windows, maximum, steps."""
+        """The shells of each inner edge, by falling variance.
+
+        These are the shells' nodes, as indices into the nodes of all windows; the largest variance;
+        and by how much each variance exceeds the next one.
+        """
         order = np.argsort(-self.second, axis=-1)
         nodes = np.take_along_axis(np.broadcast_to(_shells(self.height), order.shape), order, -1)
         windows = nodes.reshape(-1, self.second[..., 0].shape[-1], self.height + 1)
@@ -182,9 +186,9 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
     """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
     The variance of the sum at an inner edge, shape (..., B - 1), is below its bound if the band
-    holds; :meth:`Scores.variance` of the band may be below it. `scores`: the scores of the reports;
-    `question`: its `bound` says whether the band holds for a fixed number of reports or for all
-    times; `beta`: the largest probability that the band is wrong.
+    holds; :meth:`Scores.variance` of the band may give a smaller bound. `scores`: the scores of the
+    reports; `question`: its `bound` says whether the band holds for a fixed number of reports or
+    for all times; `beta`: the largest probability that the band is wrong.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), np.full_like(scores.estimate[..., 1:-1], np.inf)
@@ -272,7 +276,7 @@ class SingleNumberBounds:
         return self.scores.without_contradictions(Band(lower, upper, self.outer.crossed | crossed))
 
     def quantiles(self, q: Floats) -> Indices:
-        """Return two edges around each of k quantiles; each pair holds alone, shape (..., 2, k)."""
+        """Return two edges around each of k quantiles, shape (..., 2, k); each pair holds alone."""
         limits = quantile_edges(self.outer, q)
         edge, goal = np.arange(self.low.shape[-1]), q[:, None]
         before = np.concatenate([np.full_like(self.low[..., :1], np.inf), self.low[..., :-1]], -1)

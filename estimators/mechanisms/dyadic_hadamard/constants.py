@@ -22,7 +22,7 @@ CHANCE_GRAIN = 2**16
 """Probabilities of depths are multiples of 1 / CHANCE_GRAIN."""
 MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
 EQUAL_VARIANCE = 1e-9
-"""Pairs (c, m) whose variances differ relatively by less count as equal; the first is chosen."""
+"""If the variances of pairs (c, m) differ by a smaller ratio than this, the first pair is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 
     `epsilon`: above 0; `height`: h, 1 to 12, of a tree with 2^h bins.
 
-    Raises ValueError if the tree has no depth.
+    Raises ValueError if `height` is below 1.
 
     >>> constants = level_constants(Fraction(2), 8)
     >>> constants.block_bits, constants.hash_bits, constants.chances

@@ -29,7 +29,7 @@ COMPARED_DEPTHS = 3
 """The test whether the levels agree uses the 7 Haar sums of the depths 0 to 2."""
 
 QuantileLimits = Callable[[Floats], Indices]
-"""A function of k numbers q: the two edges between which each q-quantile is, (..., 2, k)."""
+"""A function that returns two edges around each q-quantile, shape (..., 2, k), for k numbers q."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class BinDistribution:
 def read_distributions(
     tree: TreeConstants, tables: Counts, weights: Floats, question: Question
 ) -> list[BinDistribution]:
-    """Return the distributions that the tables of windows show.
+    """Return the estimated distribution of each window, from the tables of all windows.
 
     `tree`: the constants of the mechanism; `tables`, shape (windows, levels, columns): all with
     reports of the same levels; `weights`, shape (levels,): the weight of one report; `question`:
@@ -187,8 +187,8 @@ def _band(
 ) -> tuple[Band, QuantileLimits]:
     """Return the band of a question, and the limits of its quantiles.
 
-    `is_one`: whether only one number is asked for. At all times, a single quantile has the limits
-    that hold at all edges, because the quantile may move from edge to edge.
+    `is_one`: whether only one number is asked for. If bounds must hold at all times, a single
+    quantile has the limits that hold at all edges, because it may move from edge to edge.
     """
     if question.bound == "normal":
         band = normal_band(scores, clipped, question.log_p(scores.bins - 1))
@@ -224,7 +224,7 @@ def _quantiles(q: Floats, shown: Floats, limits: Indices) -> Floats:
 def _noise(
     levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: haar.Tree
 ) -> haar.Tree:
-    """Return the variances of the pooled Haar sums, estimated from the `clipped` Haar sums."""
+    """Return the variances of the pooled Haar sums, estimated from the `clipped` masses."""
     halves = np.concatenate([node[..., 0::2] - node[..., 1::2] for node in clipped[1:]], axis=-1)
     part = counts * (weights / (counts @ weights)[..., None]) ** 2
     excess = np.maximum(haar_moments(levels, clipped[:-1]) - halves[..., None, :] ** 2, 0.0)

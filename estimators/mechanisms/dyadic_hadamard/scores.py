@@ -49,7 +49,7 @@ def path_terms(height: int) -> PathTerms:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreTables:
-    """The moments of the scores of levels, as coefficients of :class:`PathTerms`, and their sizes.
+    """The moments of the levels' scores, as coefficients of :class:`PathTerms`, and their bounds.
 
     `height`: h; `second`, shape (levels, h (h + 1) / 2, h + 1): the coefficients of `products` in
     Q0 = E[score^2] in each shell; `mean`, shape (levels, h, h + 1): the coefficients of `signed` in
@@ -229,7 +229,7 @@ def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def _moment_lines(level: LevelConstants) -> Floats:
-    """Return coefficients of E[d^2] of each split: 1, mass of the node, of the block; (3, h)."""
+    """Return the coefficients of 1, the node's mass and the block's mass in E[d^2], (3, h)."""
     a, q, blocks = level.honest, level.symbols, level.block_bits
     lines = np.zeros((3, level.height))
     for split in range(level.height):

@@ -50,7 +50,7 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def _bentkus_table(tail: float) -> Floats:
-    """Return the entries computed so far; NaN for the others."""
+    """Return the table of :func:`_bentkus` for a `tail`; NaN where nothing is computed yet."""
     return np.full(RATIO_CELLS, np.nan)
 
 
@@ -87,7 +87,7 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
 
 @functools.lru_cache(maxsize=16)
 def _mixture_table(tail: float) -> Floats:
-    """Return the entries computed so far, from the cell LOWEST_CELL on; NaN for the others."""
+    """Return the table of x from the cell LOWEST_CELL on; NaN where nothing is computed yet."""
     return np.full(TIME_CELLS, np.nan)
 
 
