@@ -35,7 +35,7 @@ STEPS_A_DECADE = 2
 FINEST_LEVEL = 0.0001
 MOST_TICKETS = 400
 LARGEST_LOSS = 1.03
-"""With the chosen small tickets, a plan needs at most this many times the least devices."""
+"""A plan with small whole tickets needs at most this many times the least number of devices."""
 
 
 def synthetic_values(metric: Metric, count: int) -> Array:
@@ -256,7 +256,7 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
     """Return the best plan for a lottery, and for two other ways of spending the budget.
 
     A metric's tickets are in proportion to the reports that it needs, divided by the share of
-    devices that have something to report. `wishes`: the metrics; `devices`: their number;
+    devices that have something to report. `wishes`: the metrics; `devices`: the number of devices;
     `budget`: the epsilon of a device, at least the lowest level of each metric.
 
     Raises

@@ -59,7 +59,7 @@ def at_most(x: float | None) -> str:
 
 
 def nearest(x: float, places: int) -> str:
-    """Return the text of a number, rounded to the nearest decimal; a dash for NaN."""
+    """Return the text of a number, rounded to `places` decimals; a dash for NaN."""
     return _rounded(x, places, decimal.ROUND_HALF_EVEN)
 
 

@@ -72,7 +72,7 @@ class Directions(VectorNoise):
 
     # Theorem 3 of docs/proofs/spheres.md
     def coordinate_deviation(self, log_p: float) -> PerWindow:
-        """Return a bound that |N_j| exceeds with probability 2 p."""
+        """Return a bound that |N_j| exceeds with probability at most 2 p; `log_p`: ln p."""
         size = self.coefficient.max(axis=-1)
         relative = (self.coefficient / size[..., None]).reshape(-1, self.contrast.size)[0]
         relative = np.maximum(relative.round(RELATIVE_DIGITS), 10.0**-RELATIVE_DIGITS)
@@ -84,7 +84,7 @@ class Directions(VectorNoise):
         return deviations.reshape(size.shape)
 
     def radius(self, log_beta: float) -> PerWindow:
-        """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md."""
+        """Return a bound on |N|, wrong with probability at most beta: Theorem 4 of spheres.md."""
         return self.largest_length(self.cumulant, log_beta)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:

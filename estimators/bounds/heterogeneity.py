@@ -184,7 +184,7 @@ def _scores(law: Law, levels: Indices, means: Floats) -> Scores:
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
-    """Return the p-value that levels agree, for reports that are +1, -1 or 0.
+    """Return the p-value of equal frequencies at all levels, for reports that are +1, -1 or 0.
 
     The p-value is proved for f = 0, and tested by simulation otherwise. The share of reports that
     are not 0 is taken to be the observed share, or the least that f permits if that is larger.
@@ -211,7 +211,9 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 
 # Theorem 12 of docs/proofs/laws.md
 def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
-    """Return the p-value for reports of hashed points, whose collisions differ between levels.
+    """Return the p-value of equal frequencies at all levels, for reports of hashed points.
+
+    Levels differ in their collisions, which the p-value allows for.
 
     `law`: the law of signs of the levels that have reports; `means`, shape (levels, k): the
     unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings; `tables`: for each of
@@ -247,7 +249,9 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
 
 
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
-    """Return the p-value for directions u: a Q for each coordinate, with Bonferroni's correction.
+    """Return the p-value of equal mean vectors at all levels, with Bonferroni's correction.
+
+    Each coordinate of the directions u has a Q.
 
     A level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
     normal; levels with fewer than 100 reports are left out. `counts`, shape (levels,): reports of
@@ -276,7 +280,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
 def heterogeneity_of_bounded(
     counts: Floats, squares: Floats, largest: Floats, means: Floats
 ) -> float | None:
-    """Return the p-value for numbers of bounded size: Theorem 9 of docs/proofs/laws.md.
+    """Return the p-value of equal means of bounded numbers: Theorem 9 of docs/proofs/laws.md.
 
     `counts`, shape (levels,): reports of each level; `squares`, `largest`, shape (levels, k): upper
     bounds on E d^2 and on abs(d) for the number d of a report, for any values; `means`, shape

@@ -76,9 +76,9 @@ def largest_shifts(
 def shift_of_values(
     distance: float, counted: int, reports: int, *, among: bool, share: float = 1.0
 ) -> float:
-    """Return how far true values move a mean of `counted` values, or of a `share` of them.
+    """Return how far fabricated values can move a mean of `counted` values, or a `share` of them.
 
-    The result is NaN without values, and infinite if no other values are left. `distance`: the
+    The result is NaN without values, and infinite if all values are fabricated. `distance`: the
     largest distance of a value from the mean; `counted`: the number of counted values; `reports`,
     `among`: as for :func:`largest_shifts`; `share`: the share of the counted values over which the
     mean is taken.

@@ -9,7 +9,7 @@ import numpy as np
 from estimators.estimate import Floats
 
 BERRY_ESSEEN = 0.56
-"""Sums of independent, not identically distributed terms: Shevtsova (2010)."""
+"""The constant for sums of independent terms that may have different laws: Shevtsova (2010)."""
 
 
 # Theorem 4 of docs/proofs/inversion.md

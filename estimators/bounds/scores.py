@@ -155,7 +155,8 @@ class SignDeviances:
     """Q of levels whose reports are signs, as a function of the common mean.
 
     `law`: the law of the compared levels, or of k windows, in rows; `means`, shape (k, levels):
-    the unbiased means; `tilt`: those of the previous common mean, at which a search begins.
+    the unbiased means; `tilt`: the tilts at the previous common mean, from which the next search
+    begins; None before the first.
     """
 
     law: Law

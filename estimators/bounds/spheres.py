@@ -52,7 +52,7 @@ class VectorLaw(Protocol):
         """Return a bound on |N| that holds at all times with probability 1 - beta."""
 
     def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
-        """Return one law of windows, in rows, for a fixed number of reports; None without one."""
+        """Return the laws of windows as one law, in rows, for fixed counts; None if impossible."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class VectorNoise:
     unit: float
 
     def in_rows(self, laws: Sequence[Any]) -> Self | None:
-        """Return one law of windows, in rows, for a fixed number of reports; None without one."""
+        """Return the laws of windows as one law, in rows, for fixed counts; None if impossible."""
         counts, coefficient = (
             np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
         )
@@ -98,7 +98,7 @@ class VectorNoise:
     def tilt_steps(self, tilt: PerWindow) -> Any:
         """Return the nearest tilts of a grid in units of the largest coefficient, as steps.
 
-        None is above the largest tilt for a cumulant.
+        No step is above the largest tilt for a cumulant.
         """
         largest = math.log(self.max_report_tilt * math.sqrt(self.dimension))
         steps = np.rint(np.log(tilt * self.coefficient.max(axis=-1)) / LOG_TILT_STEP)

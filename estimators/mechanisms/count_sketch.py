@@ -130,7 +130,7 @@ class CountSketch(OutputSets, Differences):
         return row_constants(self.seed, self.rows)
 
     def chance(self, frequency: Floats) -> Floats:
-        """Return A, the probability that D is not 0, per level, given the key's `frequency` there."""
+        """Return A, the probability that D is not 0, per level, given the key's `frequency`."""
         share: Floats = frequency + (1 - frequency) / self._blocks
         return 2 * self.p_else + self.contrast * share
 

@@ -19,7 +19,7 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class SubsetSelection(OutputSets, PackedBits):
-    """A report is a subset of s categories; it has the true one with odds s e^epsilon to k - s.
+    """A report is a subset of s categories, with the user's with odds of s e^epsilon to k - s.
 
     The other members of the subset are uniform. The subset is sent as k bits, the first category in
     the lowest bit. Statistic of a level: the number of reports and the number that contain each
@@ -38,7 +38,7 @@ class SubsetSelection(OutputSets, PackedBits):
         k, at least 2.
     size : int, optional
         s at every level, 1 to k - 1. By default the integer nearest to k / (e^epsilon + 1) at each
-        level, at least 1: the least variance of a rare category.
+        level, at least 1, which gives a rare category the least variance.
 
     Examples
     --------

@@ -195,7 +195,7 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Check the attributes of a batch, and return them by name; `attributes`: as received.
 
     Raises ReportError (``bad_attributes``) for too many attributes, a repeated name, names that are
-    not sorted, or a long text.
+    not sorted, or a text that is too long.
     """
     check_number(len(attributes))
     for text in (text for pair in attributes for text in pair):

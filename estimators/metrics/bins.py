@@ -24,7 +24,7 @@ _EXPECTED_ENDS = "two finite numbers, the lower one first"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bins(Domain):
-    """Numbers in `range`, of which only the bin is reported; other numbers are clipped to it.
+    """Numbers of which only the bin is reported; numbers outside the range are clipped to it.
 
     `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
     `scale`: ``"linear"`` for bins of equal width, or ``"log"`` if each bin is wider than the one
@@ -124,7 +124,7 @@ class Bins(Domain):
         return float(self.limits[-1]), float(self.limits[0])
 
     def to_unit(self, values: Array) -> Integers:
-        """Return the bin of each number."""
+        """Return the index of each number's bin."""
         numbers = as_numbers(values, self.metric)
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
 

@@ -35,7 +35,7 @@ NUMBER_NAME = re.compile(r"-?[0-9]+")
 SHARE_CHARACTERS = ("/", "+", "..", ">")
 """Only a text with one of these names a share among; any other text names a category."""
 WORK_PER_SHARE = 500
-"""Measured: one share among takes as long to estimate as this many categories."""
+"""A share among takes as long to estimate as this many categories and all those of the metric."""
 OPEN_VOCABULARY = "open"
 """The value of `categories` for which any string may be reported and queried."""
 EXPECTED_CATEGORIES = (
@@ -176,7 +176,10 @@ class Categories(Domain):
             )
 
     def from_indices(self, indices: Integers) -> Array:
-        """Return the categories with these indices as a device takes them: by name if it must."""
+        """Return categories as a device accepts them: names if integers are ambiguous, or indices.
+
+        `indices`: the indices of the categories.
+        """
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
     def _index(self, value: object) -> int:
@@ -232,7 +235,7 @@ class Categories(Domain):
 
     @functools.cached_property
     def _parse(self) -> Callable[[str], ShareAmong]:
-        """A parser of shares, which remembers the last ones."""
+        """A parser of shares among, which caches the last ones."""
         parse = functools.partial(
             parse_share, metric=self.metric, indices=self._indices, axes=self.axes
         )
@@ -243,7 +246,7 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the number of categories to estimate; a share among counts WORK_PER_SHARE."""
+        """Return the work to estimate the labels, in categories; a share among is more than one."""
         shares = sum(label not in self._indices for label in labels)
         return len(labels) + (WORK_PER_SHARE + len(self.labels)) * shares
 
@@ -353,14 +356,14 @@ class CodedVocabulary(Vocabulary):
 
     @functools.cached_property
     def string_code(self) -> StringCode:
-        """The code of strings."""
+        """The code of strings as bits."""
         return (
             preset(self.preset) if self.preset is not None else StringCode.unpacked(self.code or "")
         )
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The open vocabulary and its code."""
+        """The open vocabulary, its deny rule, and its code."""
         return super().meaning | {"discover": self.string_code.digest}
 
     @property
@@ -381,12 +384,12 @@ class CodedVocabulary(Vocabulary):
         return rows[np.fromiter(map(rows_of_texts.__getitem__, texts), np.intp, len(texts))]
 
     def keys_of(self, strings: Sequence[str]) -> Words:
-        """Return the keys of strings, dtype uint64."""
+        """Return the keys of strings, which are those of normal form C, dtype uint64."""
         keys = [string_key(normal_form(text)) for text in self._checked(strings)]
         return np.array(keys, dtype=np.uint64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
-        """Return strings and their keys, which are those of normal form C."""
+        """Return strings and their keys, which are those of their normal form C."""
         return tuple(map(str, labels)), self.keys_of(list(labels))  # type: ignore[arg-type]
 
 

@@ -182,13 +182,13 @@ class Domain(ABC):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys that a definition implies, without those that it has."""
+        """Return the keys and values that a definition implies; its own choices override them."""
         return {}
 
     @property
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the mechanism."""
+        """The parameters that the domain passes to the mechanism, by name."""
 
     @property
     @abstractmethod
@@ -296,7 +296,7 @@ class Domain(ABC):
 
     @property
     def _default_keys(self) -> Keys | None:
-        """The mechanism's keys of the numbers by default; None if it estimates all without keys."""
+        """The keys of the numbers in an answer by default; None for all, which need no keys."""
         return None
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

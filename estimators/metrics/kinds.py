@@ -18,7 +18,7 @@ KIND_GROUP = "dither.metrics"
 
 
 class Way(enum.Enum):
-    """A way of collecting."""
+    """A way of collecting reports."""
 
     LOCAL = "local"
     """Devices randomize their values."""

@@ -73,7 +73,8 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Parameters
     ----------
     path : path
-        See :class:`estimators.metrics.metric.Metric` and its subclasses for the keys of a table.
+        The file. :class:`estimators.metrics.metric.Metric` and its subclasses have the keys of a
+        table.
 
     Returns
     -------

@@ -219,37 +219,37 @@ class Metric(ABC):
 
     @property
     def range(self) -> Sequence[float] | None:
-        """The least and the largest value."""
+        """The least and the largest value; None if the domain has no range."""
         return getattr(self.domain, "range", None)
 
     @property
     def categories(self) -> int | str | Sequence[str] | Mapping[str, Sequence[str]] | None:
-        """The categories' names, their number, their axes, or "open"."""
+        """The categories' names, their number, their axes, or "open"; None for other kinds."""
         return getattr(self.domain, "categories", None)
 
     @property
     def axes(self) -> Axes | None:
-        """The axes whose product the categories are."""
+        """The axes whose product the categories are; None if there are no axes."""
         return getattr(self.domain, "axes", None)
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """The strings that an estimate is about by default, for an open vocabulary."""
+        """The strings that an estimate of an open vocabulary is about by default; None if none."""
         return getattr(self.domain, "watch", None)
 
     @property
     def dimension(self) -> int | None:
-        """The number of coordinates of a vector."""
+        """The number of coordinates of a vector; None for other kinds."""
         return getattr(self.domain, "dimension", None)
 
     @property
     def coordinates(self) -> Sequence[str] | None:
-        """The names of a vector's coordinates, if the definition has them."""
+        """The names of a vector's coordinates; None if the definition does not name them."""
         return getattr(self.domain, "coordinates", None)
 
     @property
     def radius(self) -> float | None:
-        """The largest length of a vector."""
+        """The largest length of a vector; None for other kinds."""
         return getattr(self.domain, "radius", None)
 
     @functools.cached_property
@@ -361,7 +361,7 @@ class Metric(ABC):
                 f"epsilon = {shortened(odd[0])}: expected {A_DEMAND}{conversion(odd[0])}"
             )
         demanded = array.astype(np.float64)
-        if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
+        if not (is_demand := demanded > 0).all():  # NaN is not above 0 either
             odd = demanded[~is_demand].ravel()[0]
             raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}")
         level = np.searchsorted(np.asarray(self.levels), demanded, side="right") - 1

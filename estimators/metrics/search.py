@@ -60,7 +60,7 @@ class SearchMetric(Metric):
         return metric
 
     def check(self) -> None:
-        """Check the parameters of the search."""
+        """Raise DefinitionError if a key, or a parameter of the search, is invalid."""
         super().check()
         if self.mechanism not in ("", RandomizedResponse.name):
             self.refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
@@ -109,5 +109,5 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def round_ms(self) -> int:
-        """The time from which a round may close with fewer answers, in milliseconds."""
+        """After how many milliseconds a round may close with fewer than `round_reports` answers."""
         return milliseconds(self.round_time)

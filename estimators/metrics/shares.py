@@ -28,7 +28,7 @@ from estimators.question import Question
 MAX_SHARES, MAX_PARTS = 32, 32
 """The most shares in a question, and the most marks in a share's name: each costs time."""
 MOST_KEPT = 4096
-"""Shares of more categories are not kept: their sets take up to 36 MB."""
+"""Shares among more categories than this are not cached: their sets take up to 36 MB."""
 MAX_READINGS = 2
 """How many readings a message lists of a text that can be read in several ways."""
 
@@ -146,7 +146,7 @@ def _listed(members: int) -> tuple[int, ...]:
 
 
 def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
-    """Return what a sum of categories may mean, at most MAX_READINGS different sets."""
+    """Return the sets that a sum of categories, as in ``"a + b"``, may mean; not all if many."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
@@ -256,7 +256,7 @@ def share_shifts(
     *,
     among: bool,
 ) -> tuple[list[float], list[float]]:
-    """Return how far fabricated reports can move shares, and how far true values could.
+    """Return how far fabricated reports can move each share, and how far true values could.
 
     `mechanism`: the metric's mechanism; `estimate`: the estimate; `shares`: the shares by their
     index among the estimate's numbers; `reports`, `among`: as for

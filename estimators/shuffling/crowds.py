@@ -32,7 +32,7 @@ def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> floa
     Parameters
     ----------
     laws : sequence of SetLaw
-        What the mechanism states of the level:
+        The laws that the mechanism states for the level:
         :meth:`estimators.mechanisms.mechanism.Mechanism.set_laws`.
     reports : int
         n: the honest reports of the crowd, at least 1.

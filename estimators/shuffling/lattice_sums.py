@@ -39,8 +39,8 @@ class TiltedLaw:
     """The law of a sum S in a window: P(S = s) = e^(`log_scale` - `tilt` s) x_s.
 
     `values`, shape (N,): s, ascending; `masses`, shape (N,): x as computed; `error`: a bound on the
-    l2 norm of the error of x, and on the mass outside; `slack`: a bound on the relative error of
-    the probabilities that exact x would give.
+    l2 norm of the error of x, which includes the mass outside the window; `slack`: a bound on the
+    relative error of the probabilities that exact x would give.
     """
 
     values: Integers

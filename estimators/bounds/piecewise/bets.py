@@ -42,7 +42,7 @@ class SymbolBets:
         return SymbolBets(self.law, counts)
 
     def rows(self, windows: Any) -> SymbolBets:
-        """Return the bets of some windows, a numpy index; None makes a single window a row."""
+        """Return the bets that a numpy index of windows selects; None makes one window a row."""
         return SymbolBets(self.law.rows(windows), self.counts[windows])
 
     @functools.cached_property

@@ -51,7 +51,7 @@ class CellBets:
     ) -> CellBets:
         """Return the cells that overlap intervals for tau^2, whose ends may be in any order.
 
-        `law`: those of the windows, shape (windows, levels), whose cells go from the least to the
+        `law`: the laws of the windows, shape (windows, levels); cells go from the least to the
         largest tau^2 or beyond; `interval`, shape (windows,): the ends of an interval for tau^2 of
         each window; `max_tilt`, shape (windows,): the largest tilt of each window; `log_p`: ln p,
         where p is the failure probability of each side.
@@ -72,7 +72,7 @@ class CellBets:
 
     @functools.cached_property
     def tilt(self) -> Floats:
-        """t, shape (cells,)."""
+        """The tilt t of each cell, shape (cells,)."""
         from scipy.special import erfcx
 
         cost = np.full(self.window.shape, -self.log_p)
@@ -141,7 +141,7 @@ class FourierRemainders:
         return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
-        """Compute bounds of the `chosen` cells with these nodes; keep those that are lower."""
+        """Compute bounds of the `chosen` cells with nodes of a `spacing`; keep the lower bounds."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)
@@ -152,7 +152,7 @@ class FourierRemainders:
 def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) -> Floats:
     """Return lower limits of theta and of -theta that hold in all cells, shape (2, windows).
 
-    `bets`: those of the windows, in rows; `cells`: all cells that may contain tau^2 of a window;
+    `bets`: the bets of the windows, in rows; `cells`: all cells that may contain a window's tau^2;
     `mean_limits`, shape (windows,): lower limits of theta and of -theta that also hold: the result
     is not below them.
     """
@@ -188,7 +188,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         return limits
 
     def may_decide(chosen: Indices) -> Indices:
-        """Return the cells among `chosen` whose limits are below those of all cells together."""
+        """Return the cells among `chosen` whose limits may be below the limits found so far."""
         so_far, least = (x[:, window[chosen], None] for x in (common_limits, mean_low))
         value = log_expected_wealth(
             cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)

@@ -158,9 +158,9 @@ class _KnotGains:
         return sums
 
     def modulus(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
-        """Return the largest moduli of the tilted laws at each node over each law's `unit`.
+        """Return the largest modulus over the knots of each level, shape (laws, levels, nodes).
 
-        The result has the shape (laws, levels, nodes).
+        The moduli are those of the tilted laws, at the nodes divided by each law's `unit`.
         """
         terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))

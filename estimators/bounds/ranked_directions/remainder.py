@@ -63,7 +63,7 @@ def log_remainder(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Grid:
-    """A tilt and nodes, in units of the largest coefficient: few, so that windows share them.
+    """A tilt and nodes, times the largest coefficient, on coarse steps that windows share.
 
     `dimension`, `tilt_step`: d, and ln of the tilt, in steps; `variance_step`, `largest_step`: ln
     of the variance of the sum, and ln of the largest variance of a report, in steps.
@@ -76,12 +76,12 @@ class _Grid:
 
     @functools.cached_property
     def tilt(self) -> float:
-        """The tilt."""
+        """The tilt, times the largest coefficient."""
         return math.exp(LOG_TILT_STEP * self.tilt_step)
 
     @functools.cached_property
     def frequencies(self) -> Floats:
-        """The nodes."""
+        """The nodes, times the largest coefficient, shape (nodes,)."""
         largest, reports = self.largest_step, self.variance_step - self.largest_step
         counts, variance = np.exp(LOG_VARIANCE_STEP * np.array([[reports], [largest]]))
         nodes = remainder.frequency_nodes(counts, variance, NODE_STEP)
@@ -95,7 +95,7 @@ class _Grid:
 
     @functools.cached_property
     def weights(self) -> Floats:
-        """The weights of the cells."""
+        """The weight of each cell in R for each candidate for D."""
         return self.cutoffs.weights(self.tilt)
 
 

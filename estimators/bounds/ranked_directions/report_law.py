@@ -83,7 +83,7 @@ class ReportLaw:
     def moments(self) -> Floats:
         """E[<u, e>^q | c] d^(q/2) / q! from q = 2 on, shape (SERIES_ORDER - 1, SQUARE_CELLS + 1).
 
-        By the binomial theorem for <u, e>^q; every term is at least 0 for c >= 0.
+        They follow from the binomial theorem for <u, e>^q; every term is at least 0 for c >= 0.
         """
         d, c = self.dimension, np.sqrt(self.squares)
         z, above, below = self.scores

@@ -52,7 +52,7 @@ class _Tilts(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Cells of the variance, a row each, block by block, with their ends."""
+    """Cells of the variance, one in each row, block by block: from `low` to `high`."""
 
     block: Indices
     low: Floats

@@ -187,7 +187,7 @@ class SubsetReports:
         return counts
 
     def largest_scores(self, ratio: Floats) -> Floats:
-        """Return the largest s |z| of a report, for each ratio; the largest tilt is the inverse."""
+        """Return the largest s |z| of a report, for each ratio, which limits the tilt."""
         if self.of_values:
             odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
             return np.full(ratio.shape, self.weight * MAX_STAKE / math.log1p(MAX_FALL * odds))
@@ -260,7 +260,7 @@ class SubsetReports:
         moments = _tilted_moments(self._law, np.zeros((2, 1)), 2)
         variances = _variances(np.stack([first, second]), moments)
         noise = variances.min(axis=0)
-        if self.of_values:  # of no type: the tilt needs no proof
+        if self.of_values:  # a guess between both: the tilt needs no proof
             noise = np.sqrt(noise * variances.max(axis=0))
         scaled: Floats = self.reports * noise
         return scaled

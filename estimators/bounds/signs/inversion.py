@@ -101,7 +101,7 @@ def _with_moments(law: Law, observed: Floats, log_p: float, limits: Floats) -> F
 
 
 def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Floats) -> Floats:
-    """Return limits that are at least the given ones."""
+    """Return the given limits, or larger ones by the theorem of Berry and Esseen."""
     limits, active = limits.copy(), np.arange(observed.size)
     theta = np.clip(limits + LOG_P_TOLERANCE / 16 * (observed - limits), -1.0, 1.0)
     high = np.full_like(theta, np.inf)  # from which theta on the theorem says nothing

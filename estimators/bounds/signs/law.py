@@ -98,7 +98,7 @@ class Law:
         return self.is_determined_by_mean and self.contrast.size == 1
 
     def rows(self, windows: Any) -> Self:
-        """Return the laws of these windows, a numpy index; None makes one window a row."""
+        """Return the laws that a numpy index of windows selects; None makes one window a row."""
         changed = {"counts": self.counts[windows], "coefficient": self.coefficient[windows]}
         return dataclasses.replace(self, **changed)
 
@@ -174,7 +174,7 @@ class Law:
         return self._line(value, theta, by_theta)[:2]
 
     def _line(self, value: Floats, theta: Floats, by_theta: Floats) -> Line:
-        """Return a line in theta above a concave sum, from its value and slopes for one mean."""
+        """Return a line in theta above a concave sum, from its value and slopes at equal means."""
         if not self.free:
             return Line(value, np.vecdot(by_theta, self.counts), np.zeros(1))
         gain, slope, shift = self._free_tangent(theta, by_theta)
@@ -346,7 +346,7 @@ def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
 
 
 def _log_mgf_of_signs(z: Floats, mean: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ln E exp(z Y), tanh z and 1 + mean tanh z, for z from 0 to STEEPEST."""
+    """Return ln E exp(z Y), tanh z and 1 + mean tanh z, for z of at least 0."""
     growth = np.expm1(2 * z)
     tanh = growth / (growth + 2)
     terms = np.log1p((1 + mean) / 2 * growth) - z

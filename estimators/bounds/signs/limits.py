@@ -165,7 +165,7 @@ def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
 
 
 def _ranks(size: int) -> Indices:
-    """Return ranks of sums; the half-widths of the sums between them are interpolated."""
+    """Return the ranks of the sums whose half-widths are computed; others are interpolated."""
     return np.linspace(0, size - 1, min(size, MAX_PIVOTS)).astype(np.intp)
 
 

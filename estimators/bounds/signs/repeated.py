@@ -94,7 +94,7 @@ class RepeatedLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Hoeffding's variance proxy of S, from 1/r + a^2 for a user: the signs, and the value."""
+        """Hoeffding's variance proxy of S: s^2 (1/r + a^2), at most s^2, for signs and value."""
         user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
         proxy: float = np.vecdot(self.counts, self.coefficient**2 * user_proxy)
         return proxy

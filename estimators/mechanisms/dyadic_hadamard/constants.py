@@ -22,7 +22,7 @@ CHANCE_GRAIN = 2**16
 """Probabilities of depths are multiples of 1 / CHANCE_GRAIN."""
 MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
 EQUAL_VARIANCE = 1e-9
-"""If the variances of pairs (c, m) differ by a smaller ratio than this, the first pair is chosen."""
+"""If the variances of pairs (c, m) differ by a smaller share, the first pair is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)

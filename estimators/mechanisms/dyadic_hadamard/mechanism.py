@@ -189,7 +189,7 @@ class DyadicHadamard(Mechanism):
 
     @functools.cached_property
     def _counted(self) -> tuple[Bools, Indices]:
-        """Whether each cell is row 0 of a block, and the cell of its block's row 0, or 0 if unused."""
+        """Whether each cell is row 0 of a block, and the cell of its block's row 0; 0 if unused."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):
             for depth in level.depths:

@@ -144,7 +144,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     @abstractmethod
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
-        """Return what :meth:`differences` does, for levels with `blocks` blocks.
+        """Return the sums of :meth:`differences`, for levels that all have `blocks` blocks.
 
         `symbols`, shape (levels, symbols): the number of reports of each symbol.
         """

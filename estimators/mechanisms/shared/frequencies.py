@@ -54,7 +54,7 @@ class SupportCounts(SupportReports):
 
     @classmethod
     def least_width(cls, categories: int) -> int:
-        """Return the least number of bytes of a report, without building the mechanism."""
+        """Return a lower bound on the bytes of a report, without building the mechanism."""
         return 1
 
     def support(self, table: Counts) -> Counts:
@@ -163,8 +163,8 @@ class SupportCounts(SupportReports):
     ) -> Limits:
         """Return bounds on theta, shape (windows, k).
 
-        `means`, shape (windows, k): the estimates; `supports`: the reports of each window and level
-        that support each category.
+        `means`, shape (windows, k): the estimates; `supports`: for each window, shape (levels, k),
+        the number of reports that support each category.
         """
         question, log_p = weighed[0].question, weighed[0].question.log_p(means.shape[1])
         laws = [self.signs.law(counts, shares, question) for _, counts, shares, _ in weighed]

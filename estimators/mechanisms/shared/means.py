@@ -40,9 +40,10 @@ class ScalarMean(Mechanism):
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of the noise given the users' values; None if :meth:`law` is given them.
+        """Return the law of the noise, given the users' own values, for the target ``sample``.
 
-        `law`: from :meth:`law`; `counts`, shape (levels,): reports of each level.
+        None if bounds for the users' own values follow from :meth:`law`, as by default. `law`: from
+        :meth:`law`; `counts`, shape (levels,): reports of each level.
         """
 
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
@@ -54,7 +55,7 @@ class ScalarMean(Mechanism):
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
     ) -> tuple[float, float]:
-        """Return bounds on the mean, each of which fails with probability p.
+        """Return bounds on the mean, each of which is wrong with probability at most p.
 
         By default they follow from the law of the estimate, without the table. `table`, shape
         (levels, columns); `law`: from :meth:`law`, for this `question`; `mean`: the estimate;
@@ -79,9 +80,8 @@ class ScalarMean(Mechanism):
     ) -> Limits | None:
         """Return bounds on the means of windows, each of shape (windows,).
 
-        None if :meth:`mean_limits` must be called for each window. `tables`, `law`, `means`,
-        `question`, `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each
-        window.
+        None if the bounds must be computed window by window. `tables`, `law`, `means`, `question`,
+        `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each window.
         """
         is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
         if not is_batched or question.bound != "fixed":

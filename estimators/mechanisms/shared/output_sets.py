@@ -1,4 +1,4 @@
-"""The bases of mechanisms whose outputs are in the set of a value, or support it."""
+"""The bases of mechanisms whose outputs belong to the set of a value, or support a value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OutputSets(Mechanism):
         )
 
     def _least_overlap(self, level: int) -> Fraction:
-        """Return the least share of all outputs that are in the sets of both of two values."""
+        """Return the least share of all outputs that the sets of two values have in common."""
         return Fraction(0)
 
 

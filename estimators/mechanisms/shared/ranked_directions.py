@@ -206,7 +206,7 @@ class RankedDirections(OutputSets):
 
     @property
     def numbers(self) -> int:
-        """The number of coordinates of an estimate: the first ones of a report."""
+        """The number of coordinates of an estimate, which are the first coordinates of a report."""
         return self.dimension
 
     @abstractmethod

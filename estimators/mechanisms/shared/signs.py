@@ -1,4 +1,4 @@
-"""The base of mechanisms that report signs: coefficients of their weights, and estimates."""
+"""Signs that mechanisms report: their probabilities, their laws, and unbiased means."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class RepeatedSigns(ReportedSigns):
         self.values = values
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the mean over users; given their values, that of n r separate signs."""
+        """Return the law of the mean over users; for the users' own values, of n r single signs."""
         if question is not None and question.target == "sample":
             return super().law(counts * self.repeats, shares, question)
         sign_law, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
@@ -135,8 +135,8 @@ class FlippedSigns(ReportedSigns):
     """Signs that are flipped with probability T / 2^64, with an integer T for each level.
 
     `epsilons`: the epsilon of one sign, per level. `flips`: T, per level; `flip`, shape (levels,):
-    T / 2^64, the probability of a flip: q, and 1 - p; `contrast`, shape (levels,): a = 1 - 2 T /
-    2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to rounding.
+    T / 2^64, the probability of a flip, which is q and also 1 - p; `contrast`, shape (levels,): a =
+    1 - 2 T / 2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to rounding.
     """
 
     def __init__(self, epsilons: Epsilons) -> None:

@@ -144,7 +144,7 @@ class StringLookups(SupportReports):
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
 
     def _crowded(self, crowd: Floats) -> ReportedSigns:
-        """Return the law of signs if a share `crowd` of other users has the string's point."""
+        """Return the law of signs if, at each level, a share `crowd` of others has the point."""
         if not crowd.any():
             return self.signs
         shares = [Fraction(share) for share in crowd.tolist()]
@@ -152,6 +152,6 @@ class StringLookups(SupportReports):
         return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
     def _tables(self, levels: Indices) -> list[sketches.HashTable]:
-        """Return the rows and points of each of these levels."""
+        """Return the number of rows, and of points of a row, for each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
         return [(rows.rows, rows.geometry.points) for rows in chosen]
