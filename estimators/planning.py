@@ -404,7 +404,10 @@ def first_come_reports(
 
 
 def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
-    """Return the smallest argument, within 1%, at which a falling function is at most `goal`."""
+    """Return the smallest argument, within 1%, at which a falling function is at most `goal`.
+
+    If there is none up to `largest`, return `largest`, or infinity if that is above 10^6.
+    """
     if falling(largest) > goal:
         return math.inf if largest > 1e6 else largest
     return _least_argument(lambda x: falling(x) <= goal, (1e-6, largest), 0.01)

@@ -197,7 +197,10 @@ class Detector:
         self._points, self._baseline = np.array([self._baseline_mean]), (np.zeros(1), np.zeros(1))
 
     def _set_estimated_baseline(self, baseline: Counts) -> None:
-        """Compute the levels' shares, and e-values against each theta, from the baseline's sums."""
+        """Compute the levels' shares, and e-values against each theta, from the baseline's sums.
+
+        Raises ValueError if the baseline has no reports.
+        """
         reports = int(self.metric.counts(baseline).sum())
         if not reports:
             raise ValueError("the baseline has no reports: expected some before the start")

@@ -92,7 +92,10 @@ class Directions(VectorNoise):
         return deviation_bound(self.cumulant, self.max_tilt, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Return a bound on |N| that holds at all times: Theorem 6 of docs/proofs/spheres.md."""
+        """Return a bound on |N| that holds at all times: Theorem 6 of docs/proofs/spheres.md.
+
+        The bound is infinite for very few reports.
+        """
         tilt = MIXTURE_TILTS * total * math.sqrt(self.dimension)
         allowed = tilt <= self.max_tilt
         if not allowed.any():

@@ -76,7 +76,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
 
 def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
-    """Return :func:`heterogeneity` of each of many windows with one number.
+    """Return the result of :func:`heterogeneity`, or None, for each of many windows of one number.
 
     `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
     `means`, shape (levels, windows): the unbiased mean of each level.
@@ -97,7 +97,7 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
 
 
 def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
-    """Return :func:`heterogeneity` of each of many windows.
+    """Return the result of :func:`heterogeneity`, or None, for each of many windows.
 
     `law`: the laws of the windows, in rows, in all of which the same levels have 25 reports, or the
     law of a single window; `means`, shape (windows, levels, k): the unbiased mean of each level.
@@ -186,10 +186,10 @@ def _scores(law: Law, levels: Indices, means: Floats) -> Scores:
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the p-value of equal frequencies at all levels, for reports that are +1, -1 or 0.
 
-    The p-value is proved for f = 0, and tested by simulation otherwise. The share of reports that
-    are not 0 is taken to be the observed share, or the least that f permits if that is larger.
-    `law`: the law of the reports; `sums`, `sizes`, shape (levels, k): the sums of D and of abs(D),
-    where D is a report.
+    None if fewer than two levels have 25 reports. The p-value is proved for f = 0, and tested by
+    simulation otherwise. The share of reports that are not 0 is taken to be the observed share, or
+    the least that f permits if that is larger. `law`: the law of the reports; `sums`, `sizes`,
+    shape (levels, k): the sums of D and of abs(D), where D is a report.
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
@@ -213,7 +213,8 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
     """Return the p-value of equal frequencies at all levels, for reports of hashed points.
 
-    Levels differ in their collisions, which the p-value allows for.
+    None if fewer than two levels have 25 reports. The p-value allows for collisions, which differ
+    between levels.
 
     `law`: the law of signs of the levels that have reports; `means`, shape (levels, k): the
     unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings; `tables`: for each of
@@ -251,7 +252,7 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
     """Return the p-value of equal mean vectors at all levels, with Bonferroni's correction.
 
-    Each coordinate of the directions u has a Q.
+    None if fewer than two levels have 100 reports. Each coordinate of the directions u has a Q.
 
     A level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
     normal; levels with fewer than 100 reports are left out. `counts`, shape (levels,): reports of
@@ -281,6 +282,8 @@ def heterogeneity_of_bounded(
     counts: Floats, squares: Floats, largest: Floats, means: Floats
 ) -> float | None:
     """Return the p-value of equal means of bounded numbers: Theorem 9 of docs/proofs/laws.md.
+
+    None if fewer than two levels have 25 reports.
 
     `counts`, shape (levels,): reports of each level; `squares`, `largest`, shape (levels, k): upper
     bounds on E d^2 and on abs(d) for the number d of a report, for any values; `means`, shape

@@ -104,11 +104,11 @@ def largest_ratio_shift(
 ) -> float:
     """Return the largest change of a share of A among B, in either direction.
 
-    The result is infinite if the fabricated reports can make the estimated share of B 0. `ratio`,
-    `denominator`: the share, and the estimated share of users in B; `counts`, shape (levels,):
-    reports of each level; `weights`, shape (levels,): the weight of one report of each level;
-    `scores`, shape (2, levels, kinds): the weighted scores of A, and of B, of each kind of report;
-    `reports`, `among`: as for :func:`largest_shifts`.
+    The result is NaN without reports, and infinite if the fabricated reports can make the estimated
+    share of B 0. `ratio`, `denominator`: the share, and the estimated share of users in B;
+    `counts`, shape (levels,): reports of each level; `weights`, shape (levels,): the weight of one
+    report of each level; `scores`, shape (2, levels, kinds): the weighted scores of A, and of B, of
+    each kind of report; `reports`, `among`: as for :func:`largest_shifts`.
     """
     if not counts.any():
         return np.nan

@@ -154,8 +154,8 @@ def _best_tilts(law: Law, observed: Floats, theta: Floats, start: Floats | None 
 class SignDeviances:
     """Q of levels whose reports are signs, as a function of the common mean.
 
-    `law`: the law of the compared levels, or of k windows, in rows; `means`, shape (k, levels):
-    the unbiased means; `tilt`: the tilts at the previous common mean, from which the next search
+    `law`: the law of the compared levels, or of k windows, in rows; `means`, shape (k, levels): the
+    unbiased means; `tilt`: the tilts at the previous common mean, from which the next search
     begins; None before the first.
     """
 

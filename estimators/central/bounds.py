@@ -56,9 +56,9 @@ def population_limits(
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
     Theorem 5 of docs/proofs/trusted.md. The first bounds split p between noise and sampling; the
-    convolution of both, a sum over bins of the noise, then narrows the bounds. `noise`,
-    `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the symmetric law of
-    the weighted mean S of the users' values as numbers in [-1, 1], without noise.
+    convolution of both, a sum over bins of the noise, then narrows the bounds. `noise`, `released`,
+    `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the symmetric law of the
+    weighted mean S of the users' values as numbers in [-1, 1], without noise.
     """
     centre, unit = 2 * released - 1, 2 / total
     shift = 2 * slack + SUM_ROUNDING

@@ -95,11 +95,12 @@ class TrueValues(Mechanism):
     ) -> Estimate:
         """Return a private release of the sums, with newly drawn noise and with proved bounds.
 
-        The result is in [0, 1], with `privacy` and `saturation`. `table`, shape (levels, columns);
-        `bits`: the source of the noise; `weights`: one of
-        :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`: failure
-        probability of the bounds, over all numbers of the release at once; `target`: "population"
-        or "sample". Raises ValueError for unknown weights, or more reports than a release permits.
+        The result is in [0, 1], with `privacy` and `saturation`; NaN without reports, and 1/2 for
+        ``"adpm"`` with very few reports. `table`, shape (levels, columns); `bits`: the source of
+        the noise; `weights`: one of :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS`
+        for the kind; `beta`: failure probability of the bounds, over all numbers of the release at
+        once; `target`: "population" or "sample". Raises ValueError for unknown weights, or more
+        reports than a release permits.
         """
         policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)

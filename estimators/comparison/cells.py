@@ -2,9 +2,9 @@ r"""Bounds on the tail of a sum of two arms, for all means in a cell.
 
 Theorems 2, 3 and 8 of docs/proofs/comparisons.md. X and Y are independent sums with the means x in
 [low, high] and y = target - factor x, and U = factor X + Y - d, where d is the observed value of
-factor X + Y. For every tilt t > 0 the bound uses a tangent of the concave sum of cumulants
-K_X + K_Y; a mean y above 1 is replaced by 1. R is the tilted remainder if reports are signs with
-the same mean, and 1 otherwise.
+factor X + Y. For every tilt t > 0 the bound uses a tangent of the concave sum of cumulants K_X +
+K_Y; a mean y above 1 is replaced by 1. R is the tilted remainder if reports are signs with the same
+mean, and 1 otherwise.
 """
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ class _Pair:
         """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope by delta.
 
         K is the sum of both arms' bounds on the log wealth. `chosen`, shape (k,): the cells;
-        `delta`, shape (k,). The bounds are upper bounds, of shape (k,); if no x is
-        allowed, the bound is -inf for a delta that is too small, and inf for one too large.
+        `delta`, shape (k,). The bounds are upper bounds, of shape (k,); if no x is allowed, the
+        bound is -inf for a delta that is too small, and inf for one too large.
         """
         (first, last), (b_low, b_high) = self.boxes
         a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]

@@ -38,9 +38,8 @@ class CandidateTests:
     """The candidates and their test results.
 
     `strings`: the best score first; `keys`, shape (n,): their keys; `value`, shape (n,): the
-    estimate of each
-    frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of "nobody holds it";
-    `weights`, shape (n,): the share of the failure probability; sums to one.
+    estimate of each frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of
+    "nobody holds it"; `weights`, shape (n,): the share of the failure probability; sums to one.
     """
 
     strings: list[str]

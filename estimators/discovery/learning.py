@@ -163,7 +163,10 @@ def _floor(symbol: int, total: int) -> int:
 
 
 def _huffman(weights: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of Huffman's code words; ties go to the older symbol."""
+    """Return the lengths of Huffman's code words; ties go to the older symbol.
+
+    Raises ValueError if a code word would be longer than 64 bits.
+    """
     heap: list[tuple[int, int, tuple[int, ...]]]
     heap = [(weight, i, (i,)) for i, weight in enumerate(weights)]
     heapq.heapify(heap)

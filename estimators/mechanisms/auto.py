@@ -101,7 +101,7 @@ class AutoMean(Piecewise):
 
 
 def _share(text: str) -> Fraction:
-    """Return a number from 0 to 1, written as a decimal or a fraction."""
+    """Return a number from 0 to 1, written as a decimal or a fraction; else raise ValueError."""
     try:
         share = Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -225,6 +225,8 @@ class AutoFrequency(SupportCounts):
 
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
     """Return the candidate of least variance whose report takes at most `max_bytes` bytes.
+
+    Raises ValueError if there is no such candidate.
 
     >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
     ('projective_geometry_response', 'subset_selection')

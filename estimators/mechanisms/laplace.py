@@ -124,7 +124,7 @@ class Laplace(ScalarMean):
         return table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the weighted mean of values with noise; some count is above zero."""
+        """Return the law of the weighted mean of values with noise; see :meth:`ScalarMean.law`."""
         used = counts > 0
         n = counts[used].astype(np.float64)
         free = question is not None and not question.one_mean(len(n))

@@ -125,7 +125,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return np.asarray(totals / (np.maximum(table[:, 0], 1) * scale))
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the weighted mean of reports; some count is above zero.
+        """Return the law of the weighted mean of reports; see :meth:`ScalarMean.law`.
 
         If every level of the metric has two symbols, it is the law of signs.
         """
@@ -156,8 +156,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
     ) -> Limits | None:
         """Return bounds on the means of windows; for a population, from the counts of symbols.
 
-        `tables`, `law`, `means`, `question`, `log_p`, `totals`: as in
-        :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        None if the bounds must be computed window by window. `tables`, `law`, `means`, `question`,
+        `log_p`, `totals`: as in :meth:`.shared.means.ScalarMean.limits_of_windows`.
         """
         bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
         if bets is None or question.panes != 1 or question.target == "sample":

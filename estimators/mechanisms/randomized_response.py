@@ -79,7 +79,7 @@ class RandomizedResponse(ScalarMean):
         return self.signs.means(table[:, 0], table[:, 1:])[:, 0]
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the weighted mean of unbiased signs; some count is above zero."""
+        """Return the law of the weighted mean of unbiased signs; see :meth:`ScalarMean.law`."""
         return self.signs.law(counts, shares, question)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

@@ -57,7 +57,10 @@ class Repetition(Mechanism):
     rows_are_alike = False
 
     def _repeat(self, of: str, repeatable: Sequence[type[Any]], **parameters: int) -> None:
-        """Build the mechanism `of`, and set the layout of its reports."""
+        """Build the mechanism `of`, and set the layout of its reports.
+
+        Raises ValueError if `of` cannot be repeated, or if a user's reports are too large.
+        """
         names = {mechanism.name: mechanism for mechanism in repeatable}
         if of not in names:
             raise ValueError(f"of = {of!r}: {meant(str(of), names)}")

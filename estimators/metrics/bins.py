@@ -143,9 +143,10 @@ class Bins(Domain):
         return np.array(self.quantiles, dtype=np.float64)
 
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return the names of quantiles, and the quantiles; None selects the definition's.
+        """Return the names of quantiles, and the quantiles.
 
-        Raises ValueError unless the quantiles are distinct numbers between 0 and 1.
+        `labels`: the quantiles, as numbers or names; None for those of the definition. Raises
+        ValueError unless the quantiles are distinct numbers between 0 and 1.
         """
         if labels is None:
             return self.labels, self._default_keys

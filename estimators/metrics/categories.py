@@ -183,7 +183,7 @@ class Categories(Domain):
         return np.array(self.labels, dtype=object)[indices] if self.has_number_names else indices
 
     def _index(self, value: object) -> int:
-        """Return the index of a category, given by its name or its index."""
+        """Return the index of a category, given by name or index; raise ValueError if unknown."""
         if isinstance(value, str) and value in self._indices:
             return self._indices[value]
         if isinstance(value, Integral) and not isinstance(value, bool):
@@ -202,6 +202,7 @@ class Categories(Domain):
         """Return the names and the indices of categories, each given by its name or index.
 
         If some labels are shares among, the indices are objects: integers and :class:`ShareAmong`.
+        Raises ValueError if a label has no meaning, or if there are too many shares among.
         """
         if self.axes is not None:
             max_labels = len(self.labels) + MAX_SHARES + 1  # with more, too many are shares among

@@ -300,7 +300,7 @@ class Domain(ABC):
         return None
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
-        """Return the names of labels, and their indices or keys."""
+        """Return the names of labels, and their indices or keys; raise ValueError if unknown."""
         if unknown := [label for label in labels if label not in self.labels]:
             hint = meant(str(unknown[0]), self.labels)
             raise ValueError(f"category {unknown[0]!r} of {self.metric!r}: {hint}")
@@ -436,7 +436,10 @@ class Ball(Domain):
         return vector, -vector
 
     def to_unit(self, values: Array) -> Array:
-        """Return vectors in the unit ball, one in each row; longer vectors are shortened."""
+        """Return vectors in the unit ball, one in each row; longer vectors are shortened.
+
+        Raises ValueError if a number is not finite.
+        """
         vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             odd = vectors[~np.isfinite(vectors)][0]

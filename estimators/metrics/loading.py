@@ -130,7 +130,10 @@ def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
 
 
 def _with_values(metric: str, table: Any, attributes: dict[str, Any], source: str) -> Any:
-    """Return a metric's table with the declared values of its attributes."""
+    """Return a metric's table with the declared values of its attributes.
+
+    Raises DefinitionError if an attribute is not declared.
+    """
     by = table.get("by") if isinstance(table, dict) else None
     if not isinstance(by, list) or "attributes" in table:
         return table

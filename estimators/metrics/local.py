@@ -220,7 +220,10 @@ class LocalMetric(ReportedMetric):
 
     @functools.cached_property
     def share_names(self) -> tuple[str, ...]:
-        """The canonical names of the definition's shares among, checked."""
+        """The canonical names of the definition's shares among.
+
+        Raises DefinitionError if a share is invalid, or if the metric can have none.
+        """
         if self.shares and self.domain.names != "categories":
             self.refuse("shares", f"none for kind {self.kind!r}: only a frequency has categories")
         if self.shares and self.memoized:

@@ -78,7 +78,10 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
-        """The mechanism that randomizes an answer, at the epsilon of one round."""
+        """The mechanism that randomizes an answer, at the epsilon of one round.
+
+        Raises ValueError if the definition has options, because the mechanism has none.
+        """
         if self.options:
             raise ValueError(f"expected none, found {', '.join(self.options)}")
         return self.search.randomizer

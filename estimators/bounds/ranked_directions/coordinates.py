@@ -113,7 +113,11 @@ class CoordinateBounds(noise.RankedNoise):
 
     # Theorem 10 of docs/proofs/ranked-directions.md
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
-        """Return a bound on each coordinate of N that holds at all times."""
+        """Return bounds, one for each j, on |N_j| at all times, wrong with probability at most 2 p.
+
+        The bounds are infinite for very few reports. `log_p`: ln p; `total`: the result of
+        :func:`estimators.weights.total_weight`.
+        """
         tilts, log_weights = mixtures.usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)

@@ -185,7 +185,10 @@ class RankedNoise(VectorNoise):
 
     # Theorems 6 and 10 of docs/proofs/ranked-directions.md
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Return a bound on |N| at all times, valid even if data depend on earlier noise."""
+        """Return a bound on |N| at all times, valid even if data depend on earlier noise.
+
+        The bound is infinite for very few reports.
+        """
         d = self.dimension
         tilt, log_weights = usable_tilts(self.max_tilt, total * math.sqrt(d))
         if not tilt.size:

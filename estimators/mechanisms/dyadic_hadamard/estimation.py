@@ -66,6 +66,8 @@ def read_distributions(
 ) -> list[BinDistribution]:
     """Return the estimated distribution of each window, from the tables of all windows.
 
+    Without reports, estimates are NaN, and the band is the widest possible.
+
     `tree`: the constants of the mechanism; `tables`, shape (windows, levels, columns): all with
     reports of the same levels; `weights`, shape (levels,): the weight of one report; `question`:
     its `asked` lists the quantiles, if any.
@@ -234,8 +236,9 @@ def _noise(
 def heterogeneity(levels: tuple[LevelConstants, ...], counts: Counts, sums: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same distribution.
 
-    `levels`: the constants of the levels; `counts`, shape (levels,): above zero; `sums`, shape
-    (levels, B - 1): the Haar sums of each level, times its number of reports.
+    None if fewer than two levels have enough reports. `levels`: the constants of the levels;
+    `counts`, shape (levels,): above zero; `sums`, shape (levels, B - 1): the Haar sums of each
+    level, times its number of reports.
     """
     splits = min(COMPARED_DEPTHS, levels[0].height)
     bounds = [haar_bounds(level, splits) for level in levels]

@@ -93,7 +93,7 @@ class ScalarMean(Mechanism):
         return 0.0
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the mean of values in [-1, 1], with bounds for the question."""
+        """Return an estimate of the mean in [-1, 1], with bounds; NaN without reports."""
         _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
             return self._build_estimate(weighed, np.nan, (-1.0, 1.0), 0.0)
