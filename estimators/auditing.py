@@ -43,7 +43,7 @@ class Trials:
     across: Reports
 
     def part(self, rows: slice) -> Trials:
-        """Return these rows of the trials."""
+        """Return the trials of some rows."""
         return Trials(self.reports[rows], self.beside[rows], self.across[rows])
 
 
@@ -63,7 +63,7 @@ class Leak:
 
 
 def opposite_values(metric: Metric) -> tuple[Any, Any]:
-    """Return two values of a metric with the largest ratio of probabilities.
+    """Return two values of a metric whose reports' probabilities have the largest ratio.
 
     These are the ends of the range of a mean, minimum or maximum; opposite vectors of full length;
     the first and the last category, or two strings. For every mechanism here, such a pair attains
@@ -205,7 +205,7 @@ def _bytes(metric: Metric, trials: Trials) -> Bytes:
 
 
 def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
-    """Return a score: the log ratio of the symbol's frequencies in the two sets of reports."""
+    """Return a score of reports: the log ratio of a symbol's frequencies in the two sets."""
 
     def symbols(rows: Bytes) -> Integers:
         return rows.astype(np.int64) @ (256 ** np.arange(rows.shape[1]))
@@ -217,7 +217,7 @@ def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 
 
 def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
-    """Return a score: the sum of log ratios of the bits' frequencies in the two sets of reports."""
+    """Return a score of reports: the sum of log ratios of the bits' frequencies in both sets."""
     ones, zeros = np.empty((2, 2, 8 * first.shape[1]))
     for i, rows in enumerate((first, second)):
         one_counts = np.unpackbits(rows, axis=1).sum(axis=0)

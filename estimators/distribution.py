@@ -178,7 +178,7 @@ class DistributionEstimate(Estimate):
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
     def shares_below(self, limits: Sequence[float]) -> Estimate:
-        """Return the shares of the users below the edges `limits`: unbiased, with the band."""
+        """Return the unbiased shares of users below the edges `limits`, with the band's bounds."""
         indices = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[indices], "upper": self.cdf_upper[indices]}
         shares = bounds | {"value": self.cdf[indices], "labels": share_names(limits)}

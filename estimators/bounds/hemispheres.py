@@ -184,7 +184,10 @@ class _TiltTables:
         )
 
     def _parts(self, tilt_index: int, spread: int) -> tuple[Floats, list[Pieces]]:
-        """Return the nodes, and the parts of the remainder, for a tilt and a number of reports."""
+        """Return the nodes, and the parts of the remainder, for a tilt and a number of reports.
+
+        `tilt_index`, `spread`: both as steps on their grids.
+        """
         checkpoint()
         d, a, s = self.dimension, self.contrast, self.relative
         reports = np.array([math.exp(LOG_SQUARES_STEP * spread)])

@@ -25,7 +25,7 @@ def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats
 
 
 def normal_quantile(log_p: float) -> float:
-    """Return the z that a standard normal variable exceeds with probability p."""
+    """Return the z that a standard normal variable exceeds with probability p; `log_p`: ln p."""
     from scipy.special import ndtri_exp
 
     return -float(ndtri_exp(log_p))

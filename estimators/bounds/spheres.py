@@ -96,9 +96,10 @@ class VectorNoise:
         return self.max_report_tilt * math.sqrt(self.dimension) / self.coefficient.max(axis=-1)
 
     def tilt_steps(self, tilt: PerWindow) -> Any:
-        """Return the nearest tilts of a grid in units of the largest coefficient, as steps.
+        """Return the steps of the tilts on the grid that are nearest to `tilt`.
 
-        No step is above the largest tilt for a cumulant.
+        The grid is in units of 1 over the largest coefficient. No step is above the largest tilt
+        for a cumulant.
         """
         largest = math.log(self.max_report_tilt * math.sqrt(self.dimension))
         steps = np.rint(np.log(tilt * self.coefficient.max(axis=-1)) / LOG_TILT_STEP)
@@ -112,7 +113,7 @@ class VectorNoise:
     def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md.
 
-        It is the smaller of Markov's, from `log_mean`: ln E M(t |N|), and McDiarmid's.
+        It is the smaller of Markov's bound, from `log_mean`: ln E M(t |N|), and McDiarmid's.
         """
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         d = self.dimension

@@ -57,7 +57,7 @@ class TrueValues(Mechanism):
         raise ValueError("true values: a report is not private; see the losses of a release")
 
     def is_private(self, level: int) -> bool:
-        """Return False, because a report is the value."""
+        """Return False, because a report is the value itself."""
         return False
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

@@ -117,7 +117,7 @@ def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeight
 def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     """Return HPM-C's and HPF-C's weights: they minimise |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
 
-    They are for values that may depend on the level in any way, even the worst.
+    They are for values that may depend on the level in any way.
     """
     threshold = deviation_threshold(epsilons, counts, log_term**2)
     saturation = threshold if threshold < float(epsilons.max()) else None
@@ -125,7 +125,7 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-CT's and HPF-CT's weights: as HPM-C, but minimising with n |w - 1/n|_2^2."""
+    """Return HPM-CT's and HPF-CT's weights: HPM-C's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
@@ -169,7 +169,7 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
 
 def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return Prop's weights, w ~ e: the noise is least, users with large epsilons count most."""
+    """Return Prop's weights, w ~ e: noise is least, and users with large epsilons count most."""
     return ReportWeights(capped(epsilons, counts, math.inf), None)
 
 
@@ -203,9 +203,10 @@ RELEASE_WEIGHTINGS: dict[str, dict[str, Policy]] = {
 
 
 def policy_named(policy: str, categories: int | None) -> Policy:
-    """Return a policy for a mean, or for a frequency of this many categories.
+    """Return a policy for a mean or a frequency.
 
-    Raises ValueError if the kind has no such policy.
+    `categories`: how many a frequency has; None for a mean. Raises ValueError if the kind has no
+    such policy.
     """
     policies = RELEASE_WEIGHTINGS["mean" if categories is None else "frequency"]
     if policy not in policies:
@@ -220,8 +221,8 @@ def report_weights(
 
     `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels with
     reports, in any order; `beta`: the weights minimise the (1 - beta)-quantile of the error, with
-    the logarithm ln(k / beta) in HDP-WC's weights; `categories`: k, for a frequency; k = 1 for a
-    mean.
+    the logarithm ln(k / beta) in HDP-WC's weights; `categories`: k, for a frequency; None for a
+    mean, with k = 1.
 
     >>> weights = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
     >>> weights.per_report.round(6), weights.saturation

@@ -143,8 +143,9 @@ def compare(
         The metric of b if it differs from that of a; it must have the same kind, range and labels.
         The same devices may answer both, so the law is ``"union"`` unless `independent` is set.
     independent : bool, optional
-        Whether the reports of the arms are independent; by default they are for one metric that is
-        not memoized, and for the target ``"sample"``.
+        Whether the reports of the arms are independent. By default they are if both arms have the
+        same metric. If a metric is memoized, they never are; otherwise, for the target
+        ``"sample"``, they always are, because only the noise counts.
     categories : sequence of str or int, optional
         As in :meth:`estimators.LocalMetric.estimate`; for a distribution, quantiles.
     below : sequence of float

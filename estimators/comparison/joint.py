@@ -92,11 +92,12 @@ def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
 def anytime(
     a: Arm, b: Arm, beta: float, split: float | None, origin: float | None = None
 ) -> ComparisonLimits:
-    """Return limits for a difference or ratio; with probability 1 - beta they are always right.
+    """Return limits for a difference or ratio that hold at all times at once.
 
-    The p-value, valid at any time, is 2 / M, where M is the larger of both sides' mixtures for
-    equal means. `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of
-    reports, a to b; `origin`: o, at least 1, for a ratio of means o + theta; None for a difference.
+    With probability at least 1 - beta they are always right. The p-value, valid at any time, is
+    2 / M, where M is the larger of both sides' mixtures for equal means. `a`, `b`, `beta`: as in
+    :func:`fixed_difference`; `split`: the planned ratio of reports, a to b; `origin`: o, at least
+    1, for a ratio of means o + theta; None for a difference.
     """
     log_p = math.log(beta / 2)
     plan = mixtures.TiltPlan.of(split)

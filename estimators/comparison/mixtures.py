@@ -52,7 +52,9 @@ class TiltPlan(NamedTuple):
 
     @classmethod
     def of(cls, split: float | None) -> TiltPlan:
-        """Return the plan for a ratio `split` of reports, first to second; None: none is planned.
+        """Return the plan for a planned ratio of reports, first to second.
+
+        `split`: the ratio; None if none is planned.
 
         >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)

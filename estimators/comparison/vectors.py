@@ -154,7 +154,9 @@ def _narrow(
 def radius(
     a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
-    """Return a bound on the length of the difference's error, wrong with probability `beta`.
+    """Return a bound on the length of the difference's error.
+
+    It is wrong with probability at most `beta`.
 
     `a`, `b`: the arms' noise; `totals`: None for fixed numbers of reports; for a bound at all
     times, the arms' results of :func:`estimators.weights.total_weight`; each arm then has half of

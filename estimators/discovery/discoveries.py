@@ -49,7 +49,10 @@ class CandidateTests:
     weights: Floats
 
     def rejected(self, beta: float) -> Indices:
-        """Return the indices of strings that somebody holds; one is wrong with probability beta."""
+        """Return the indices of the strings that the tests find to be held by somebody.
+
+        With probability at least 1 - `beta` all of them are.
+        """
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 
 

@@ -1,6 +1,6 @@
 """Built-in codes, for use without examples.
 
-Their lengths are stored: ``learn_code(lines).packed()`` of the examples' lines, which are in
+They are stored as text: ``learn_code(lines).packed()``, for lines of examples that are in
 `tests/vectors/presets/`.
 """
 

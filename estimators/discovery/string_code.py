@@ -1,4 +1,4 @@
-"""A prefix code of strings: the bits that devices report prefixes of.
+"""A prefix code of strings: devices report prefixes of its code words.
 
 A string is split into symbols: tokens (byte strings that the code names) where one fits, the
 longest first, otherwise single bytes; an end symbol comes last. The bits of a symbol depend on the

@@ -78,11 +78,11 @@ class DifferenceSet:
         return self.members[rank]
 
     def contains(self, points: Array) -> Bools:
-        """Return which integers are, modulo K, members."""
+        """Return which integers are members modulo K."""
         return np.isin(points % self.points, self.members)
 
     def others_at(self, rank: Array) -> Integers:
-        """Return the residues with these ranks, from 0 to K - s - 1, among those not members."""
+        """Return the residues with these ranks, from 0 to K - s - 1, among the non-members."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
     def translated_sums(self, counts: Counts, translates: int) -> Counts:
@@ -149,7 +149,7 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the probabilities of a report on its value's hyperplane, and on another.
+    """Return p and q: the chances that a report is on its value's hyperplane, and on another one.
 
     `epsilon`: above 0; `geometry`: the set whose translates are the hyperplanes. A report is
     uniform on the hyperplane of its value, or uniform off it.

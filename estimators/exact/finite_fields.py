@@ -43,7 +43,7 @@ class FiniteField:
 
     @property
     def x(self) -> Element:
-        """The generator."""
+        """The generator x."""
         return (0, 1) + (0,) * (self.degree - 2)
 
     def multiply(self, left: Element, right: Element) -> Element:

@@ -64,7 +64,7 @@ class Geometry:
         return float(share * (1 - share) / scale**2)
 
     def frequencies(self, counts: Integers) -> Floats:
-        """Return the estimated frequency of each point less 1/K, shape (rows, K).
+        """Return the estimated frequency of each point minus 1/K, shape (rows, K).
 
         For n reports in a row it is (support - q n) / ((p - q) n) - 1/K; zero if n = 0.
         """

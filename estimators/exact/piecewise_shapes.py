@@ -112,7 +112,7 @@ class WindowShape:
 
     @functools.cached_property
     def exact_squares(self) -> tuple[Fraction, ...]:
-        """E[y^2] at each knot."""
+        """E[y^2] of a report y at each knot."""
         every = self.outside * sum(z * z for z in self.z)
         extra, scale = self.inside - self.outside, self.scale**2
         window_squares = _window_sums(tuple(z * z for z in self.z), self.window)

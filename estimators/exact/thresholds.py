@@ -20,7 +20,7 @@ WORD = 2**64
 
 @functools.lru_cache(maxsize=4096)
 def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
-    """Return rational numbers around e^x.
+    """Return rational bounds on e^x.
 
     `x`: at least 0; `precision`: binary digits after the point. Returns ``lower <= e^x <= upper``,
     which are equal only for x = 0. With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is

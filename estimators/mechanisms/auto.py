@@ -214,7 +214,7 @@ class AutoFrequency(SupportCounts):
         return self.children[level].supports(self._decoded(reports, level), 0, category)
 
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
-        """Return the kinds of reports of the level's mechanism."""
+        """Return the kinds of reports of a level: how many categories of each set they support."""
         return self.children[level].report_kinds(0, sets)
 
     def support(self, table: Counts) -> Counts:

@@ -170,15 +170,15 @@ class Mechanism(ABC):
 
     @abstractmethod
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
-        """Return one private report for each value; `level` has shape (n,), `values` n rows.
+        """Return one private report for each value.
 
-        `values`: in the mechanism's own units; `level`, shape (n,): index of each value's level;
-        `bits`: the source of randomness.
+        `values`, n rows: in the mechanism's own units; `level`, shape (n,): index of each value's
+        level; `bits`: the source of randomness.
         """
 
     @abstractmethod
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a statistic's table, shape (levels, columns), in place.
+        """Add reports to a statistic's table.
 
         `table`, shape (levels, columns): changed in place; `level`, shape (n,): index of each
         report's level; `reports`, shape (n, *shape): reports that :meth:`check` accepts.

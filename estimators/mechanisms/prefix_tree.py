@@ -181,7 +181,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return is_supported
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return 0, or for a report that supports the value its space's log privacy ratio."""
+        """Return for each report its space's log privacy ratio if it supports the value, else 0."""
         is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
         ratios = [
             float(np.log(float(OutputSets.privacy_ratio(self, kind))))

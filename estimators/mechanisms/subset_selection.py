@@ -19,7 +19,7 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class SubsetSelection(OutputSets, PackedBits):
-    """A report is a subset of s categories, with the user's with odds of s e^epsilon to k - s.
+    """A report is a subset of s categories: the user's is in it with odds s e^epsilon to k - s.
 
     The other members of the subset are uniform. The subset is sent as k bits, the first category in
     the lowest bit. Statistic of a level: the number of reports and the number that contain each

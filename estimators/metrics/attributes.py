@@ -134,7 +134,7 @@ class Slicing:
         return (*self.attributes[name], OTHER_VALUE, None)
 
     def digits(self, codes: Codes) -> dict[str, Codes]:
-        """Return the index of each attribute's value in n slices, shape (n,), by attribute."""
+        """Return for each attribute the indices of its values in n slices, shape (n,)."""
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 

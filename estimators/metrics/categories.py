@@ -176,7 +176,7 @@ class Categories(Domain):
             )
 
     def from_indices(self, indices: Integers) -> Array:
-        """Return categories as a device accepts them: names if integers are ambiguous, or indices.
+        """Return categories as a device accepts them: indices, or names if integers are ambiguous.
 
         `indices`: the indices of the categories.
         """
@@ -385,7 +385,7 @@ class CodedVocabulary(Vocabulary):
         return rows[np.fromiter(map(rows_of_texts.__getitem__, texts), np.intp, len(texts))]
 
     def keys_of(self, strings: Sequence[str]) -> Words:
-        """Return the keys of strings, which are those of normal form C, dtype uint64."""
+        """Return the keys of the strings' normal form C, dtype uint64."""
         keys = [string_key(normal_form(text)) for text in self._checked(strings)]
         return np.array(keys, dtype=np.uint64)
 

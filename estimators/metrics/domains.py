@@ -242,8 +242,8 @@ class Domain(ABC):
     def rows(self, value: Values) -> Array:
         """Return an application's value or values as an array with an item or row for each value.
 
-        Raises ValueError if it does not have the shape of the metric's values, or is not of
-        numbers.
+        Raises ValueError if the shape is not that of the metric's values, or if the array is not of
+        numbers where the metric needs numbers.
         """
         values = self.as_array(value)
         dimension = getattr(self, "dimension", None)

@@ -234,7 +234,7 @@ class Metric(ABC):
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """The strings that an estimate of an open vocabulary is about by default; None if none."""
+        """The strings that an estimate of an open vocabulary is about by default; None: none."""
         return getattr(self.domain, "watch", None)
 
     @property
@@ -264,7 +264,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def retention_ms(self) -> int | None:
-        """For how long a pane is kept after its last report, in milliseconds; None: for ever."""
+        """How long a pane is kept after its last report, in milliseconds; None means forever."""
         return None if self.retention is None else milliseconds(self.retention)
 
     @property
@@ -284,12 +284,12 @@ class Metric(ABC):
 
     @property
     def by_retention_ms(self) -> int | None:
-        """For how long a slice's panes are kept, in milliseconds; None: for ever."""
+        """How long a slice's panes are kept, in milliseconds; None means forever."""
         return self.retention_ms
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the weight policies for this metric, the default first."""
+        """The names of this metric's policies for weights, the default first."""
         return tuple(WEIGHTINGS)
 
     @functools.cached_property

@@ -27,7 +27,10 @@ class TrustedMetric(ReportedMetric):
     answered: ClassVar[str] = "is collected in trust: only releases may be shown, use `release`"
 
     def check(self) -> None:
-        """Reject a mechanism, and an open vocabulary."""
+        """Raise DefinitionError for what a trusted collection does not allow.
+
+        That is another kind than a mean or a frequency, a mechanism, and an open vocabulary.
+        """
         super().check()
         if self.kind not in COLLECTIONS:
             self.refuse("kind", f"{' or '.join(COLLECTIONS)} where trust is central")
@@ -81,10 +84,10 @@ class TrustedMetric(ReportedMetric):
         Returns
         -------
         Estimate
-            In the metric's own unit, unbiased and not clipped. `privacy`: the loss at each level;
-            `saturation`: the epsilon above which a level does not improve the release. With
-            ``"adpm"`` and very few users, the release is the middle of the range, which costs no
-            privacy.
+            In the metric's own unit, unbiased and not clipped; without reports, NaN with the ends
+            of the range as bounds. `privacy`: the loss at each level; `saturation`: the epsilon
+            above which a level does not improve the release. With ``"adpm"`` and very few users,
+            the release is the middle of the range, which costs no privacy.
 
         Raises
         ------

@@ -62,7 +62,7 @@ class DifferenceLaw:
     # Theorem 6 of docs/proofs/differences.md
     @property
     def unexplained_share(self) -> float:
-        """The least ratio of Var S to the sum of s^2 A less e(f), over all data."""
+        """The least ratio, over all data, of Var S to (sum of s^2 A) - e(f)."""
         if self.fixed or not self.free:
             return 1.0
         spread = np.maximum(self.largest_share - self.contrast**2, 0)  # 0 for a huge epsilon

@@ -31,7 +31,7 @@ class Phases:
 
     @property
     def nodes(self) -> Floats:
-        """tau, shape (nodes,)."""
+        """The nodes tau, shape (nodes,)."""
         return self.multiples.astype(np.float64) * self.step
 
     def scaled(self, factor: float) -> Phases:

@@ -11,7 +11,7 @@ import numpy as np
 from estimators.estimate import Floats
 
 BULK_STEP, BULK_END = 0.05, 6.0
-"""In standard deviations of the tilted law: the cells where most of the integral is."""
+"""The cells where most of the integral is, in units of 1 / (S's tilted standard deviation)."""
 STEP_GROWTH = 0.04  # width of later cells, as a share of tau
 MAX_REPORT_STEP = 0.3  # width of cells, in standard deviations of a report
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
@@ -26,7 +26,7 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
 
     `counts`, shape (parts,): how many reports of each kind there are; `variance`, shape (...,
     parts): approximate variances of one report of each kind, not all zero in any row; `step`: the
-    distance of the first nodes, in standard deviations of S under its tilted law.
+    distance of the first nodes, in units of 1 / (the standard deviation of S under its tilted law).
     """
     sd = np.sqrt(variance @ counts)
     coarser = step / BULK_STEP

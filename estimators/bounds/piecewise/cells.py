@@ -84,7 +84,9 @@ class CellBets:
         return tilts
 
     def log_berry_esseen(self, low: Floats, high: Floats) -> Floats:
-        """Return ln R by Berry and Esseen, for each part of the variance: (cells, bins, parts).
+        """Return bounds on ln R by Berry and Esseen, for parts of the variance.
+
+        The shape is (cells, bins, parts).
 
         `low`, `high`, shape (bins, 1) or (bins, levels): the ends of intervals for the means of
         each level's users; free means may be anywhere.

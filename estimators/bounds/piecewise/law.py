@@ -42,7 +42,7 @@ class Tilted(NamedTuple):
 
     @property
     def by_mean(self) -> Floats:
-        """B / (A + B m)."""
+        """B / (A + B m), the derivative of `value` by m."""
         return self.slope / self.mass
 
     @property
@@ -75,7 +75,7 @@ class PiecewiseLaw(Law):
 
     @property
     def is_determined_by_mean(self) -> bool:
-        """Whether theta alone determines the law: False."""
+        """Whether theta alone determines the law: never, as the spread of values matters, too."""
         return False
 
     @functools.cached_property
@@ -118,7 +118,10 @@ class PiecewiseLaw(Law):
         return Tilted(np.log1p(bound), first, variance, mass, slope / 2, rise / 2)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Return an upper bound on ln E exp(tilt S), attained by values -1 and 1 with one mean."""
+        """Return an upper bound on ln E exp(tilt S).
+
+        It is attained if all values are -1 or 1, with the same mean.
+        """
         z = tilt[:, None] * self.coefficient
         at = self.tilted(theta[:, None], z)
         weight = self.counts * self.coefficient

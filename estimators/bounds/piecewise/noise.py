@@ -46,7 +46,7 @@ class PiecewiseNoise:
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """The largest tilt to try, because larger tilts give no better bounds."""
+        """The largest tilt to try: larger tilts give no better bounds."""
         largest = np.array([shape.values[-1] for shape in self.shapes])
         return MAX_NOISE_TILT / float((self.coefficient * largest).max())
 

@@ -42,7 +42,10 @@ class CoordinateBounds(noise.RankedNoise):
 
     # Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md
     def coordinate_deviation(self, log_p: float) -> Floats:
-        """Return bounds, one for each coordinate j, that |N_j| exceeds with probability 2 p."""
+        """Return bounds, one for each j, that |N_j| exceeds with probability at most 2 p.
+
+        `log_p`: ln p.
+        """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         bound: Floats = ((self.grid_cumulants(tilts, columns) - goal) / tilts).min(axis=1)

@@ -72,7 +72,10 @@ class ReportLaw:
 
     @functools.cached_property
     def squares(self) -> Floats:
-        """Values of c^2 from 0 to 1, closer where the mean square changes more; (CELLS + 1,)."""
+        """Values of c^2 from 0 to 1, closer where the mean square changes more.
+
+        The shape is (SQUARE_CELLS + 1,).
+        """
         low, high = self.mean_squares
         ratio = max(high / low - 1, 1e-6)
         return np.minimum(
@@ -129,7 +132,10 @@ class ReportLaw:
         return self._powers(tilt) @ self.majorants[:, columns]
 
     def growth_of_single_square(self, tilt: Floats) -> Floats:
-        """Return bounds on r(tilt, c) for all c^2 up to each of `squares`, (tilts, CELLS + 1)."""
+        """Return bounds on r(tilt, c) for all c^2 up to each of `squares`.
+
+        The shape is (tilts, SQUARE_CELLS + 1).
+        """
         return self._powers(tilt) @ self.largest_moments
 
     def _powers(self, tilt: Floats) -> Floats:

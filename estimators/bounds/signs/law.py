@@ -244,7 +244,7 @@ class Law:
 
     @property
     def offsets(self) -> Floats:
-        """o_l, zero at every level if there is none; shape (levels,)."""
+        """The offsets o_l, zero at every level if there are none; shape (levels,)."""
         return np.zeros_like(self.contrast) if self.offset is None else self.offset
 
     @property

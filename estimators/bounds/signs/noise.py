@@ -57,7 +57,7 @@ class FlipNoise:
 
     @functools.cached_property
     def max_tilt(self) -> float:
-        """The largest tilt to try, because larger tilts give no better bounds."""
+        """The largest tilt to try: larger tilts give no better bounds."""
         return MAX_SIGN_TILT / float(self.coefficient.max())
 
     def cumulant(self, tilt: Floats) -> Floats:

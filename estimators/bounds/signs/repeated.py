@@ -35,7 +35,10 @@ class RepeatedLaw(Law):
         return super().is_binomial and bool((self.repeats == 1).all())
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Return an upper bound on ln E exp(tilt S); exact for values +1 and -1 with one mean."""
+        """Return an upper bound on ln E exp(tilt S).
+
+        It is exact if all values are -1 or 1, with the same mean.
+        """
         z = tilt[:, None] * self.coefficient
         log_mgf, tilted, spread, mean_gap, growth, denominator = self.tilted_users(
             theta[:, None], z
@@ -94,7 +97,7 @@ class RepeatedLaw(Law):
 
     @property
     def proxy(self) -> float:
-        """Hoeffding's variance proxy of S: s^2 (1/r + a^2), at most s^2, for signs and value."""
+        """Hoeffding's variance proxy of S: the sum over users of s^2 min(1, 1/r + a^2)."""
         user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
         proxy: float = np.vecdot(self.counts, self.coefficient**2 * user_proxy)
         return proxy
