@@ -48,8 +48,8 @@ class Estimate:
         The share of each level in the estimate; sums to one unless there are no reports.
     heterogeneity : float or None
         p-value of the hypothesis that the values are independent of the privacy level (Cochran's
-        Q); None if fewer than two levels have enough reports. If it is tiny, weights other than
-        ``uniform`` estimate the mean of another population.
+        Q); None if fewer than two levels have enough reports. If it is tiny, values depend on the
+        level: weights other than ``uniform`` then estimate the mean of a different population.
     radius : float, optional
         For a vector: the estimate is within this l2 distance of the mean with probability 1 - beta,
         separately from `lower` and `upper`. NaN without reports.

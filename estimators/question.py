@@ -48,9 +48,9 @@ class Question:
     Notes
     -----
     Population bounds assume that all levels share one mean, for every policy except ``"uniform"``:
-    with it, levels may have different means, and the bounds cover the mean of all reporting users'
-    distributions (with ``"anytime"``: the mean up to each time, which may change). The target
-    ``"sample"`` is the mean of the users' values, with the weights of the policy.
+    with ``"uniform"``, levels may have different means, and the bounds cover the mean of all
+    reporting users' distributions (with ``"anytime"``: the mean up to each time, which may change).
+    The target ``"sample"`` is the mean of the users' values, with the weights of the policy.
     """
 
     beta: float = 0.05

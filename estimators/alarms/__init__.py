@@ -1,4 +1,4 @@
-"""Has a metric moved? Evidence that grows pane by pane, with a promise about false alarms."""
+"""Detects, pane by pane, that a metric has moved, with a bound on the rate of false alarms."""
 
 from estimators.alarms.detector import Detector, Step, check_watchable, smallest_shift
 

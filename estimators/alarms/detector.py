@@ -77,7 +77,7 @@ class Detector:
     metric : LocalMetric
         One that :func:`check_watchable` accepts.
     alpha : float
-        In the first T panes at most alpha T false alarms are expected.
+        The rate of false alarms: at most alpha T are expected in the first T panes.
     baseline : ndarray of int64, optional
         The sums of the baseline's panes. Each level keeps the share that it has in them, and levels
         may have different means: an alarm is false if no level's mean has moved, whatever the mix
@@ -328,7 +328,7 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
     -------
     float or None
         The least move, in the metric's unit; None before the first informative pane, or if it
-        exceeds the range.
+        exceeds the width of the range.
 
     Notes
     -----

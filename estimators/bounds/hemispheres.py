@@ -84,17 +84,25 @@ class Directions(VectorNoise):
         return deviations.reshape(size.shape)
 
     def radius(self, log_beta: float) -> PerWindow:
-        """Return a bound on |N|, wrong with probability at most beta: Theorem 4 of spheres.md."""
+        """Return a bound on |N|, wrong with probability at most beta: Theorem 4 of spheres.md.
+
+        `log_beta`: ln beta.
+        """
         return self.largest_length(self.cumulant, log_beta)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
-        """Return a bound on |N_j| that holds at all times, with probability 1 - 2 p."""
+        """Return a bound on |N_j| that holds at all times with probability at least 1 - 2 p.
+
+        The bound is infinite for very few reports. `log_p`: ln p; `total`: from
+        :func:`estimators.weights.total_weight`.
+        """
         return deviation_bound(self.cumulant, self.max_tilt, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Return a bound on |N| that holds at all times: Theorem 6 of docs/proofs/spheres.md.
 
-        The bound is infinite for very few reports.
+        It is wrong at some time with probability at most beta, and infinite for very few reports.
+        `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
         """
         tilt = MIXTURE_TILTS * total * math.sqrt(self.dimension)
         allowed = tilt <= self.max_tilt
@@ -129,7 +137,10 @@ class _TiltTables:
         self.remainder = functools.lru_cache(maxsize=MAX_TABLE_LEVELS // contrast.size)(self._parts)
 
     def deviations(self, counts: Floats, log_p: float) -> Floats:
-        """Return bounds that coordinates exceed with probability 2 p, shape (windows,)."""
+        """Return bounds that |N_j| exceeds with probability at most 2 p, shape (windows,).
+
+        `counts`, shape (windows, levels): reports of each level; `log_p`: ln p.
+        """
         value, squares = counts @ self.cumulants, counts @ self.relative**2
         scale = np.sqrt(-2 * log_p * self.dimension / squares)
         likely = likely_deviations(self.tilts, value, log_p)

@@ -28,7 +28,10 @@ LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
 # Theorem 11 of docs/proofs/inversion.md
 class LinearMixture(NamedTuple):
-    """A mixture whose cumulants are replaced by lines that touch them at `theta`; rows of terms."""
+    """A mixture whose cumulants are replaced by lines that touch them at `theta`.
+
+    Each row has the terms for one sum.
+    """
 
     theta: Floats
     tilts: Floats
@@ -41,7 +44,7 @@ class LinearMixture(NamedTuple):
         return LinearMixture(*(part[rows] for part in self))
 
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return ln of the mixture, minus its slope in theta, and its slope in the sum.
+        """Return ln of the mixture, its slope in theta times -1, and its slope in the sum.
 
         Each has the shape (rows,).
         """

@@ -40,16 +40,25 @@ class VectorLaw(Protocol):
         """The variance of each coordinate of N, for bounds from the normal law."""
 
     def coordinate_deviation(self, log_p: float) -> PerWindow:
-        """Return a bound for all j, or one for each, that |N_j| exceeds with probability 2 p."""
+        """Return a bound for all j, or one for each, that |N_j| exceeds with probability <= 2 p.
+
+        `log_p`: ln p.
+        """
 
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> PerWindow:
-        """Return bounds as `coordinate_deviation` does, which hold at all times at once."""
+        """Return bounds as :meth:`coordinate_deviation` does, which hold at all times at once.
+
+        `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
+        """
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Return a bound on |N| that holds at all times with probability 1 - beta."""
+        """Return a bound on |N| that holds at all times with probability at least 1 - beta.
+
+        `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
+        """
 
     def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
         """Return the laws of windows as one law, in rows, for fixed counts; None if impossible."""

@@ -49,11 +49,11 @@ class TrueValues(Mechanism):
     """The largest change of a value by rounding on the device, in [0, 1]."""
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Raise an error, because an estimate would reveal the sums."""
+        """Raise ValueError, because an estimate would reveal the sums."""
         raise ValueError("true values: only releases leave a trusted collection; use release")
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Raise an error, because a true value has no bounded ratio of probabilities."""
+        """Raise ValueError, because a true value has no bounded ratio of probabilities."""
         raise ValueError("true values: a report is not private; see the losses of a release")
 
     def is_private(self, level: int) -> bool:
@@ -61,11 +61,11 @@ class TrueValues(Mechanism):
         return False
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Raise an error, because a report is the value itself."""
+        """Raise ValueError, because a report is the value itself."""
         raise ValueError("true values: a report is not private; there is nothing to attack")
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Raise an error, because a release must not appear beside the range of a report."""
+        """Raise ValueError, because a release must not appear beside the range of a report."""
         raise ValueError("true values: the influence of a report is known for estimates alone")
 
     @abstractmethod
@@ -241,7 +241,7 @@ class TrueMean(TrueValues):
         return np.floor(scaled + 0.5).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report beyond the grid."""
+        """Raise ReportError for a report beyond the grid."""
         check_symbols(values, self.dtype, self.grid + 1)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
@@ -289,11 +289,11 @@ class TrueFrequency(TrueValues):
         return values.astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that is not a category."""
+        """Raise ReportError for a report that is not a category."""
         check_symbols(values, self.dtype, self.categories)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, those of each category)."""
+        """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
         count_symbols(table, level, reports)
 
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:

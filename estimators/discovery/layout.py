@@ -95,11 +95,11 @@ class DiscoveryLayout:
 
     @functools.cached_property
     def widths(self) -> list[int]:
-        """The number of bits that each group's prefix adds to the one before."""
+        """The number of bits that each group's prefix adds to the prefix of the group before."""
         return np.diff(self.depths, prepend=0).tolist()
 
     def blocks(self, bits: Words) -> Words:
-        """Return, as numbers, the bits that each prefix adds to the one before, shape (n, G).
+        """Return, as numbers, the bits that each prefix adds to the shorter one, shape (n, G).
 
         `bits`, shape (n, 2): the 128 bits of each string.
         """

@@ -355,7 +355,7 @@ class Search:
         Returns
         -------
         Estimate
-            For a minimum, `upper` is an upper bound of the smallest value of those who answered
+            For a minimum, `upper` is an upper bound on the smallest value of those who answered
             (and so of the population's) with probability 1 - beta, at all rounds at once; `lower`
             is the end of the range, because nothing is certain there. For a maximum, the reverse.
         """

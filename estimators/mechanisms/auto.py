@@ -95,7 +95,7 @@ class AutoMean(Piecewise):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """The mechanism of each level."""
+        """The name of each level's mechanism."""
         names = {True: "randomized_response", False: Piecewise.name}
         return [names[shape.symbols == 2] for shape in self.shapes]
 
@@ -163,7 +163,7 @@ class AutoFrequency(SupportCounts):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """The mechanism of each level."""
+        """The name of each level's mechanism."""
         return [child.name for child in self.children]
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
@@ -178,7 +178,7 @@ class AutoFrequency(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that its level's mechanism rejects, or that is not padded with zeros."""
+        """Raise ReportError for a report that its mechanism rejects, or not padded with zeros."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         level = np.frombuffer(levels, dtype=np.uint8)
         for index, rows in rows_by_level(level, len(self.epsilons)):

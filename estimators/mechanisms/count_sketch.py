@@ -153,7 +153,7 @@ class CountSketch(OutputSets, Differences):
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that is not a symbol."""
+        """Raise ReportError for a report that is not a symbol."""
         check_symbols(values, self.dtype, self.symbols)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:

@@ -61,7 +61,7 @@ class Grr(OutputSets, SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that is not a category."""
+        """Raise ReportError for a report that is not a category."""
         check_symbols(values, self.dtype, self.categories)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:

@@ -102,7 +102,7 @@ class Laplace(ScalarMean):
         return noise
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report beyond the limit of its level."""
+        """Raise ReportError for a report beyond the limit of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
         refuse_first(

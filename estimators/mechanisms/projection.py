@@ -130,7 +130,7 @@ class Projection(SupportCounts):
         return (2 * row + (self.positive(row, values) ^ flipped)).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report of a row that does not exist."""
+        """Raise ReportError for a report of a row that does not exist."""
         check_symbols(values, self.dtype, 2 * self.rows)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:

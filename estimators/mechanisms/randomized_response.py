@@ -56,7 +56,7 @@ class RandomizedResponse(ScalarMean):
         return (positive ^ bernoulli(bits, self._flipped.thresholds, level)).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report other than 0 or 1."""
+        """Raise ReportError for a report other than 0 or 1."""
         if (largest := largest_byte(values)) > 1:
             raise ReportError("bad_value", f"report {largest}: expected 0 or 1")
 
@@ -98,5 +98,5 @@ class RandomizedResponse(ScalarMean):
         return self._flipped.ratio(level)
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of signs."""
+        """Return the law of a reported sign, for the privacy of crowds."""
         return (SetLaw(self.privacy_ratio(level), is_sign=True),)

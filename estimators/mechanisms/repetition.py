@@ -98,7 +98,10 @@ class Repetition(Mechanism):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that the repeated mechanism rejects, or bytes in an unused slot."""
+        """Raise ReportError if a report is invalid for the repeated mechanism.
+
+        It is also raised if a slot that the level does not use is not zero.
+        """
         level = np.frombuffer(levels, dtype=np.uint8)
         slots = np.frombuffer(values, dtype=np.uint8).reshape(
             level.size, self.shape[0], self.repeated.width

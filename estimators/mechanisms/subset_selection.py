@@ -90,7 +90,7 @@ class SubsetSelection(OutputSets, PackedBits):
         )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report whose subset does not have the size of its level."""
+        """Raise ReportError for a report whose subset does not have the size of its level."""
         super().check_values(levels, values)
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         members = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)

@@ -104,7 +104,7 @@ class LocalMetric(ReportedMetric):
     crowd: Crowd | None = None
 
     def check(self) -> None:
-        """Reject a mechanism or other keys that do not fit together."""
+        """Raise DefinitionError if the mechanism and other keys do not fit together."""
         super().check()
         self.require_key(lambda name: mechanism_class(name, self.kind), "mechanism")
         mechanism = self.mechanism_class
@@ -135,7 +135,10 @@ class LocalMetric(ReportedMetric):
             self._check_crowd(self.crowd)
 
     def _check_crowd(self, crowd: Crowd) -> None:
-        """Reject keys that a crowd does not allow, and a lateness below the crowd's delay."""
+        """Raise DefinitionError for a key's value that a crowd does not allow.
+
+        The lateness, for example, must be at least twice the crowd's `wait`.
+        """
         if len(self.levels) != 1:
             self.refuse("levels", "one level: each would be a crowd of its own")
         if self.by:
@@ -152,7 +155,11 @@ class LocalMetric(ReportedMetric):
             self.refuse("lateness", expected)
 
     def _check_attributes(self) -> None:
-        """Reject undeclared attributes, and a `by_pane` that is not a multiple of `pane`."""
+        """Raise DefinitionError if the keys for attributes and slices do not fit together.
+
+        For example, all attributes must be declared, `by_pane` must be a multiple of `pane`, and
+        there may be at most `max_slices` slices.
+        """
         if self.by and self.memoized:
             self.refuse("by", "none for a memoized metric: they would help to link its answers")
         if len(set(self.by)) < len(self.by) or len(self.by) > MOST_ATTRIBUTES:

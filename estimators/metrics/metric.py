@@ -234,7 +234,7 @@ class Metric(ABC):
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """The strings that an estimate of an open vocabulary is about by default; None: none."""
+        """The strings that an open vocabulary's estimate is about by default; None if none are."""
         return getattr(self.domain, "watch", None)
 
     @property

@@ -44,7 +44,7 @@ class DifferenceLaw:
 
     @property
     def lowest(self) -> float:
-        """The least value of f."""
+        """The least possible value of f."""
         return -1.0 if self.signed else 0.0
 
     @property

@@ -97,8 +97,9 @@ class SymbolBets:
     def lower_limits(self, tilts: Floats, cost: Floats) -> Floats:
         """Return the lower limits of theta and of -theta, in [-1, 1], shape (2, ...).
 
-        Up to a limit, sum exp(W - cost - K) is at least 1, unless the limit is -1. `cost`, shape
-        (..., m): infinite for a tilt that is not used.
+        Up to a limit, sum exp(W - cost - K) is at least 1, unless the limit is -1. `tilts`, `cost`,
+        shape (..., m): the tilts of the bets, and by how much the W of each has to exceed K; the
+        cost is infinite for a tilt that is not used.
         """
         usable = np.minimum(tilts, self.max_tilt[..., None])
         gains = self.gains_of_both_sides(usable) - cost

@@ -19,9 +19,9 @@ from estimators.exact.thresholds import WORD
 class Spacing(NamedTuple):
     """Nodes of integrals over frequencies.
 
-    `first_step`, `last`: the first step and the last node, in standard deviations of W; `parts`:
-    the number of parts of each cell up to DIVIDED_END; `cutoffs`: how many candidates for D are
-    tried.
+    `first_step`, `last`: the first step and the last node, in units of 1 / (the standard deviation
+    of W); `parts`: the number of parts of each cell up to DIVIDED_END; `cutoffs`: how many
+    candidates for D are tried.
     """
 
     first_step: float
@@ -72,7 +72,10 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
 
 
 class _Grid(NamedTuple):
-    """Nodes of the frequency of W, in its standard deviations; the first cells are divided."""
+    """Nodes of the frequency of W, in units of 1 / (W's standard deviation).
+
+    The first cells between the nodes are divided.
+    """
 
     phases: Phases
     cells: DividedCells

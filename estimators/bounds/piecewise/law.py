@@ -53,7 +53,7 @@ class Tilted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PiecewiseLaw(Law):
-    """Independent reports Y of windows of symbols, with E Y = x; the contrasts are one.
+    """The law of a sum of reports Y of the mechanism `windows`, with E Y = x; contrasts are one.
 
     `shapes`: the mechanism of each level.
     """

@@ -139,7 +139,7 @@ class ReportLaw:
         return self._powers(tilt) @ self.largest_moments
 
     def _powers(self, tilt: Floats) -> Floats:
-        """Return the powers 2 to ORDER of tilt / sqrt(d), shape (tilts, ORDER - 1)."""
+        """Return powers 2 to SERIES_ORDER of tilt / sqrt(d), shape (tilts, SERIES_ORDER - 1)."""
         return powers_of(tilt / math.sqrt(self.dimension), SERIES_ORDER + 1)[:, 2:]
 
     @functools.cached_property
@@ -170,7 +170,7 @@ class ReportLaw:
 
 
 report_law = functools.lru_cache(maxsize=128)(ReportLaw)
-"""Returns a law; equal arguments give the same object, with its cached properties."""
+"""Return a :class:`ReportLaw`; equal arguments give the same object, with cached properties."""
 
 
 def powers_of(x: NDArray[T], count: int) -> NDArray[T]:

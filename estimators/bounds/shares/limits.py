@@ -24,7 +24,7 @@ BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
 CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
 CELL_CHOICE_SHARE = 0.01
-"""The part of the failure probability for each of both ends of the interval for the variance."""
+"""The part of the failure probability for each end of the interval for the variance."""
 MEAN_PARTS = 16
 """Parts of the range of the variance of the users' means."""
 TILT_BAND = 10.0

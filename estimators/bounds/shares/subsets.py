@@ -50,7 +50,7 @@ class SetSizes(NamedTuple):
 
 
 class SubsetKinds(NamedTuple):
-    """Random subsets of `size` of k categories, which contain the user's with probability p."""
+    """Random subsets of `size` of k categories; the user's category is in with probability p."""
 
     sizes: SetSizes
     categories: int

@@ -130,7 +130,7 @@ class DyadicHadamard(Mechanism):
         )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that no value can give at its level."""
+        """Raise ReportError for a report that no value can give at its level."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, REPORT_BYTES)
         level = np.frombuffer(levels, dtype=np.uint8)
         depth, first, second, symbol = _parts(reports)

@@ -51,7 +51,7 @@ class PackedBits(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report in which a bit after that of the last category is 1."""
+        """Raise ReportError for a report in which a bit after that of the last category is 1."""
         last = values[self.width - 1 :: self.width]
         if strange := last.translate(None, self._valid_last):
             raise ReportError(

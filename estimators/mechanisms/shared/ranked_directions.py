@@ -120,7 +120,7 @@ class RankedDirections(OutputSets):
         return unit_vectors(chosen), (candidate >= pairs) ^ opposite
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a vector that is farther from the unit sphere than rounding can have moved it."""
+        """Raise ReportError for a vector farther from the unit sphere than rounding can move it."""
         reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
         rows = max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):

@@ -144,7 +144,7 @@ class StringLookups(SupportReports):
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
 
     def _crowded(self, crowd: Floats) -> ReportedSigns:
-        """Return the law of signs if, at each level, a share `crowd` of others has the point."""
+        """Return the law of signs if, per level, a share `crowd` of other users has the point."""
         if not crowd.any():
             return self.signs
         shares = [Fraction(share) for share in crowd.tolist()]

@@ -34,7 +34,7 @@ class ReportedSymbols(Mechanism):
         self._largest = (self._symbols - 1).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a report that is not a symbol of its level."""
+        """Raise ReportError for a report that is not a symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
         refuse_first(
@@ -79,9 +79,9 @@ def count_symbols(table: Counts, level: AnyIntegers, symbols: AnyIntegers) -> No
 
 
 def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:
-    """Reject a report that is none of the symbols 0 to `symbols` - 1.
+    """Raise ReportError for a report that is none of the symbols 0 to `symbols` - 1.
 
-    `values`: the reports, of type `dtype`. Raises ReportError, with the reason ``bad_value``.
+    `values`: the reports, of type `dtype`. The error has the reason ``bad_value``.
     """
     reports = np.frombuffer(values, dtype=dtype)
     if reports.size and reports.max() >= symbols:
