@@ -130,7 +130,7 @@ def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
 
 
 def certainty(beta: float) -> str:
-    """Return the text of 1 - beta, with three digits of beta, rounded down.
+    """Return the text of 1 - beta in percent, rounded down: beta has three significant digits.
 
     >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
     ('95%', '99.99999%', '98.33%', '87.5%')
@@ -140,7 +140,7 @@ def certainty(beta: float) -> str:
 
 
 def percent(beta: float) -> str:
-    """Return the text of a failure probability in percent, with three digits, rounded up.
+    """Return the text of a failure probability in percent: three digits, rounded up, no sign.
 
     >>> percent(0.05), percent(0.05 / 3), percent(1e-7)
     ('5', '1.67', '0.00001')

@@ -119,7 +119,7 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
 
 
 def _best_tilts(law: Law, observed: Floats, theta: Floats, start: Floats | None = None) -> Floats:
-    """Return nearly the best tilts, 0 for means below theta, shape (..., levels).
+    """Return tilts close to the best ones; 0 where a mean is below theta; shape (..., levels).
 
     `law`: the law of the levels; `observed`, `theta`, shape (..., levels): the observed and the
     hypothetical means; `start`: tilts to begin with where they are above 0.

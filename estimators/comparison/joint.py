@@ -94,8 +94,8 @@ def anytime(
 ) -> ComparisonLimits:
     """Return limits for a difference or ratio that hold at all times at once.
 
-    With probability at least 1 - beta they are always right. The p-value, valid at any time, is 2 /
-    M, where M is the larger of both sides' mixtures for equal means. `a`, `b`, `beta`: as in
+    With probability at least 1 - beta they are always right. The p-value is valid at any time; it
+    is 2 / M, where M is the larger of both sides' mixtures for equal means. `a`, `b`, `beta`: as in
     :func:`fixed_difference`; `split`: the planned ratio of reports, a to b; `origin`: o, at least
     1, for a ratio of means o + theta; None for a difference.
     """
@@ -156,7 +156,7 @@ def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
 
 
 def _p_value(side: _Side, beta: float) -> Floats:
-    """Return a p-value, doubled for two sides, of a sum of the means that is at most 0."""
+    """Return twice a p-value of the hypothesis that the sum of the means is at most 0."""
     p_value, gamma = np.ones_like(side.first_observed), beta
     for _ in range(3):
         chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE_SHARE) / 2 * gamma))

@@ -23,11 +23,11 @@ def require_comparable(
     target: str,
     split: float | None,
 ) -> tuple[LocalMetric, LocalMetric]:
-    """Return both metrics if they can be compared in this way.
+    """Return the metrics of both arms if the requested comparison is possible.
 
-    `metric`, `second_metric`: the metrics of a and of b; `of`, `bound`, `weights`, `target`,
-    `split`: as for :func:`estimators.comparison.comparison.compare`. Raises ValueError, with the
-    reason, if they cannot be compared.
+    `metric`, `second_metric`: the metrics of a and of b; None: b has that of a; `of`, `bound`,
+    `weights`, `target`, `split`: as for :func:`estimators.comparison.comparison.compare`. Raises
+    ValueError, with the reason, if they cannot be compared.
     """
     for key, value, allowed in (("of", of, KINDS_OF), ("bound", bound, BOUND_KINDS)):
         if value not in allowed:

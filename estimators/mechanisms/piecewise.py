@@ -198,7 +198,10 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of windows; the first and the last share the fewest symbols."""
+        """Return the law of a symbol, for the privacy of crowds.
+
+        Of all windows, the first and the last share the fewest symbols.
+        """
         symbols, window = self.shapes[level].symbols, self.shapes[level].window
         overlap = Fraction(max(0, 2 * window - symbols), symbols)
         inside = Fraction(window, symbols)

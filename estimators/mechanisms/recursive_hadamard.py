@@ -107,5 +107,5 @@ def best_bits(epsilon: Fraction, categories: int) -> int:
 
 
 def _chances(misses: int, bits: int) -> tuple[Fraction, Fraction]:
-    """Return the probability of the true symbol and of any other one."""
+    """Return the probabilities of the true symbol and of each other symbol; `misses`: T."""
     return Fraction(WORD - misses, WORD), Fraction(misses, WORD * (2**bits - 1))

@@ -120,7 +120,7 @@ class Bins(Domain):
 
     @property
     def opposite(self) -> tuple[float, float]:
-        """The two ends, the higher one first."""
+        """The two ends of the range, the higher one first."""
         return float(self.limits[-1]), float(self.limits[0])
 
     def to_unit(self, values: Array) -> Integers:

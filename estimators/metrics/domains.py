@@ -353,12 +353,12 @@ class ValueRange(Domain):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The two ends."""
+        """The two ends of the interval."""
         return {"range": [float(x) for x in self.range]}
 
     @property
     def opposite(self) -> tuple[float, float]:
-        """The two ends, the higher one first."""
+        """The two ends of the interval, the higher one first."""
         low, high = self.range
         return high, low
 

@@ -146,7 +146,7 @@ def _listed(members: int) -> tuple[int, ...]:
 
 
 def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
-    """Return the sets that a sum of categories, as in ``"a + b"``, may mean; not all if many."""
+    """Return the sets that a sum of categories, as in ``"a + b"``, may mean; a few if many."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
@@ -256,7 +256,7 @@ def share_shifts(
     *,
     among: bool,
 ) -> tuple[list[float], list[float]]:
-    """Return how far fabricated reports can move each share, and how far true values could.
+    """Return how far fabricated reports can move each share, and how far they could as true values.
 
     `mechanism`: the metric's mechanism; `estimate`: the estimate; `shares`: the shares by their
     index among the estimate's numbers; `reports`, `among`: as for

@@ -210,7 +210,7 @@ def log_paired_remainder(
     levels: Sequence[Pieces],
     number: int = CUTOFF_CANDIDATES,
 ) -> Floats:
-    """Return an upper bound, at most 0, on ln R less the sum of n_l times the largest psi_l.
+    """Return an upper bound, at most 0, on ln R minus the sum of n_l times the largest psi_l.
 
     `tilt`: t, above 0; `frequencies`, shape (nodes,): tau, from :func:`.remainder.frequency_nodes`;
     `counts`, `shares`, shape (..., levels): n_l, and 1 / p_l: above zero, with sum 1. Shares of the

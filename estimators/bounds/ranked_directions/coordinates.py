@@ -166,7 +166,7 @@ class UniformCoordinateBounds(noise.RankedNoise):
         return cumulants
 
     def coordinate_deviation(self, log_p: float) -> float:
-        """Return a bound that a coordinate |N_j| exceeds with probability at most 2 p."""
+        """Return a bound that |N_j| exceeds with probability at most 2 p, for each j separately."""
         return float(self.deviations(self.columns[:, None], log_p)[0])
 
     def deviations(self, columns: Indices, log_p: float) -> Floats:

@@ -197,9 +197,10 @@ class SubsetReports:
 
     # Theorems 3 and 7 of docs/proofs/shares.md
     def factors(self, tilts: Floats, ratio: Floats) -> SubsetFactors:
-        """Return factors of mean at most 1 + t s h, or exp(t s h), for rows of tilts and ratios.
+        """Return factors of mean at most 1 + t s h or, with `of_values`, exp(t s h).
 
         The former are found by Newton's method; the latter follow from the categories' scores.
+        `tilts`, `ratio`, shape (rows,): t, and the ratio r in h.
         """
         stakes, unknown = tilts * self.weight, len(self._law) - 1
         values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
