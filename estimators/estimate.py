@@ -51,8 +51,8 @@ class Estimate:
         Q); None if fewer than two levels have enough reports. If it is tiny, values depend on the
         level: weights other than ``uniform`` then estimate the mean of a different population.
     radius : float, optional
-        For a vector: the estimate is within this l2 distance of the mean with probability 1 - beta,
-        separately from `lower` and `upper`. NaN without reports.
+        For a vector: the estimate is within this l2 distance of the mean with probability at least
+        1 - beta, separately from `lower` and `upper`. NaN without reports.
     privacy : ndarray of float64, shape (levels,), optional
         For a release: the privacy loss of one report of each level, at most the level's epsilon;
         zero for a level without reports. A person with m reports loses up to m times as much: see
@@ -66,8 +66,8 @@ class Estimate:
         ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``; empty without
         a window.
     covers : str
-        What the bounds cover together with probability 1 - beta: ``this window``, ``720 windows``,
-        ``all times from ...``; empty without a window.
+        What the bounds cover together with probability at least 1 - beta: ``this window``,
+        ``720 windows``, ``all times from ...``; empty without a window.
     chosen_among : int
         The number of answers that share `beta`, because the reader may have looked at all of them
         and then chosen this one.

@@ -69,7 +69,7 @@ class LinearMixture(NamedTuple):
         return theta + (value - goal) / fall, rise / fall
 
     def solve(self, observed: Floats, goal: float) -> Floats:
-        """Return thetas in [-1, 1] at which ln of the mixture is at least `goal`, or -1."""
+        """Return thetas in [-1, 1] at which ln of the mixture is at least `goal`; -1 if none."""
         theta = self.theta
         for _ in range(LINE_NEWTON_STEPS):
             theta, _ = self.plane(theta, observed, goal)
@@ -79,7 +79,7 @@ class LinearMixture(NamedTuple):
 def deviation_bound(
     cumulant: Callable[[Floats], Floats], max_tilt: float, log_p: float, total: float
 ) -> float:
-    """Return a bound on |S - E S| that holds at all times with probability 1 - 2 p.
+    """Return a bound on |S - E S| that holds at all times with probability >= 1 - 2 p.
 
     The law of S - E S must not depend on the mean. The bound is infinite for very few reports.
     `cumulant`: upper bounds on ln E exp(tilt (S - E S)) for an array of tilts up to `max_tilt`;

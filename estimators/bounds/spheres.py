@@ -120,7 +120,7 @@ class VectorNoise:
         return tilts
 
     def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> PerWindow:
-        """Return a bound that |N| exceeds with probability beta: Theorem 4 of spheres.md.
+        """Return a bound that |N| exceeds with probability <= beta: Theorem 4 of spheres.md.
 
         It is the smaller of Markov's bound, from `log_mean`: ln E M(t |N|), and McDiarmid's.
         """
@@ -177,8 +177,8 @@ def vector_deviations(
     """Return bounds on all coordinates of N at once, and a bound on its length, for a question.
 
     `law`: the law of N; that of many windows only if the number of reports is fixed; `question`:
-    the bounds of the coordinates, and that of the length, are each wrong with probability beta;
-    `total`: from :func:`estimators.weights.total_weight`.
+    the bounds of the coordinates, and that of the length, are each wrong with probability at most
+    beta; `total`: from :func:`estimators.weights.total_weight`.
     """
     log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
     if question.bound == "normal":

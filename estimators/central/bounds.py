@@ -71,7 +71,10 @@ def population_limits(
 def _lower_limits(
     noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
 ) -> Floats:
-    """Return a theta that each observed S + u Z rejects as too small, or -1; u: the `unit`."""
+    """Return a theta that each observed S + u Z rejects as too small; u: the `unit`.
+
+    It is -1 if none is rejected.
+    """
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
     def promised(share: float) -> float:

@@ -37,11 +37,11 @@ class Side(NamedTuple):
 
 
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
-    """Return the largest difference of frequencies that is found to be too small, or -1.
+    """Return the largest difference of frequencies that is rejected as too small.
 
-    It also returns a bound on the tail's probability if the difference is 0, which is to be
-    compared with p minus STATEMENTS_SHARE of p. `a`, `b`: the arms' reports; `log_p`: ln p, the
-    failure probability.
+    It is -1 if none is rejected. It also returns a bound on the tail's probability if the
+    difference is 0, which is to be compared with p minus STATEMENTS_SHARE of p. `a`, `b`: the arms'
+    reports; `log_p`: ln p, the failure probability.
     """
     log_share, log_left = (
         log_p + math.log(limits.CELL_CHOICE_SHARE),

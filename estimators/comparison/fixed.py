@@ -117,10 +117,10 @@ class Worst(NamedTuple):
 
 
 def lower_limit(sums: SumPair, log_p: float) -> Floats:
-    """Return, for each category, a sum of means that the observed sums reject as too small, or -2.
+    """Return, for each category, a sum of means that the observed sums reject as too small.
 
     `log_p`: ln p, where p is the failure probability without that of C. The result, of shape (k,),
-    is within [-2, 2].
+    is within [-2, 2], and -2 if no sum is rejected.
     """
     ones = np.ones_like(sums.first_observed)
     width = np.sqrt(-2 * log_p * sums.variance(ones))

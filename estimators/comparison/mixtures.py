@@ -223,7 +223,7 @@ class Mixture(NamedTuple):
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
-    """Return a sum of means x + y that is rejected as too small, or -2.
+    """Return a sum of means x + y that is rejected as too small, or -2 if none is.
 
     With probability 1 - p the true sum is never rejected, at any time. `log_p`: ln p.
     """
@@ -238,7 +238,7 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
-    """Return a ratio of means origin + theta that is rejected as too small, or 0.
+    """Return a ratio of means origin + theta that is rejected as too small, or 0 if none is.
 
     A ratio is rejected if M rejects all pairs of means with this ratio; M does not depend on the
     ratio. `mixture`: X is -S_B and Y is S_A; `origin`: at least 1; `log_p`: as for lower_limit.

@@ -84,10 +84,11 @@ class _Pair:
         self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means that is rejected as too small, with all smaller sums, or -2.
+        """Return a sum of means that is rejected as too small, with all smaller sums.
 
-        As in :func:`.cells.limits_in_all_cells`, Fourier integrals are computed only for cells that
-        can decide the result. `fourier`: the remainders of the cells.
+        It is -2 if none is rejected. As in :func:`.cells.limits_in_all_cells`, Fourier integrals
+        are computed only for cells that can decide the result. `fourier`: the remainders of the
+        cells.
         """
         every = np.arange(self.tilts.size)
         at_zero = self.largest(every, np.zeros(every.size))[0]

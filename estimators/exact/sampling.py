@@ -163,7 +163,7 @@ def normal_numbers(words: Words, chosen: AnyIntegers | None = None) -> Floats:
 
 
 def _polar(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> tuple[Any, Any, Any]:
-    """Return lengths of two normal numbers, and the cosine and sine of their angle."""
+    """Return the length of pairs of normal numbers, and the cosine and sine of their angle."""
     length = np.sqrt(-2 * np.log((first + 0.5) * 2.0**-32))
     turn = (second + 0.5) * 2.0**-32
     cosine = np.cos(2 * np.pi * turn)

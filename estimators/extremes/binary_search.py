@@ -103,9 +103,9 @@ class Search:
 
     Notes
     -----
-    **Certificate.** Theorem 3 of docs/proofs/extremes.md: with probability 1 - beta some user's
-    value reaches the inner end of the interval (for a minimum, the right end), after every round,
-    for values that do not change between rounds.
+    **Certificate.** Theorem 3 of docs/proofs/extremes.md: with probability at least 1 - beta some
+    user's value reaches the inner end of the interval (for a minimum, the right end), after every
+    round, for values that do not change between rounds.
 
     **Privacy.** Theorem 1 of docs/proofs/extremes.md.
 
@@ -356,8 +356,9 @@ class Search:
         -------
         Estimate
             For a minimum, `upper` is an upper bound on the smallest value of those who answered
-            (and so of the population's) with probability 1 - beta, at all rounds at once; `lower`
-            is the end of the range, because nothing is certain there. For a maximum, the reverse.
+            (and so of the population's) with probability at least 1 - beta, at all rounds at once;
+            `lower` is the end of the range, because nothing is certain there. For a maximum, the
+            reverse.
         """
         low, high = self.interval(progress)
         counts = np.zeros(len(self.levels), dtype=np.int64)

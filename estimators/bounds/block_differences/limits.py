@@ -101,7 +101,7 @@ def _choose_cells(
 ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
     """Return the first and last cell that may contain tau^2, and an interval for f.
 
-    These are four statements, each wrong with probability p. Cell 0 ends at the first edge.
+    These are four statements, each wrong with probability at most p. Cell 0 ends at the first edge.
     """
     square = law.coefficient**2
     largest = float(law.counts * square @ law.largest_share)
@@ -123,7 +123,7 @@ def _choose_cells(
 
 
 def square_sum_interval(law: DifferenceLaw, sizes: Floats, log_p: float) -> Limits:
-    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p.
+    """Return an interval for the mean of sum s^2 abs(D); each end is wrong with probability <= p.
 
     `law`: the law of the reports; `sizes`, shape (levels, numbers): the sums of abs(D); `log_p`: ln
     p, where p is the failure probability of each side.

@@ -140,7 +140,9 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
 
 # Theorem 2 of docs/proofs/bets.md
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
-    """Return thetas in [-1, 1] up to which sum exp(gains - K) is at least 1, or -1, shape (...).
+    """Return thetas up to which sum exp(gains - K) is at least 1, shape (...).
+
+    They are in [-1, 1], and -1 if there is no such theta.
 
     `law`: the law of the reports; `tilts`, shape (..., m): the tilts of the bets; `gains`, shape
     (..., m): W minus the cost that it must exceed.

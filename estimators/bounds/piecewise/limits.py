@@ -88,7 +88,7 @@ def fixed_limits(bets: SymbolBets, log_p: float) -> Limits:
 
 
 def mean_interval(bets: SymbolBets, log_p: float) -> Limits:
-    """Return an interval for the mean; each of its ends is wrong with probability p.
+    """Return an interval for the mean; each of its ends is wrong with probability at most p.
 
     Fabricated counts may reject all means; the interval is then the one between the two limits.
     """
@@ -106,7 +106,7 @@ def _normal_limits(bets: SymbolBets, log_p: float) -> Limits:
 
 # Theorem 8 of docs/proofs/bets.md
 def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> Limits:
-    """Return an interval for tau^2; each of its ends fails with probability p.
+    """Return an interval for tau^2; each of its ends is wrong with probability at most p.
 
     `bets`: the bets of the windows, in rows; `mean_interval`, shape (windows,): the ends of an
     interval for the mean; the result is valid if this interval contains the mean; `log_p`: ln p,

@@ -97,8 +97,9 @@ class CoordinateBounds(noise.RankedNoise):
     def columns(self, log_p: float, *, fixed: bool) -> Indices:
         """Return the columns of upper bounds q+ on q, for each level and coordinate, (levels, d).
 
-        A bound is wrong with probability p for each coordinate. Levels may differ in q even if they
-        have the same mean. Unless the number of reports is `fixed`, bounds hold at all times.
+        The bound for each coordinate is wrong with probability at most p; `log_p`: ln p. Levels may
+        differ in q even if they have the same mean. Unless the number of reports is `fixed`, bounds
+        hold at all times.
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may get reports
         level_columns = []
@@ -192,7 +193,7 @@ class UniformCoordinateBounds(noise.RankedNoise):
 def bound_mean_squares(
     law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Return upper bounds in [0, 1] on a level's q, each wrong with probability p, shape (d,).
+    """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, shape (d,).
 
     `law`: the law of the reports; `n`: the number of reports; `squares`, shape (d,): the observed
     mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p, where p is the

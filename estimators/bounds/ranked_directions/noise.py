@@ -41,7 +41,7 @@ BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 
 
 def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
-    """Return bounds that sums of independent terms exceed with probability p, shape (k,).
+    """Return bounds that sums of independent terms exceed with probability <= p, shape (k,).
 
     `variance`, shape (k,): the variances of the sums; `largest`: an upper bound on a term; `log_p`:
     ln p, where p is the probability that the bound is wrong.
@@ -61,10 +61,10 @@ def bennett_factor(tilt: Floats, largest: float) -> Floats:
 
 
 def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
-    """Return a bound that |N| exceeds with probability beta, N a sum of independent vectors.
+    """Return a bound that the length of a sum N of vectors exceeds with probability <= beta.
 
-    The vectors have mean zero. `dimension`: the number of coordinates; `variance`: E |N|^2;
-    `largest`, `log_beta`: the longest term, and ln beta.
+    The vectors are independent, with mean zero. `dimension`: the number of coordinates; `variance`:
+    E |N|^2; `largest`, `log_beta`: the longest term, and ln beta.
     """
     from scipy.special import hyp1f1
 

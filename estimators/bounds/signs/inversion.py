@@ -21,7 +21,9 @@ SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start betw
 
 # Theorem 1 of docs/proofs/inversion.md
 def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None = None) -> Floats:
-    """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
+    """Return a theta that each observed sum rejects as too small, shape (k,).
+
+    It is -1 if a sum rejects none.
 
     `law`, `observed`, `log_p`: as in :func:`estimators.bounds.signs.limits.limits`; the sums
     ascend, or each of them has its own law; `sizes`, optional: the numbers of consecutive sums that

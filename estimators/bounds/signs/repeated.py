@@ -107,7 +107,7 @@ class RepeatedLaw(Law):
         return self.user_variances(theta[:, None])
 
     def user_variances(self, theta: Floats) -> Floats:
-        """Return the variance of Y for values +1 and -1 of mean theta, shape (..., levels)."""
+        """Return the variance of Y for values of +1 and -1 with mean theta, shape (..., levels)."""
         flips = 1 - self.offsets**2 - self.contrast**2
         sign_variance = flips - 2 * self.offsets * self.contrast * theta
         value_variance = self.contrast**2 * (1 - theta) * (1 + theta)

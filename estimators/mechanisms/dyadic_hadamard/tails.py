@@ -70,7 +70,7 @@ def _bentkus(cell: int, tail: float) -> float:
 
 
 def anytime_deviation(ratio: Floats, tail: float) -> Floats:
-    """Return x such that with probability 1 - `tail` a sum is never above its mean by x b.
+    """Return x such that with probability >= 1 - `tail` a sum is never above its mean by x b.
 
     `ratio`: r = V / b^2 at the present time, above 0; b is the same at all times; `tail`: in (0,
     1). Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so

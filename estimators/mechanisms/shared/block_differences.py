@@ -51,7 +51,7 @@ class Differences(SupportReports):
         return -1 / self.contrast, 1 / self.contrast
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+        """Return the law of the weighted mean of unbiased reports; `counts` are not all zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
         which sum to 1; `question`: says for which users and times the law is needed.

@@ -32,7 +32,7 @@ class ScalarMean(Mechanism):
 
     @abstractmethod
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+        """Return the law of the weighted mean of unbiased reports; `counts` are not all zero.
 
         `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): their weights,
         which sum to 1; `question`: says for which users the law is needed; by default they come

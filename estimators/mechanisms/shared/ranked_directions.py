@@ -150,8 +150,8 @@ class RankedDirections(OutputSets):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of the mean vector; `radius` bounds its error in the l2 norm.
 
-        The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
-        bounds were requested. So does the radius.
+        The bounds hold for all coordinates at once with probability at least 1 - beta, unless
+        pointwise bounds were requested. So does the radius.
         """
         return self.estimate_alike(table[None], question)[0]
 
@@ -213,7 +213,7 @@ class RankedDirections(OutputSets):
     def _law(
         self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
     ) -> VectorLaw:
-        """Return the error's law; `used`: the levels with reports; `coefficient`: the factors."""
+        """Return the law of the mean's error; `used`: levels with reports; `coefficient`: s_l."""
 
     def _heterogeneity(self, table: Counts) -> float | None:
         used = table[:, 0] > 0

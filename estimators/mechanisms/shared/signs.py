@@ -32,7 +32,7 @@ class ReportedSigns:
         self.offset = np.array([float(x) for x in offset]) if any(offset) else None
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the weighted mean of unbiased signs; some count is above zero.
+        """Return the law of the weighted mean of unbiased signs; `counts` are not all zero.
 
         For `counts`, `shares` and `question` see
         :meth:`estimators.mechanisms.shared.means.ScalarMean.law`.
