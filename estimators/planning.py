@@ -98,7 +98,7 @@ def half_width(
     assert isinstance(metric, ReportedMetric)  # noqa: S101
     is_distribution = metric.domain.names == "quantiles"
     count = int(max(1, min(reports, MOST_DEVICES if is_distribution else SAMPLE_REPORTS)))
-    copies = 1 if is_distribution else max(1, round(reports / count))  # else its bands would cross
+    copies = 1 if is_distribution else max(1, round(reports / count))  # copied bands would cross
     sums, key = {} if sums is None else sums, (epsilon, count)
     if key not in sums:
         sums[key] = _sums(metric, count)
@@ -348,7 +348,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
         grid = np.geomspace(min(lowest, highest), highest, 13)
         grid = np.unique(np.round(grid, LEVEL_DIGITS)).tolist()
         ratios = [wish.width(level, devices * wish.happens) / wish.scale for level in grid]
-        # makes widths fall with the level, even if the domain cuts them off
+        # widths must fall with the level, even if the domain cuts them off
         return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)
 
     curves = {wish.metric.name: curve(wish) for wish in wishes}

@@ -22,6 +22,8 @@ _EXACT_CONTEXT = decimal.Context(
 def decimals(lower: float, upper: float) -> int:
     """Return how many decimals show two significant digits of half the distance between two bounds.
 
+    The usual number of decimals is returned if the distance is 0, infinite or NaN.
+
     >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
     (2, 0, 6)
     """

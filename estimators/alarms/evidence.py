@@ -63,9 +63,9 @@ def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
     """Return a lower bound on a function from tangents that lie below it.
 
-    The maximum of the tangents is least at a point, or where two neighbours meet. `points`, shape
-    (points,): ascending; the range of the function goes from the first to the last; `value`,
-    `slope`, shape (points,): the tangents.
+    The maximum of the tangents is least at a point, or where the tangents at two neighbouring
+    points meet. `points`, shape (points,): ascending; the range of the function goes from the first
+    to the last; `value`, `slope`, shape (points,): the tangents.
 
     >>> lowest(np.array([-1.0, 1.0, 3.0]), np.array([1.0, 1.0, 9.0]), np.array([-2.0, 2.0, 6.0]))
     Lowest(value=-1.0, point=0)

@@ -29,7 +29,7 @@ from estimators.bounds.spheres import (
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
-MAX_FREQUENCY = 3.2  # largest tau, in standard deviations of Z: beyond, digits are lost
+MAX_FREQUENCY = 3.2  # largest tau, times the standard deviation of Z: beyond, digits are lost
 LINEAR_SHARES = (1.0, 0.5)
 SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too small to matter
 SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands

@@ -13,7 +13,7 @@ from estimators.interruption import checkpoint
 
 CENTRAL_TILT = 2.0**-6
 """The tilt with the largest weight: the best one for some 40,000 reports of variance 1."""
-TILT_RATIO = 2.0  # between neighbours: finer steps narrow a width by less than 2%
+TILT_RATIO = 2.0  # ratio of neighbouring tilts: finer steps narrow a width by less than 2%
 TILTS_PER_SIDE = 20  # steps up and down: they suit from one report to more than 10^12
 LOG_TILT_SPREAD = 2.0  # the width of the law of the weights, in units of ln(lambda)
 MAX_DEVIATION_STEPS = 30

@@ -41,8 +41,9 @@ def limit_indices(
     """Return the indices of the limits `below` among the edges of two distributions.
 
     None if `below` is empty. `metrics`: the arms' metrics, of any kind; `quantiles`: the requested
-    quantiles; `ratio`: whether a ratio is requested. Raises ValueError if metrics of this kind have
-    no such limits, or cannot be compared in this way.
+    quantiles; `ratio`: whether a ratio is requested. Raises ValueError for limits of metrics that
+    are no distributions, for limits together with quantiles, or for a ratio of quantiles of values
+    that may be below 0.
     """
     name, domain = metrics[0].name, metrics[0].domain
     if not isinstance(domain, Bins):
@@ -155,7 +156,7 @@ class ShareArm:
         return self.scores.estimate[self.inner + 1]
 
     def moments(self, beta: float) -> tuple[Floats, Floats]:
-        """Return upper bounds on the variances of the shares, and on one report's part in a share.
+        """Return upper bounds on the variances of the shares, and on one report's error in them.
 
         `beta`: the largest probability that some variance is above its bound.
         """

@@ -41,7 +41,10 @@ class _Side(NamedTuple):
     share: float = NUISANCE_SHARE / 2
 
     def sums(self, beta: float) -> fixed.SumPair:
-        """Return the sums, with an interval for X's mean whose ends fail with `share` beta each."""
+        """Return the sums, with an interval for the mean of X.
+
+        Each of its ends is wrong with probability at most `share` times `beta`.
+        """
         first_interval = interval(self.first, self.first_observed, math.log(self.share * beta))
         return fixed.SumPair(*self[:4], first_interval)
 

@@ -12,9 +12,9 @@ from estimators.interruption import checkpoint
 from estimators.roots import crossing
 
 SMALLEST_P_VALUE = 1e-12
-P_VALUE_HALVINGS = 24  # of the range of ln p: p is exact to a factor of 1 + 2e-6
-LOG_P_TOLERANCE = 5e-7  # of ln p
-COARSE_HALVINGS = 6  # for many numbers, which share the tried p: exact to a factor of 1.5
+P_VALUE_HALVINGS = 24  # halvings of the range of ln p: p is exact to a factor of 1 + 2e-6
+LOG_P_TOLERANCE = 5e-7  # the error of ln p at which the search ends
+COARSE_HALVINGS = 6  # for many numbers, for which the same p are tried: exact to a factor of 1.5
 MAX_SEARCHED_P_VALUES = 4
 """The most numbers whose p-values are searched for one by one."""
 

@@ -66,7 +66,10 @@ def require_comparable(
 
 
 def refuse_negative(metric: LocalMetric, lowest: float) -> None:
-    """Raise ValueError if the range of a metric whose ratio is asked for begins below 0."""
+    """Raise ValueError if the range of a metric whose ratio is asked for begins below 0.
+
+    `lowest`: the least value of the range.
+    """
     if lowest < 0:
         raise ValueError(
             "of = 'ratio': expected 'difference': a ratio needs numbers of at least 0, and the "

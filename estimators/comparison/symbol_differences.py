@@ -23,7 +23,7 @@ STATEMENT_SHARE = 0.005
 """The part of the failure probability for each of eight statements that the tail's bound needs."""
 STATEMENTS_SHARE = 8 * STATEMENT_SHARE
 MAX_MEAN_STEPS = 4  # steps of the search for the largest K; any number gives a valid bound
-MEAN_TOLERANCE = 1e-10  # in theta
+MEAN_TOLERANCE = 1e-10  # the largest last step, in theta
 MAX_LIMIT_STEPS = 40  # the most steps of the search for a limit, which takes about eight
 Box = tuple[float, float]
 

@@ -101,10 +101,10 @@ def _spaces(epsilon: Fraction, smallest: int, largest: int) -> Iterator[Differen
     odds = math.exp(epsilon)
     for coordinates in range(2, largest.bit_length() + 1):
         order = 2
-        # none beyond is near: (odds + x)^2 <= 8 odds x needs x < 6 odds
+        # beyond 6 odds + 1 no order is competitive: (odds + x)^2 <= 8 odds x needs x < 6 odds
         while order <= 6 * odds + 1 and (points := geometric_sum(order, coordinates)) <= largest:
-            # as many points as there can be have (odds + d - 1)^2 / (4 odds (d - 1)) times the
-            # least variance: beyond 2 none is worth a look
+            # with d = order and very many points, the variance is (odds + d - 1)^2 /
+            # (4 odds (d - 1)) times the least: an order with a factor above 2 is not competitive
             is_competitive = (odds + order - 1) ** 2 <= 8 * odds * (order - 1)
             if points >= smallest and is_competitive and prime_power(order):
                 yield DifferenceSet(order, coordinates)

@@ -424,6 +424,8 @@ def _critical_share(
 def lower_alpha_setting(users: int) -> dict[str, Any]:
     """Return the arguments `rounds` and `log_term` of a search as in MIN, if alpha is at least 1.
 
+    `users`: the number of users.
+
     >>> lower_alpha_setting(2**20)
     {'rounds': 10, 'log_term': 6.931471805599453}
     """
@@ -432,6 +434,8 @@ def lower_alpha_setting(users: int) -> dict[str, Any]:
 
 def unknown_alpha_setting(users: int) -> dict[str, Any]:
     """Return the arguments `rounds` and `log_term` of a search as in MIN, if alpha is unknown.
+
+    `users`: the number of users.
 
     >>> unknown_alpha_setting(2**20)
     {'rounds': 21, 'log_term': 13.910539517230742}

@@ -178,7 +178,7 @@ class AutoFrequency(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that its mechanism rejects, or not padded with zeros."""
+        """Raise ReportError for a report not padded with zeros, or rejected by its mechanism."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         level = np.frombuffer(levels, dtype=np.uint8)
         for index, rows in rows_by_level(level, len(self.epsilons)):

@@ -111,7 +111,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the exact ratio of reports of prefixes or whole strings, whichever is larger."""
+        """Return the larger of the exact privacy ratios for prefixes and for whole strings."""
         whole_string_space = level + len(self.epsilons)
         return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
 

@@ -364,7 +364,7 @@ class CodedVocabulary(Vocabulary):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The open vocabulary, its deny rule, and its code."""
+        """The open vocabulary, its deny rule, and the digest of its code."""
         return super().meaning | {"discover": self.string_code.digest}
 
     @property

@@ -367,7 +367,7 @@ class ValueRange(Domain):
         return np.clip(values, *self.ends)
 
     def to_unit(self, values: Array) -> Array:
-        """Return numbers in [-1, 1]."""
+        """Return numbers clipped to the range and mapped to [-1, 1]."""
         numbers = as_numbers(values, self.metric)
         low, high = self.range
         np.clip(numbers, low, high, out=numbers)

@@ -354,7 +354,7 @@ class LocalMetric(ReportedMetric):
                 joined(estimate, is_share, numbers)
                 for estimate, numbers in zip(estimates, answers, strict=True)
             ]
-        if question.panes != 1:  # neither number allows for repeated answers
+        if question.panes != 1:  # neither of these numbers allows for repeated answers
             divisor = question.panes or math.inf
             estimates = [
                 dataclasses.replace(x, heterogeneity=None, effective_reports=effective / divisor)

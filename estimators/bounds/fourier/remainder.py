@@ -13,12 +13,12 @@ from estimators.estimate import Floats
 BULK_STEP, BULK_END = 0.05, 6.0
 """The cells where most of the integral is, in units of 1 / (S's tilted standard deviation)."""
 STEP_GROWTH = 0.04  # width of later cells, as a share of tau
-MAX_REPORT_STEP = 0.3  # width of cells, in standard deviations of a report
+MAX_REPORT_STEP = 0.3  # width of cells, in units of 1 / (a report's standard deviation)
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
 CUTOFF_CANDIDATES = 16  # candidates for D
-MIN_LOG_INTEGRAND = -600.0  # below it a double may be 0, and so would R be
+MIN_LOG_INTEGRAND = -600.0  # below it, a double may be 0, and R would be 0, too
 LOG_FACTOR_ROUNDING = 1e-9  # added to ln R: far above the rounding errors of a sum of 400 terms
-PAIRED_NODE_STEP = 0.1  # between nodes: half of it changes a width by about 0.1%
+PAIRED_NODE_STEP = 0.1  # distance of nodes: half of it changes a width by about 0.1%
 
 
 def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -> Floats:

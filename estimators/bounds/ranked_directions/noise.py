@@ -22,7 +22,7 @@ from estimators.bounds.spheres import (
 from estimators.estimate import Floats, Indices, Integers
 
 BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
-CONVERGED_RATIO = 0.999  # ratio of a bound to the one before, from where on it is not repeated
+CONVERGED_RATIO = 0.999  # a bound that is above this part of the previous bound ends the loop
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
@@ -187,7 +187,8 @@ class RankedNoise(VectorNoise):
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Return a bound on |N| at all times, valid even if data depend on earlier noise.
 
-        The bound is infinite for very few reports.
+        It is wrong at some time with probability at most beta, and infinite for very few reports.
+        `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
         """
         d = self.dimension
         tilt, log_weights = usable_tilts(self.max_tilt, total * math.sqrt(d))

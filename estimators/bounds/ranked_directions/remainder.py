@@ -15,7 +15,7 @@ from estimators.bounds.spheres import LOG_TILT_STEP
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
-NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
+NODE_STEP = 0.1  # distance of nodes, in units of 1 / (the sum's standard deviation)
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less than 0.01%
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share

@@ -200,7 +200,7 @@ def _tilts_of_cells(
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / (expected + of_subsets))
         if jump := max((x.weight for x in bets.subsets if x.of_values), default=0.0):
-            tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's
+            tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's tilt
         tilt = np.minimum(tilt, largest)
         cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (cells.low + of_subsets))))
     factors = _block_factors(bets, block, tilt)

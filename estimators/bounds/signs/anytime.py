@@ -21,7 +21,7 @@ from estimators.interruption import checkpoint
 
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
 """The terms that are summed, and how many of them have smaller tilts than the best; measured."""
-MAX_TANGENT_ROUNDS = 6  # the most rounds; three are enough
+MAX_TANGENT_ROUNDS = 6  # the most rounds of tangents; three are enough
 POINTS_PER_BLOCK = 2**13  # sums that are computed at a time: a processor's cache holds them
 
 

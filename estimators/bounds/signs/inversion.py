@@ -48,7 +48,7 @@ def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
 
     n, offset = np.broadcast_to(law.counts[..., 0], observed.shape), float(law.offsets[0])
     ones = (observed / law.coefficient[..., 0] + n * (1 + offset)) / 2
-    ones = np.clip(np.ceil(ones - COUNT_ROUNDING), 0, n)  # a sum between two counts is the upper
+    ones = np.clip(np.ceil(ones - COUNT_ROUNDING), 0, n)  # sums between two counts: the upper
     has_ones = ones > 0
     goal = np.exp(log_p) * (1 - LOG_P_SAFETY)
     count, zeros = ones[has_ones], (n - ones)[has_ones] + 1
@@ -112,7 +112,7 @@ def _berry_esseen_limits(law: Law, observed: Floats, log_p: float, limits: Float
         bound = berry_esseen_bound(law, theta, observed, log_p)
         low = np.where(theta <= bound, np.maximum(limits[active], theta), limits[active])
         limits[active], high = low, np.where(np.isinf(bound), theta, high)
-        # the bound hardly depends on theta: a little below it, theta is below its own
+        # the bound hardly depends on theta: for a theta a little below it, the bound is above theta
         margin = LOG_P_TOLERANCE / 16 * np.maximum(observed - np.maximum(bound, low), 0.0)
         is_active = np.minimum(np.where(np.isinf(bound), high, bound), high) - low > 2 * margin
         if not is_active.any():

@@ -16,7 +16,7 @@ from estimators.bounds.signs.law import MAX_SIGN_TILT
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-FLIP_TILTS = np.geomspace(0.05, 4, 400)  # in units of the normal law's; 1.1% apart
+FLIP_TILTS = np.geomspace(0.05, 4, 400)  # in units of the normal law's best tilt; 1.1% apart
 FLIP_STRIDE = 20  # each 20th tilt is tried first; any tilt gives a valid bound
 
 

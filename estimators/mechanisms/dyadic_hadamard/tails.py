@@ -105,7 +105,7 @@ def _mixture_deviation(index: Indices, tail: float) -> Floats:
         parts = np.exp(terms - top[:, None])
         mass = parts.sum(axis=1)
         step = (top + np.log(mass) - goal) * mass / np.vecdot(parts, MIXTURE_RATES)
-        is_moving = step >= 1e-10 * x  # row by row: an entry has the same bits beside any others
+        is_moving = step >= 1e-10 * x  # row by row: entries do not depend on others
         x = np.where(is_moving, x - step, x)
         if not is_moving.any():
             break
