@@ -46,7 +46,7 @@ class LinearMixture(NamedTuple):
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
         """Return ln of the mixture, its slope in theta times -1, and its slope in the sum.
 
-        Each has the shape (rows,).
+        Each has the shape (rows,), like `theta` and `observed`, the mean and the sum of each row.
         """
         moved = self.value + self.slope * (theta - self.theta)[:, None]
         terms = self.log_weights + self.tilts * observed[:, None] - moved
@@ -93,7 +93,10 @@ def deviation_bound(
 
 
 def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
-    """Return the mixture's tilts on the scale of S, up to `max_tilt`, and their log weights."""
+    """Return the mixture's tilts on the scale of S, up to `max_tilt`, and their log weights.
+
+    `total`: from :func:`estimators.weights.total_weight`.
+    """
     tilts = MIXTURE_TILTS * total
     allowed = tilts <= max_tilt
     return tilts[allowed], LOG_MIXTURE_WEIGHTS[allowed]

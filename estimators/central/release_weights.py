@@ -36,7 +36,10 @@ class ReportWeights:
 
 
 def noise_scale(epsilons: Floats, per_report: Floats) -> float:
-    """Return |w/e|_inf, the scale of the noise for values in [0, 1]."""
+    """Return |w/e|_inf, the scale of the noise for values in [0, 1].
+
+    `epsilons`, `per_report`, shape (levels,): e_l, and the weight w_l of one report.
+    """
     return float((per_report / epsilons).max())
 
 
@@ -109,7 +112,10 @@ def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
 
 
 def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-A's and HPF-A's weights, w ~ 1 - exp(-e), for values unrelated to the level."""
+    """Return HPM-A's and HPF-A's weights, w ~ 1 - exp(-e), for values unrelated to the level.
+
+    `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
+    """
     shape = -np.expm1(-epsilons)
     return ReportWeights(shape / (counts @ shape), None)
 
@@ -117,7 +123,8 @@ def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeight
 def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     """Return HPM-C's and HPF-C's weights: they minimise |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
 
-    They are for values that may depend on the level in any way.
+    They are for values that may depend on the level in any way. `epsilons`, `counts`, `log_term`:
+    as in :data:`Policy`.
     """
     threshold = deviation_threshold(epsilons, counts, log_term**2)
     saturation = threshold if threshold < float(epsilons.max()) else None
@@ -125,7 +132,10 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-CT's and HPF-CT's weights: HPM-C's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2."""
+    """Return HPM-CT's and HPF-CT's weights: HPM-C's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2.
+
+    `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
+    """
     return _square(epsilons, counts, log_term**2 / float(counts.sum()))
 
 
@@ -155,7 +165,10 @@ def uncorrelated(
 
 
 def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return ADPM's weights, which minimise a squared error, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
+    """Return ADPM's weights, which minimise a squared error, |w|_2^2 / 4 + 2 |w/e|_inf^2.
+
+    `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
+    """
     return _square(epsilons, counts, ADPM_NOISE)
 
 
@@ -169,12 +182,18 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
 
 def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return Prop's weights, w ~ e: noise is least, and users with large epsilons count most."""
+    """Return Prop's weights, w ~ e: noise is least, and users with large epsilons count most.
+
+    `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
+    """
     return ReportWeights(capped(epsilons, counts, math.inf), None)
 
 
 def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return UNI's equal weights, with the noise of the smallest epsilon."""
+    """Return UNI's equal weights, with the noise of the smallest epsilon.
+
+    `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
+    """
     smallest = float(epsilons.min())
     return ReportWeights(capped(epsilons, counts, smallest), smallest)
 

@@ -175,9 +175,10 @@ def _of_scores(
 def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     """Return the shares of the levels with the least variance of a difference of both arms.
 
-    With the share pi_l of level l in both arms, the variance is the sum of pi_l^2 (v_l / n_A + v_l
-    / n_B), which is least for pi_l in proportion to the inverse of the bracket. v_l: the variance
-    of a report; n_A, n_B: the arms' reports of the level. The share is 0 if one of these is 0.
+    With the share pi_l of level l in both arms, the variance is the sum of pi_l^2 (v_l / n_A +
+    v_l / n_B), which is least for pi_l in proportion to the inverse of the bracket. v_l: the
+    variance of a report; n_A, n_B: the arms' reports of the level. The share is 0 if one of these
+    is 0. `facts`: the constants of the levels; `counts`: for each arm, shape (levels,): n_A or n_B.
 
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
@@ -195,7 +196,8 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
 def mixes_differ(counts: Sequence[Counts]) -> float:
     """Return the p-value of the hypothesis that both arms have the same mix of levels.
 
-    It is that of Pearson's chi-square test, from the numbers of reports per level.
+    It is that of Pearson's chi-square test. `counts`: for each arm, shape (levels,): the reports of
+    each level.
 
     >>> mixes_differ([np.array([50, 50]), np.array([500, 500])])
     1.0

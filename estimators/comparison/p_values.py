@@ -46,7 +46,8 @@ def smallest_p_value(
 def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
     """Return the same as :func:`smallest_p_value`, faster if the margin is almost a normal law's.
 
-    The square of such a margin is almost linear in ln beta.
+    The square of such a margin is almost linear in ln beta. `margin`, `distance`: as for that
+    function.
 
     >>> found = crossing_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
     >>> round(found, 4), round(math.exp(-4), 4)

@@ -82,12 +82,18 @@ class DiscoveryLayout:
         ]
 
     def tree_counts(self, cells: Integers, level: int) -> Integers:
-        """Return the counts of the prefixes' points at a level, shape (G, K)."""
+        """Return the counts of the prefixes' points at a level, shape (G, K).
+
+        `cells`: the number of reports of each symbol at the level.
+        """
         points, groups = self.trees[level].points, len(self.depths)
         return cells[: groups * points].reshape(groups, points)
 
     def row_counts(self, cells: Integers, level: int) -> Integers:
-        """Return the counts of the whole strings' points at a level, shape (t, K)."""
+        """Return the counts of the whole strings' points at a level, shape (t, K).
+
+        `cells`: the number of reports of each symbol at the level.
+        """
         first, points = len(self.depths) * self.trees[level].points, self.sketches[level].points
         return cells[first : first + self.rows * points].reshape(self.rows, points)
 

@@ -120,7 +120,7 @@ class Metric(ABC):
 
     @property
     def heading(self) -> str:
-        """The heading of a picture: the title or, without one, the name and description (or kind)."""
+        """The heading of a picture: the title; without one, the name and description (or kind)."""
         return self.title or f"{self.name}: {self.description or self.kind}"
 
     def __post_init__(self) -> None:

@@ -48,7 +48,8 @@ def excess_masses(laws: Iterable[SetLaw], growth: Fraction) -> dict[Fraction, Fr
     """Return the law of l = (R0 - E R1) / b for a report drawn from the blanket b.
 
     R0 and R1 are the laws of a report under two values with the least overlap. The missing mass is
-    that of reports that are not drawn from b, where l = 0. `growth`: E = e^epsilon.
+    that of reports that are not drawn from b, where l = 0. `laws`: the laws of the mechanism's
+    reports; `growth`: E = e^epsilon.
 
     >>> masses = excess_masses([SetLaw(Fraction(3))], Fraction(2))
     >>> {str(excess): str(mass) for excess, mass in masses.items()}

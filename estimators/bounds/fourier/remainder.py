@@ -57,7 +57,11 @@ class DividedCells:
 
     # Theorem 2 of docs/proofs/fourier.md
     def moduli(self, modulus: Floats, variance: Floats) -> Floats:
-        """Return bounds on the moduli at all nodes; see :func:`log_remainder`."""
+        """Return bounds on the moduli at all nodes, shape (..., all nodes).
+
+        `modulus`, shape (..., nodes): bounds at `nodes`; `variance`, shape (...): v_l, as in
+        :func:`log_remainder`.
+        """
         count = len(self._bend)
         left, right = modulus[..., :count, None], modulus[..., 1 : count + 1, None]
         bound = left + self._share * (right - left) + variance[..., None, None] * self._bend

@@ -23,7 +23,7 @@ _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
 
 
 def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
-    """Return the ends of the bins of the mean that overlap an interval, shapes (bins,)."""
+    """Return the ends of the mean's bins that overlap [`low`, `high`], shapes (bins,)."""
     is_met = (_BIN_EDGES[:-1] <= high) & (_BIN_EDGES[1:] >= low)
     return _BIN_EDGES[:-1][is_met], _BIN_EDGES[1:][is_met]
 

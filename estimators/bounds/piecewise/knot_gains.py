@@ -154,7 +154,10 @@ class _KnotGains:
         self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
 
     def _sums(self, terms: Floats) -> Floats:
-        """Return the means of terms, shape (laws, symbols, k), over the symbols, per knot."""
+        """Return the means of terms over the symbols, given each knot, shape (laws, knots, k).
+
+        `terms`, shape (laws, symbols, k).
+        """
         sums = np.empty((len(terms), self.knots.knots.size, terms.shape[-1]))
         for symbols, knots, chances in self.knots.levels:
             np.matmul(chances, terms[:, symbols], out=sums[:, knots])
@@ -163,7 +166,8 @@ class _KnotGains:
     def modulus(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
         """Return the largest modulus over the knots of each level, shape (laws, levels, nodes).
 
-        The moduli are those of the tilted laws, at the nodes divided by each law's `unit`.
+        The moduli are those of the tilted laws in `rows`, at the nodes of `phases` divided by each
+        law's `unit`.
         """
         terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
         sums = self._sums(terms.view(np.float64))

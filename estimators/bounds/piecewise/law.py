@@ -99,7 +99,7 @@ class PiecewiseLaw(Law):
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
         """Return the bound of Theorem 5 of docs/proofs/laws.md, and its derivatives.
 
-        Means and exponents z broadcast to the shape (..., levels).
+        `mean`, `z`: the means m and the exponents, which broadcast to the shape (..., levels).
         """
         symbols = self.symbols
         grown = np.expm1(z[..., None] * symbols.values)

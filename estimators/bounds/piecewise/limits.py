@@ -68,7 +68,10 @@ def anytime_lower_limits(bets: SymbolBets, log_p: float, total: Floats | float) 
 
 # Theorem 7 of docs/proofs/bets.md
 def fixed_limits(bets: SymbolBets, log_p: float) -> Limits:
-    """Return both limits for a number of reports that is fixed in advance."""
+    """Return both limits for a number of reports that is fixed in advance.
+
+    `bets`, `log_p`: as in :func:`symbol_limits`.
+    """
     if bets.counts.ndim == 2:
         lower, upper = fixed_limits(bets.rows(None), log_p)
         return lower[0], upper[0]
@@ -91,6 +94,7 @@ def mean_interval(bets: SymbolBets, log_p: float) -> Limits:
     """Return an interval for the mean; each of its ends is wrong with probability at most p.
 
     Fabricated counts may reject all means; the interval is then the one between the two limits.
+    `bets`, `log_p`: as in :func:`symbol_limits`.
     """
     total = bets.law.counts.sum(axis=-1)  # as if all reports had the same weight
     lower, mirrored = anytime_lower_limits(bets, log_p, total)

@@ -154,7 +154,10 @@ class ReportLaw:
 
     # Theorem 3 of docs/proofs/ranked-directions.md
     def fourth_moment_line(self, unit: float) -> tuple[float, float]:
-        """Return a, b with E V^2 <= a + b E u_j^2, where V is the square of the rounded u_j."""
+        """Return a, b with E V^2 <= a + b E u_j^2, where V is the square of the rounded u_j.
+
+        `unit`: the step of the grid to which u_j is rounded.
+        """
         low, high = self.mean_squares
         fourth = self.moments[2] * (24 / self.dimension**2)
         slope = float(fourth[-1] - fourth[0])

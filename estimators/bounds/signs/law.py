@@ -339,7 +339,10 @@ def laws_in_rows(laws: Sequence[AnyLaw]) -> AnyLaw:
 
 
 def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
-    """Return ln E exp(z Y), the tilted mean and variance, tanh z and 1 + mean tanh z."""
+    """Return ln E exp(z Y), the tilted mean and variance, tanh z and 1 + mean tanh z.
+
+    `z`, `mean`: the tilts and means of signs Y, of shapes that broadcast.
+    """
     terms, tanh, denominator = _log_mgf_of_signs(z, mean)
     tilted = (tanh + mean) / denominator
     return terms, tilted, (1 - tilted) * (1 + tilted), tanh, denominator

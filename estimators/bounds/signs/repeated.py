@@ -61,7 +61,7 @@ class RepeatedLaw(Law):
         """Return ln E exp(z (Y - o)), its first two derivatives in z, and terms of Newton's method.
 
         These terms are the gap between a sign's tilted means for +1 and -1, the growth of
-        :meth:`_growth`, and 1 + w growth.
+        :meth:`_growth`, and 1 + w growth, where w is the share of users who hold +1.
         """
         share = (1 + theta) / 2
         terms, non_holder_mean, tanh, growth = self._growth(z)

@@ -77,7 +77,8 @@ class SupportCounts(SupportReports):
         """Return the unbiased scores of A and of B of some kinds of report, shape (kinds, 2).
 
         A linear function of the scores is largest at one of them: for each number of supports of A,
-        the kinds with the fewest and the most supports of the rest of B.
+        the kinds with the fewest and the most supports of the rest of B. `level`: the index of the
+        level; `sets`: the categories in A and in B.
         """
         kinds = self.report_kinds(level, sets)
         supports = kinds.supports
