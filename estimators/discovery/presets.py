@@ -12,7 +12,7 @@ from importlib import resources
 from estimators.discovery.string_code import END_SYMBOL, SHARED_CONTEXT, StringCode
 
 PRESET_NAMES = ("text", "url", "upper", "bytes")
-"""English words; addresses of pages; capital letters and digits; anything, eight bits a byte."""
+"""For English words; web addresses; capital letters and digits; anything, at 8 bits a byte."""
 
 
 @functools.lru_cache

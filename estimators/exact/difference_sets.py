@@ -89,8 +89,8 @@ class DifferenceSet:
         """Return the sums of counts over the translates D, D + 1, ..., exactly.
 
         `counts`, shape (rows, K): not negative; `translates`: k, at most K. The result has shape
-        (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and
-        memory linear in K.
+        (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) for each
+        row, and memory linear in K.
 
         It is a correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2

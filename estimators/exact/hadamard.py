@@ -16,9 +16,9 @@ def transform(table: Counts) -> Counts:
 
     `table`, shape (rows, b): b is a power of two. The absolute values of a row sum to less than
     2^53. Then doubles are exact, and products with small matrices are faster than sums and
-    differences of integers. The result has shape (rows, b): ``result[i, r] = sum over c of H[r, c]
-    table[i, c]``, H in Sylvester's order: H[r, c] is +1 if r and c share an even number of ones,
-    else -1. In O(b log b) a row.
+    differences of integers. The result has shape (rows, b):
+    ``result[i, r] = sum over c of H[r, c] table[i, c]``, H in Sylvester's order: H[r, c] is +1 if r
+    and c share an even number of ones, else -1. It takes O(b log b) for each row.
 
     >>> transform(np.array([[5, 1, 2, 0]]))
     array([[8, 6, 4, 2]])

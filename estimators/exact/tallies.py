@@ -23,7 +23,7 @@ MIN_BITWISE_PART = 256
 FIRST_BITS = np.packbits(np.tri(64, k=-1, dtype=np.uint8), axis=1).view(np.uint64)[:, 0]
 """Masks of the first 0, 1, ... 63 bits of a word, as np.packbits orders them."""
 NUMBERS_COUNTED_AT_A_TIME = 65_536
-"""np.bincount copies its input to eight bytes a number; those of a chunk fit into the cache."""
+"""np.bincount copies its input to eight bytes for each number; a chunk fits into the cache."""
 
 
 def tally(numbers: AnyIntegers, cells: int) -> Counts:

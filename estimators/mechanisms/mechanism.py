@@ -1,9 +1,9 @@
 """The interface of mechanisms: a local randomizer and its estimator.
 
 A mechanism has its own units (a mean in [-1, 1], a vector in the unit ball, a category as an index)
-and serves all privacy levels of a metric. Its statistic is a table of int64, one row a level. The
-first column is the number of reports; every other cell is an integer sum, so the sum of two tables
-is the statistic of both populations.
+and serves all privacy levels of a metric. Its statistic is a table of int64, with one row for each
+level. The first column is the number of reports; every other cell is an integer sum, so the sum of
+two tables is the statistic of both populations.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Mechanism(ABC):
 
     @functools.cached_property
     def width(self) -> int:
-        """Bytes per report on the wire."""
+        """The number of bytes of a report on the wire."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property

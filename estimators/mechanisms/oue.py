@@ -1,4 +1,4 @@
-"""Optimized unary encoding for frequencies: one bit a category, with fewer flips of zeros."""
+"""Optimized unary encoding for frequencies: one bit for each category, fewer flips of zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Randomized response for the mean of a value in [-1, 1]: one bit a report."""
+"""Randomized response for the mean of a value in [-1, 1]: reports of one bit."""
 
 from __future__ import annotations
 

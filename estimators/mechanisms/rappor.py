@@ -1,4 +1,4 @@
-"""Symmetric unary encoding (basic RAPPOR) for frequencies: one bit a category."""
+"""Symmetric unary encoding (basic RAPPOR) for frequencies: one bit for each category."""
 
 from __future__ import annotations
 

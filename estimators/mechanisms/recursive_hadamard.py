@@ -1,4 +1,4 @@
-"""Recursive Hadamard response: b bits a report, about one category in 2^(b-1)."""
+"""Recursive Hadamard response: a report has b bits, and is about one category in 2^(b-1)."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class LocalMetric(ReportedMetric):
         The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`; by default that of
         the kind, if the kind has one.
     memoized : bool
-        Whether devices may draw an answer once for each value and repeat it, at most once a pane.
-        Reports in different panes are then not independent, and bounds over several panes are
+        Whether devices may draw an answer once for each value and repeat it, at most once in each
+        pane. Reports in different panes are then not independent, and bounds over several panes are
         wider. Only for ``memoizable`` mechanisms.
     shares : sequence of str
         Shares among, as in ``"paid / visit.."``, that readers show beside all categories: see

@@ -377,7 +377,7 @@ class Metric(ABC):
         return np.zeros(len(self.levels) * self.randomizer.columns, dtype=np.int64)
 
     def table(self, statistic: Counts) -> Counts:
-        """Return a statistic as the mechanism's table, one row a level; not copied.
+        """Return a statistic as the mechanism's table, with one row for each level; not copied.
 
         Raises ValueError if it is not a statistic of this metric.
         """
@@ -393,8 +393,8 @@ class Metric(ABC):
         """Add reports to a statistic, in place.
 
         `statistic`: from :meth:`zero`; `level`, shape (n,): the index of each report's level;
-        `reports`, one a row: from :meth:`randomize`, or from the wire. Raises ReportError, and adds
-        nothing, if a level or a report is outside what the mechanism can send.
+        `reports`, one in each row: from :meth:`randomize`, or from the wire. Raises ReportError,
+        and adds nothing, if a level or a report is outside what the mechanism can send.
         """
         self.accumulate_checked(statistic, *self.randomizer.checked(level, reports))
 

@@ -14,7 +14,7 @@ from estimators.shuffling.lattice_sums import Summands, tilted_sum
 from estimators.shuffling.set_laws import SetLaw
 
 LATTICE_STEPS, MIN_LATTICE_STEPS = 64, 4
-"""The number of steps of the lattice up to the largest excess, and the least such number."""
+"""How many steps the lattice has up to the largest excess, and how many it must have."""
 MAX_DEVIATION = 2048
 """The standard deviation of a tilted sum, in steps, above which the lattice is made coarser."""
 TILT_TOLERANCE = 2e-12

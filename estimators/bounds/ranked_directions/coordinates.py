@@ -16,7 +16,7 @@ from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
-"""Coordinates whose ln variances differ by at most 0.1 share a tilt; the most such groups."""
+"""Coordinates whose ln variances differ by at most 0.1 share a tilt; the most groups of them."""
 
 MIN_STEADY_SHARE = 0.05
 """If squares of means are a smaller share of the mean square, they do not narrow the bounds."""

@@ -43,7 +43,7 @@ class TreeConstants:
 
 @dataclasses.dataclass(frozen=True)
 class BinDistribution:
-    """A distribution over bins; arrays have one number for each of the bins + 1 edges.
+    """A distribution over bins; arrays have one number for each edge of a bin.
 
     `estimate`: F, unbiased; `monotone`: the displayed F, ascending and in [0, 1]; `smooth`: a
     smoother F, which is biased; `lower`, `upper`, `crossed`: its band; `quantiles`, shape (k, 4):

@@ -1,4 +1,4 @@
-"""Reports of one bit a category, packed eight to a byte."""
+"""Reports with one bit for each category, packed eight to a byte."""
 
 from __future__ import annotations
 
