@@ -339,8 +339,9 @@ def _least_p_value(
     least_means: Floats | None = None,
     tail: Tail = chi_square_tail,
 ) -> float:
-    """Return the p-value of the category whose least Q over all common means is largest.
+    """Return k times the p-value of the category whose least Q over all common means is largest.
 
+    It is at most 1; the factor k, the number of categories, is Bonferroni's correction.
     `precision`, shape (levels, 1) or (levels, k): the weights of the levels in a first guess of the
     common mean, which is in [lowest, 1]; `least_means`, shape (levels, k): the least common mean at
     which a level's score can be zero; by default the level's mean.

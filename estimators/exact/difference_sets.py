@@ -168,6 +168,8 @@ def geometric_sum(base: int, terms: int) -> int:
 def _members(order: int, coordinates: int) -> Integers:
     """Return the i below K for which x^i lies in one hyperplane, ascending.
 
+    Raises ValueError if `order` is not a prime power and there are more than two coordinates.
+
     For d = p^m, x generates GF(p^(m t)), and g = x^K generates GF(d). The constant coefficient u of
     a polynomial is a GF(p)-linear function; if it vanishes for x^i g^l, l = 0 to m - 1, it vanishes
     on all multiples of x^i by GF(d). All u_(i + K l), i = j + b side, are products of coefficients

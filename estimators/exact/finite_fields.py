@@ -135,9 +135,10 @@ def prime_power(n: int) -> tuple[int, int] | None:
 def finite_field(prime: int, degree: int) -> FiniteField:
     """Return the field of p^n elements whose x^n is the first for which x is a generator.
 
-    x is one if it has the order p^n - 1. Candidates for x^n are in the order of their coefficients,
-    after the choice of the constant one: up to a sign this is the norm of x, so it must generate
-    GF(p); every generator is the norm of such an x. `prime`: p; `degree`: n, at least 2.
+    x is a generator if its order is p^n - 1. The constant coefficient of x^n is chosen first: up to
+    a sign it is the norm of x, so it must generate GF(p), and every generator of GF(p) is the norm
+    of such an x. Candidates for x^n are then in the order of their other coefficients. `prime`: p;
+    `degree`: n, at least 2.
 
     >>> finite_field(3, 2).power_of_x
     (1, 1)

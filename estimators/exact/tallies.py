@@ -43,7 +43,7 @@ def tally(numbers: AnyIntegers, cells: int) -> Counts:
 
 
 def tally_signs(level: AnyIntegers, levels: int, signs: AnyIntegers) -> Counts:
-    """Return how often each level occurs with a sign of 0 and of 1.
+    """Return how often each level occurs with the sign 0, and how often with the sign 1.
 
     The result has shape (levels, 2).
 

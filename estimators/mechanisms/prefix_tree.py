@@ -116,7 +116,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the laws of groups of prefixes, 2/3 of the reports, and of whole strings."""
+        """Return the laws of reports of prefixes (a share of 2/3) and of whole strings (1/3)."""
         spaces = (level, Fraction(2, 3)), (level + len(self.epsilons), Fraction(1, 3))
         return tuple(
             SetLaw(
