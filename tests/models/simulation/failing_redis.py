@@ -1,15 +1,14 @@
-"""A model of a Redis server that fails, and of a client that talks to it."""
+"""A Redis server that fails, and a client that talks to it: Redis is real, its faults are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import redis
-from redis._parsers import Encoder
 
-from tests.models.simulation.database import Database, Keys
 from tests.models.simulation.world import Process, World
+from tests.support.redis_contents import dumped, restore
 
 SNAPSHOTS = 6
 """How many older states a failover may fall back to."""
@@ -18,6 +17,24 @@ TAKE_ARGUMENTS = 3
 """Of taking a partition over: the worker, its token and its group."""
 LEAST_ARGUMENTS = 4
 """Of a commit: the epoch, the offset it was built on, its own, and the token."""
+Words = tuple[bytes, ...]
+"""Of a command, as a client sends it."""
+FAILING = """
+local left, own, writes = %d, redis, {}
+for name in string.gmatch('SET SETRANGE PEXPIREAT HSET HDEL HINCRBY SADD SREM ZADD DEL UNLINK', '%%S+') do
+  writes[name] = true
+end
+local function fails(name)
+  if writes[name] then left = left - 1 end
+  return writes[name] and left == 0
+end
+local full = "OOM command not allowed when used memory > 'maxmemory'"
+local redis = setmetatable({
+  call = function(...) if fails(...) then error({err = full}) end return own.call(...) end,
+  pcall = function(...) if fails(...) then return {err = full} end return own.pcall(...) end,
+}, {__index = own})
+"""  # noqa: E501
+"""Before a script: one of its writes fails, with what was written before in place, as in Redis."""
 
 
 class Observer(Protocol):
@@ -27,7 +44,7 @@ class Observer(Protocol):
         """A worker learnt that it owns a partition."""
 
     def committed(
-        self, worker: str, tag: bytes, words: tuple[bytes, ...], before: Keys, reply: Any
+        self, worker: str, tag: bytes, words: Words, before: Mapping[bytes, bytes], reply: Any
     ) -> None:
         """A commit ran; `before` is what the owner's hash was."""
 
@@ -35,7 +52,7 @@ class Observer(Protocol):
         """A commit failed half-way."""
 
 
-def _script_call(words: tuple[bytes, ...]) -> tuple[bytes, tuple[bytes, ...]]:
+def _script_call(words: Words) -> tuple[bytes, Words]:
     """Return the partition's tag and the arguments of a call of a script; else nothing."""
     if words[0] != b"EVALSHA":
         return b"", ()
@@ -43,19 +60,19 @@ def _script_call(words: tuple[bytes, ...]) -> tuple[bytes, tuple[bytes, ...]]:
 
 
 class RedisServer:
-    """One Redis, its older states, and what goes wrong with it."""
+    """A Redis, which is emptied, its older states, and what goes wrong with it."""
 
-    def __init__(self, world: World, observer: Observer) -> None:
-        self.world, self.observer = world, observer
-        self.database = Database()
+    def __init__(self, world: World, observer: Observer, client: Any) -> None:
+        self.world, self.observer, self.client = world, observer, client
         self.away = False
-        self._synced: Keys = {}
-        self._snapshots: list[Keys] = [{}]
-        self._writes_left = 0
+        self._synced: dict[bytes, bytes] = {}
+        self._snapshots: list[dict[bytes, bytes]] = [{}]
+        self._scripts: dict[bytes, bytes] = {}
+        client.flushdb()
 
     # -- What a client asks ---------------------------------------------------------------------
 
-    def ask(self, process: Process, words: tuple[bytes, ...]) -> Any:
+    def ask(self, process: Process, words: Words) -> Any:
         """Answer a command; the worker may die before it, after it, or never hear the answer."""
         world, who = self.world, process.name
         process.pause()
@@ -79,7 +96,7 @@ class RedisServer:
             self.observer.acquired(who, tag, int(epoch))
         return reply
 
-    def _run_late(self, who: str, words: tuple[bytes, ...]) -> None:
+    def _run_late(self, who: str, words: Words) -> None:
         if not self.away:
             self.world.note(who, "a late call arrives", words[:3])
             try:
@@ -87,85 +104,77 @@ class RedisServer:
             except redis.ResponseError as error:
                 self.world.note(who, "and fails", error)
 
-    def _run(self, who: str, words: tuple[bytes, ...]) -> Any:
+    def _run(self, who: str, words: Words) -> Any:
+        if words[0] == b"SCRIPT LOAD":
+            sha = self._execute(words)
+            self._scripts[sha.encode()] = words[1]
+            return sha
         tag, arguments = _script_call(words)
         if len(arguments) < LEAST_ARGUMENTS:
-            return self.database.run(*words)
+            return self._execute(words)
         owner = tag + b":owner"
-        before = dict(self.database.keys.get(owner, {}))
-        if self.world.strikes("redis write failed", who):
-            self._writes_left = self.world.rng.randrange(1, 11)
-            self.database.disturb = self._fail
+        before = self.client.hgetall(owner)
+        if words[1] in self._scripts and self.world.strikes("redis write failed", who):
+            failing = FAILING % self.world.rng.randrange(1, 11)
+            words = (b"EVAL", failing.encode() + self._scripts[words[1]], *words[2:])
         try:
-            reply = self.database.run(*words)
+            reply = self._execute(words)
         finally:
-            self.database.disturb = None
-            if self.database.keys.get(owner, {}).get(b"next") == b"-2":
+            if self.client.hget(owner, "next") == b"-2":
                 self.observer.torn(tag)
         self.observer.committed(who, tag, arguments[:LEAST_ARGUMENTS], before, reply)
         return reply
 
-    def _fail(self, _: bytes) -> None:
-        self._writes_left -= 1
-        if self._writes_left == 0:
-            raise redis.ResponseError("OOM command not allowed when used memory > 'maxmemory'")
+    def _execute(self, words: Words) -> Any:
+        name, *arguments = words
+        return self.client.execute_command(name.decode(), *arguments)
 
     # -- What happens to it ---------------------------------------------------------------------
 
     def sync(self) -> None:
         """Write the log of writes to disk; now and then keep a copy of what there is."""
-        self._synced = self.database.copy()
+        self._synced = dumped(self.client)
         if self.world.rng.random() < 0.3:
-            self._snapshots = [*self._snapshots[-SNAPSHOTS:], self.database.copy()]
+            self._snapshots = [*self._snapshots[-SNAPSHOTS:], self._synced]
 
     def lose_last_second(self) -> None:
         """Come back with what had been written to disk."""
-        self.database.restore(self._synced)
+        self._restart(self._synced)
         self.sync()
 
     def fail_over(self) -> None:
         """Come back as an older state."""
         index = self.world.rng.randrange(len(self._snapshots))
-        self.database.restore(self._snapshots[index])
-        self._snapshots = self._snapshots[:index]
-        self._snapshots.append(self.database.copy())
+        older = self._snapshots[index]
+        self._restart(older)
+        self._snapshots = [*self._snapshots[:index], older]
         self.sync()
+
+    def _restart(self, values: Mapping[bytes, bytes]) -> None:
+        """Come back with these values; as after any restart, the scripts are unknown."""
+        restore(self.client, values)
+        self.client.script_flush("SYNC")
+        self._scripts.clear()
 
     def flush(self) -> None:
         """Lose everything."""
-        self.database.keys = {}
+        self.client.flushdb()
         self.sync()
 
 
-ENCODED: dict[type, Callable[[Any], bytes]] = {
-    bytes: lambda word: word,
-    memoryview: bytes,
-    str: str.encode,
-    int: lambda word: b"%d" % word,
-}
-"""What redis-py makes of the words that the store sends."""
-
-
 class RedisClient(redis.Redis):
-    """redis-py's commands and scripts over what answers them instead of a connection."""
+    """redis-py's commands and scripts, which go through what lets them fail."""
 
-    def __init__(self, ask: Callable[[tuple[bytes, ...]], Any]) -> None:
-        self._ask = ask
-        self._encoder: Any = Encoder("utf-8", "strict", False)  # type: ignore[no-untyped-call]
+    def __init__(self, server: RedisServer, process: Process) -> None:
+        super().__init__(connection_pool=server.client.connection_pool)
+        self._server, self._process = server, process
+        self._encoder: Any = self.get_encoder()
 
-    def get_encoder(self) -> Any:
-        return self._encoder
-
-    def execute_command(self, *args: Any, **_: Any) -> Any:
-        words = tuple([ENCODED[type(word)](word) for word in args])
-        if words[0] == b"INFO":  # a server that evicts nothing, and no fault strikes
-            return {}
-        reply = self._ask(words)
-        if words[0] == b"HGETALL":
-            return dict(zip(reply[::2], reply[1::2], strict=True))
-        if words[0] == b"HSCAN":
-            return int(reply[0]), dict(zip(reply[1][::2], reply[1][1::2], strict=True))
-        return reply.decode() if words[0] == b"SCRIPT LOAD" else reply
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] == "INFO":  # no fault strikes
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        words = tuple([bytes(self._encoder.encode(word)) for word in args])
+        return self._server.ask(self._process, words)
 
     def pipeline(self, *_: Any, **__: Any) -> Any:
         return RedisPipeline(self)
