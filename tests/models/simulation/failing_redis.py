@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 
+from tests.models.simulation.ledger import Ledger
 from tests.models.simulation.world import Process, World
 from tests.support.redis_contents import dumped, restore
 
@@ -37,21 +38,6 @@ local redis = setmetatable({
 """Before a script: one of its writes fails, with what was written before in place, as in Redis."""
 
 
-class Observer(Protocol):
-    """Who is told what happens to the keys."""
-
-    def acquired(self, worker: str, tag: bytes, epoch: int) -> None:
-        """A worker learnt that it owns a partition."""
-
-    def committed(
-        self, worker: str, tag: bytes, words: Words, before: Mapping[bytes, bytes], reply: Any
-    ) -> None:
-        """A commit ran; `before` is what the owner's hash was."""
-
-    def torn(self, tag: bytes) -> None:
-        """A commit failed half-way."""
-
-
 def _script_call(words: Words) -> tuple[bytes, Words]:
     """Return the partition's tag and the arguments of a call of a script; else nothing."""
     if words[0] != b"EVALSHA":
@@ -62,8 +48,8 @@ def _script_call(words: Words) -> tuple[bytes, Words]:
 class RedisServer:
     """A Redis, which is emptied, its older states, and what goes wrong with it."""
 
-    def __init__(self, world: World, observer: Observer, client: Any) -> None:
-        self.world, self.observer, self.client = world, observer, client
+    def __init__(self, world: World, ledger: Ledger, client: Any) -> None:
+        self.world, self.ledger, self.client = world, ledger, client
         self.away = False
         self._synced: dict[bytes, bytes] = {}
         self._snapshots: list[dict[bytes, bytes]] = [{}]
@@ -93,7 +79,7 @@ class RedisServer:
         tag, arguments = _script_call(words)
         if len(arguments) == TAKE_ARGUMENTS:
             epoch = dict(zip(reply[0][::2], reply[0][1::2], strict=True))[b"epoch"]
-            self.observer.acquired(who, tag, int(epoch))
+            self.ledger.acquired(who, tag, int(epoch))
         return reply
 
     def _run_late(self, who: str, words: Words) -> None:
@@ -121,8 +107,8 @@ class RedisServer:
             reply = self._execute(words)
         finally:
             if self.client.hget(owner, "next") == b"-2":
-                self.observer.torn(tag)
-        self.observer.committed(who, tag, arguments[:LEAST_ARGUMENTS], before, reply)
+                self.ledger.torn(tag)
+        self.ledger.committed(who, tag, arguments[:LEAST_ARGUMENTS], before, reply)
         return reply
 
     def _execute(self, words: Words) -> Any:
