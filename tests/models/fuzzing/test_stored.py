@@ -20,6 +20,7 @@ from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric, TrustedMetric
+from tests.support.redis_contents import dumped, restore
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
 
@@ -59,7 +60,7 @@ class Spoilt:
                 number, epoch, UNSET, state, {"high": HALF, "begin": 0, "updated": 1}
             )
         store.registry.set_policy("delay", "uniform")
-        self.whole = {key: client.dump(key) for key in sorted(client.keys())}
+        self.whole = dict(sorted(dumped(client).items()))
         state.count(log(*MESSAGES[HALF:], first=HALF))
         self.counts, self.watermarks = dict(state.counts), dict(state.watermarks)
         self.open = {
@@ -67,13 +68,6 @@ class Spoilt:
             for key, pane in state.panes.items()
             if not pane.closed
         }
-
-    def restore(self) -> None:
-        with self.client.pipeline(transaction=False) as pipeline:
-            pipeline.flushdb()
-            for key, value in self.whole.items():
-                pipeline.restore(key, 0, value)
-            pipeline.execute()
 
     def damage(self, rng: random.Random) -> tuple[bytes, str]:
         """Do something to a key; return the key and what was done."""
@@ -182,7 +176,7 @@ def fuzz(spoilt: Spoilt, examples: range, seed: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for example in examples:
         rng = random.Random(f"{seed}:{example}")
-        spoilt.restore()
+        restore(spoilt.client, spoilt.whole)
         key, how = spoilt.damage(rng)
         place = f"seed {seed}, example {example}: {key!r} {how}"
         try:
@@ -212,6 +206,6 @@ def test_ten_thousand_spoilt_stores(spoilt: Spoilt) -> None:
 
 
 def test_an_undamaged_store_is_read_and_counted_on(spoilt: Spoilt) -> None:
-    spoilt.restore()
+    restore(spoilt.client, spoilt.whole)
     assert (read(spoilt), count_on(spoilt)) == ("read", "counted")
     assert spoilt.store.counts(0) == spoilt.counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -13,21 +13,12 @@ from aggregator.dead_letters.writer import HEADER_PREFIX
 from aggregator.errors import BrokerUnreachable
 from aggregator.kafka.obstacles import Probe
 from tests.models.simulation.cluster import TOPIC, Cluster, Message
+from tests.models.simulation.ledger import Ledger
 from tests.models.simulation.world import Process
 
 Event = str | tuple[str, list[int]]
 NOTICE = 0.6
 """How likely a client learns at a call what the group's coordinator has for it."""
-
-
-class Asked(Protocol):
-    """Who is told what a worker was told of a log."""
-
-    def asked(self, worker: str, partition: int, low: int) -> None:
-        """Note a log's beginning."""
-
-    def remembered(self, worker: str, partition: int, known: TopicPartition | None) -> None:
-        """Note what the group remembers of it."""
 
 
 @dataclasses.dataclass
@@ -220,7 +211,7 @@ class ConsumerModel:
 class InspectorModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 
-    def __init__(self, cluster: Cluster, process: Process, ledger: Asked) -> None:
+    def __init__(self, cluster: Cluster, process: Process, ledger: Ledger) -> None:
         super().__init__(cluster, process)
         self._ledger = ledger
 
@@ -232,6 +223,12 @@ class InspectorModel(ConsumerModel):
     def renew(self) -> None:
         """Forget what was asked for last."""
         self.fetches.clear()
+
+    def _require_brokers(self, timeout: float) -> None:
+        self.process.pause()
+        if self.cluster.away:
+            self.process.pause(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def topic_id(self) -> str:
         """Return the id of the topic."""
@@ -249,11 +246,8 @@ class InspectorModel(ConsumerModel):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 0.0, cached: bool = False
     ) -> tuple[int, int]:
-        self.process.pause()
+        self._require_brokers(timeout)
         cluster = self.cluster
-        if cluster.away:
-            self.process.pause(timeout)
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         if not cluster.exists:
             self.process.pause(1.0)
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
@@ -262,18 +256,12 @@ class InspectorModel(ConsumerModel):
         return log.low, log.high
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        self.process.pause()
-        if self.cluster.away:
-            self.process.pause(timeout)
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self._require_brokers(timeout)
         about = SimpleNamespace(partitions=range(self.cluster.partitions))
         return SimpleNamespace(cluster_id="C", topics={topic: about})
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        self.process.pause()
-        if self.cluster.away:
-            self.process.pause(timeout)
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self._require_brokers(timeout)
         found = []
         for place in partitions:
             known = self.cluster.committed.get(place.partition)

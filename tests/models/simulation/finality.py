@@ -13,10 +13,9 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from tests.models.simulation.cluster import TOPIC, Cluster
-from tests.models.simulation.database import Database
 from tests.models.simulation.ledger import Violation
-from tests.models.simulation.redis_model import RedisClient
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH, Sent, heartbeat
+from tests.support.redis_contents import contents
 
 KEY = metric_key(ONE_EACH.name, ONE_EACH.revision)
 LOOKS, HEARTBEATS = 0.15, 0.02
@@ -29,11 +28,11 @@ Counts = dict[int, np.ndarray[Any, Any]]
 class Finality:
     """Reads now and then, and has partitions closed by heartbeats, whenever that is."""
 
-    def __init__(self, seed: int, cluster: Cluster, database: Database) -> None:
+    def __init__(self, seed: int, cluster: Cluster, client: redis.Redis) -> None:
         self.seen: dict[int, bytes] = {}
         self._rng = random.Random(seed)
-        self._cluster, self._database = cluster, database
-        self._store = Store(RedisClient(lambda words: database.run(*words)), TOPIC)
+        self._cluster, self._client = cluster, client
+        self._store = Store(client, TOPIC)
 
     def step(self) -> None:
         """Do what falls due after a step of the schedule."""
@@ -68,11 +67,9 @@ class Finality:
 
     def _sums(self) -> Counts:
         found: Counts = {}
-        for key, value in self._database.keys.items():
-            name, _, start = key.rpartition(b":")
-            if name.endswith(f"}}:pane:{KEY}".encode()):
-                own = found.setdefault(int(start), ONE_EACH.zero())
-                own += np.frombuffer(value, "<i8")
+        for key, value in contents(self._client, f"*}}:pane:{KEY}:*").items():
+            own = found.setdefault(int(key.rpartition(b":")[2]), ONE_EACH.zero())
+            own += np.frombuffer(value, "<i8")
         return found
 
     def check(self) -> None:

@@ -1,6 +1,7 @@
 """What the store must hold: replays of the log, compared after every commit and at the end."""
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import decode_rows
 from estimators.estimate import Counts
 from tests.models.simulation.cluster import Cluster, Message
-from tests.models.simulation.database import Database, Keys
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
 from tests.models.simulation.world import World
+from tests.support import redis_contents
 
 CHUNK_IDS = 3
 """Of a chunk of batch ids, in place of thousands: schedules have a few dozen."""
@@ -34,6 +35,8 @@ class Stretch(NamedTuple):
 
 Counted = tuple[Stretch, ...]
 """What a state was counted from."""
+Facts = Mapping[bytes, bytes]
+"""What the hash of a partition's owner has."""
 
 
 class Violation(AssertionError):  # noqa: N818
@@ -85,7 +88,7 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self.world = world
         self.cluster: Cluster
-        self.database: Database
+        self.client: Any  # of redis-py
         self.epochs: dict[tuple[str, int], int] = {}
         self.takes: dict[tuple[str, int, int], int] = {}
         self.memories: dict[tuple[str, int, int], TopicPartition | None] = {}
@@ -112,10 +115,10 @@ class Ledger:
 
     def torn(self, tag: bytes) -> None:
         """Note that a commit failed half-way."""
-        self.database.keys.pop(_counted_key(partition_of(tag)), None)
+        self.client.delete(_counted_key(partition_of(tag)))
 
     def committed(
-        self, worker: str, tag: bytes, words: tuple[bytes, ...], before: Keys, reply: Any
+        self, worker: str, tag: bytes, words: tuple[bytes, ...], before: Facts, reply: Any
     ) -> None:
         """Compare what a commit has made of the store with a replay of the log."""
         number, outcome = partition_of(tag), reply[0]
@@ -129,20 +132,20 @@ class Ledger:
         if outcome != b"ok":
             return
         self.commits += 1
-        owner = self.database.keys[tag + b":owner"]
+        owner = self.client.hgetall(tag + b":owner")
         _equal("whose commit was taken", worker.encode(), owner[b"worker"])
         if following == -1:
             if not owner[b"halted"]:
                 raise Violation(f"partition {number} of which nothing is stored just stays so")
             return
         counted = self._counted(worker, number, epoch, following, before, owner)
-        self.database.keys[_counted_key(number)] = counted
+        self.client.set(_counted_key(number), json.dumps(counted))
         self.compare(number)
 
     # -- Comparing ------------------------------------------------------------------------------
 
     def _counted(
-        self, worker: str, number: int, epoch: int, following: int, before: Keys, owner: Keys
+        self, worker: str, number: int, epoch: int, following: int, before: Facts, owner: Facts
     ) -> Counted:
         """Return what the store was counted from after a commit, as its facts say."""
         low = self.takes.get((worker, number, epoch))
@@ -162,7 +165,7 @@ class Ledger:
                         f"counted, begins anew at {low}, with gap {gap}"
                     )
             return (Stretch(incarnation, low, following),)
-        counted: Counted = self.database.keys[_counted_key(number)]
+        counted = self._stored(number)
         last = counted[-1]
         _equal("the offset counted to", last.stop, stored)
         is_another = owner[b"topic_id"] != before[b"topic_id"]
@@ -182,16 +185,19 @@ class Ledger:
             _equal("the offset of a halted partition", following, stored)
         return (*counted[:-1], last._replace(stop=following))
 
+    def _stored(self, number: int) -> Counted:
+        """Return what a partition was counted from, which is stored beside its state."""
+        text = self.client.get(_counted_key(number)) or b"[]"
+        return tuple(Stretch(*stretch) for stretch in json.loads(text))
+
     def compare(self, number: int) -> None:
         """Compare a partition's state with a replay of the log up to its next offset."""
-        keys = self.database.keys
-        counted = keys.get(_counted_key(number))
-        if counted is None:
+        counted = self._stored(number)
+        if not counted:
             return
-        expected = self.replayed(number, counted)
-        tag = tag_of(number)
-        size = len(tag)
-        found = {k[size:]: v for k, v in keys.items() if k.startswith(tag)}
+        expected, tag = self.replayed(number, counted), tag_of(number)
+        stored = redis_contents.contents(self.client, f"{tag.decode()}:*")
+        found = {key.removeprefix(tag): value for key, value in stored.items()}
         owner = found.pop(b":owner")
         found.pop(b":committed", None)  # says when: no function of the log
         if found != expected.contents:
@@ -243,16 +249,15 @@ class Ledger:
 
     def cells(self, number: int) -> Counter[int]:
         """Return how often the store has each report, over all panes of a partition."""
-        prefix = tag_of(number) + f":pane:{OPEN_ENDED}:".encode()
+        pattern = f"{tag_of(number).decode()}:pane:{OPEN_ENDED}:*"
         sums = ONE_EACH.zero()
-        for key, value in self.database.keys.items():
-            if key.startswith(prefix):
-                sums += np.frombuffer(value, "<i8")
+        for value in redis_contents.contents(self.client, pattern).values():
+            sums += np.frombuffer(value, "<i8")
         return Counter({cell: int(n) for cell, n in enumerate(sums[1:].tolist()) if n})
 
     def check_cells(self, number: int) -> None:
         """Look for every single report: once if its batch is good, else never."""
-        counted: Counted = self.database.keys.get(_counted_key(number), ())
+        counted = self._stored(number)
         if any(stretch.incarnation != counted[-1].incarnation for stretch in counted):
             return  # the cells of another topic are others' reports
         refused = {m.at for m, _ in self.replayed(number, counted).refused} if counted else set()
@@ -274,20 +279,20 @@ def contents(state: Partition) -> dict[bytes, Any]:
     """Return the keys of a partition's state, as docs/data-model.md describes them."""
     found: dict[str, Any] = {}
     indexed: set[tuple[str, str]] = set()
-    opened: dict[bytes, None] = {}
+    opened: set[bytes] = set()
     for key, pane in state.panes.items():
         sums = pane.statistic
         found[f":{key}"] = sums.astype("<i8").tobytes() if key.chunk is None else _chunk(sums)
         index = found.setdefault(f":index:{key.grain}:{key.metric}", {})
-        index[b"%d:%d" % (key.start, pane.first_offset)] = key.start
+        index[b"%d:%d" % (key.start, pane.first_offset)] = b"%d" % key.start
         indexed.add((key.grain, key.metric))
         if not pane.closed:
-            opened[f"{key}:{pane.first_offset}".encode()] = None
+            opened.add(f"{key}:{pane.first_offset}".encode())
             if pane.batch_ids:
                 for number, chunk in enumerate(_chunks_of_ids(b"".join(pane.unsaved))):
                     found[f":seen:{key}:{number}"] = chunk  # unsaved of a replay are all
                 found.setdefault(":ids", {})[str(key).encode()] = b"%d" % len(pane.batch_ids)
-    found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
+    found[":indexed"] = {f"{grain}:{metric}".encode() for grain, metric in indexed}
     found[":open"] = opened
     own = (":ids", ":open", ":indexed")
     sets = [name for name in found if name in own or name.startswith(":index:")]

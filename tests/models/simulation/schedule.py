@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from unittest.mock import patch
 
+import redis
 from confluent_kafka import KafkaException
 
 from aggregator.config.settings import Aggregate, Settings, Topics
@@ -19,9 +20,9 @@ from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from tests.models.simulation.clients import ConsumerModel, InspectorModel, ProducerModel, unreadable
 from tests.models.simulation.cluster import TOPIC, Cluster
+from tests.models.simulation.failing_redis import RedisClient, RedisServer
 from tests.models.simulation.finality import Finality
 from tests.models.simulation.ledger import CHUNK_IDS, Ledger, Violation, tag_of
-from tests.models.simulation.redis_model import RedisClient, RedisServer
 from tests.models.simulation.traffic import METRICS
 from tests.models.simulation.world import Process, ProcessClock, TraceLog, World
 
@@ -92,23 +93,25 @@ class Schedule:
     Parameters
     ----------
     seed : int
+    client : redis.Redis
+        Of a Redis of its own.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, client: redis.Redis) -> None:
         self.seed = seed
         self.world = World(seed)
         rng = self.world.rng
         self.partitions = rng.randrange(1, 4)
         self.ledger = Ledger(self.world)
         self.cluster = Cluster(self.world, self.partitions, has_gaps=rng.random() < 0.5)
-        self.redis = RedisServer(self.world, self.ledger)
+        self.redis = RedisServer(self.world, self.ledger, client)
         self.losses = {
             "redis lost its last second": self.redis.lose_last_second,
             "redis failed over": self.redis.fail_over,
             "redis flushed": self.redis.flush,
         }
-        self.ledger.cluster, self.ledger.database = self.cluster, self.redis.database
-        self.finality = Finality(seed, self.cluster, self.redis.database)
+        self.ledger.cluster, self.ledger.client = self.cluster, client
+        self.finality = Finality(seed, self.cluster, client)
         self.workers: dict[str, tuple[Process, list[Worker], list[ConsumerModel]]] = {}
         self.started = 0
         self.on_gap = rng.choice(("stop", "skip"))
@@ -142,7 +145,7 @@ class Schedule:
             clients.append(consumer)
             inspector = InspectorModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
-            store = Store(RedisClient(functools.partial(self.redis.ask, process)), TOPIC)
+            store = Store(RedisClient(self.redis, process), TOPIC)
             mine = worker_clients.WorkerClients(
                 consumer,  # type: ignore[arg-type]
                 inspector,  # type: ignore[arg-type]
@@ -365,7 +368,7 @@ class Schedule:
         return reason.decode()
 
     def _owner(self, number: int) -> Mapping[bytes, bytes]:
-        found: Mapping[bytes, bytes] = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        found: Mapping[bytes, bytes] = self.redis.client.hgetall(tag_of(number) + b":owner")
         return found
 
     def _standing(self) -> str:

@@ -70,8 +70,7 @@ ALL = {
 class Site(ScriptedServer):
     """A page's server, and its gateway, which may answer something else first.
 
-    To batches of a metric that is `failing` it answers nothing else; of every `deaf`-th batch Kafka
-    has it, and the answer is an error.
+    Of every `deaf`-th batch Kafka has it, and the answer is an error.
     """
 
     def __init__(self, gateway: ASGIApp) -> None:
@@ -80,7 +79,6 @@ class Site(ScriptedServer):
         told = {"metric": asked.name, "revision": asked.revision, "number": 1, "rounds": 7}
         self.definitions["slowest/round"] = json.dumps({**told, "threshold": 64.0}).encode()
         self.gateway, self.deaf = gateway, 0
-        self.failing: dict[str, ASGIApp] = {}
 
     def serve(self, name: str, served: Any) -> None:
         """Serve another definition."""
@@ -97,7 +95,7 @@ class Site(ScriptedServer):
             if is_lost:
                 await Problem(500, "lost").response("/")(scope, receive, send)
 
-        return self.failing.get(self.batches[-1].metric, behind)
+        return behind
 
 
 async def _nowhere(_: Message) -> None:

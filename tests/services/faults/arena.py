@@ -9,7 +9,8 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
@@ -263,35 +264,27 @@ class Faults:
         if target != "broker":
             self.done[fault.kind] += 1
 
-    @contextlib.contextmanager
-    def _worker(self, verb: str, choice: float) -> Iterator[None]:
-        if verb == "killed":
-            self.fleet.kill(choice)
-            yield
-            self.fleet.join()
-        elif verb == "frozen":
-            with self.fleet.frozen(choice):
-                yield
-        elif verb == "restarted":
-            self.fleet.leave(choice)
-            self.fleet.join()
-            yield
-        elif verb == "joins":
-            self.fleet.join()
-            yield
-        else:
-            self.fleet.leave(choice)
-            yield
+    def _worker(self, verb: str, choice: float) -> AbstractContextManager[None]:
+        return self._process(self.fleet, verb, choice)
+
+    def _server(self, verb: str, choice: float) -> AbstractContextManager[None]:
+        return self._process(self.servers, verb, choice)
 
     @contextlib.contextmanager
-    def _server(self, verb: str, choice: float) -> Iterator[None]:
-        if verb == "killed":
-            self.servers.kill(choice)
-            yield
-            self.servers.join()
-        else:
-            with self.servers.frozen(choice):
+    def _process(self, fleet: Fleet, verb: str, choice: float) -> Iterator[None]:
+        if verb == "frozen":
+            with fleet.frozen(choice):
                 yield
+        elif verb == "killed":
+            fleet.kill(choice)
+            yield
+            fleet.join()
+        else:
+            if verb in ("restarted", "leaves"):
+                fleet.leave(choice)
+            if verb in ("restarted", "joins"):
+                fleet.join()
+            yield
 
     @contextlib.contextmanager
     def _clock(self, verb: str, choice: float) -> Iterator[None]:
@@ -327,7 +320,6 @@ class Faults:
 
     @contextlib.contextmanager
     def _redis(self, verb: str, choice: float) -> Iterator[None]:
-        lane, proxy = self.lane, self.lane.to_redis
         if verb in ("killed", "loses its last writes", "restored from an older state"):
             with self._store:
                 self.redis.kill()
@@ -339,40 +331,35 @@ class Faults:
             with self._store:
                 import redis
 
-                with redis.Redis.from_url(lane.redis_url) as client:
+                with redis.Redis.from_url(self.lane.redis_url) as client:
                     client.flushall()
             yield
         else:
-            with self._to_redis:
-                if verb == "cut off":
-                    proxy.refuse()
-                elif verb == "slow":
-                    proxy.delay = DELAY_SECONDS * choice
-                elif verb == "silent":
-                    proxy.silence()
-                else:
-                    proxy.silence("replies")
+            with self._to_redis, self._network([self.lane.to_redis], verb, choice):
                 yield
-                if verb == "loses replies":
-                    proxy.cut()  # what was held back never comes
-                proxy.heal()
 
     @contextlib.contextmanager
     def _kafka(self, verb: str, choice: float) -> Iterator[None]:
         # The way to one broker, or to all of them.
         doors = self.lane.doors
         chosen = doors if choice < 0.5 else [doors[int(choice * 2 * BROKERS) % BROKERS]]
-        with self._to_kafka:
-            for proxy in chosen:
-                if verb == "cut off":
-                    proxy.refuse()
-                elif verb == "slow":
-                    proxy.delay = DELAY_SECONDS * random.Random(choice).random()
-                else:
-                    proxy.silence()
+        with self._to_kafka, self._network(chosen, verb, random.Random(choice).random()):
             yield
-            for proxy in chosen:
-                proxy.heal()
+
+    @contextlib.contextmanager
+    def _network(self, proxies: Sequence[Proxy], verb: str, delay: float) -> Iterator[None]:
+        for proxy in proxies:
+            if verb == "cut off":
+                proxy.refuse()
+            elif verb == "slow":
+                proxy.delay = DELAY_SECONDS * delay
+            else:
+                proxy.silence(*["replies"] * (verb == "loses replies"))
+        yield
+        for proxy in proxies:
+            if verb == "loses replies":
+                proxy.cut()  # what was held back never comes
+            proxy.heal()
 
     def _rewind(self, verb: str, choice: float) -> None:
         """Cut the append-only log of a dead Redis back to what it was earlier."""

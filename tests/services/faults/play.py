@@ -1,4 +1,4 @@
-"""One schedule from begin to end: devices report, faults happen, and the account is settled."""
+"""One schedule from begin to end: devices report, faults happen, and what is left is compared."""
 
 import contextlib
 import dataclasses
@@ -8,25 +8,20 @@ import random
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from aggregator.counting.continuity import Log
 from aggregator.counting.takeover import acquire_partition
 from aggregator.dead_letters.writer import HEADER_PREFIX
 from aggregator.publishing import events
-from aggregator.reading.pane_sums import total_request
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Window, WindowStatistic
-from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
 from tests.services.faults.arena import Faults, Lane, Schedule
@@ -37,117 +32,6 @@ from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment, other_database, wait_until
 from tests.support.running.fleet import Fleet
 from tests.support.running.placed_redis import PlacedRedis
-
-Place = tuple[int, int]
-"""Partition and offset."""
-
-
-@dataclasses.dataclass
-class Account:
-    """What a log amounts to.
-
-    Attributes
-    ----------
-    counts : Counter
-        Reports by partition and ``outcome:metric``, of what is well formed.
-    refused : dict of Place to str
-        Why each message that must be in the dead letters is there.
-    totals : dict of (int, str) to array
-        The sum of all counted reports by partition and metric.
-    panes : dict of (int, str) to array
-        The same by the start of the pane, over all partitions.
-    """
-
-    counts: Counter[tuple[int, str]] = dataclasses.field(default_factory=Counter)
-    refused: dict[Place, str] = dataclasses.field(default_factory=dict)
-    totals: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict)
-    panes: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict)
-
-
-def reckon(
-    metrics: Mapping[str, Metric],
-    logs: Mapping[int, Iterable[Any]],
-    bad: Mapping[bytes | None, str],
-) -> Account:
-    """Go through the logs of partitions, message by message.
-
-    Parameters
-    ----------
-    logs : mapping of int to messages
-    bad : mapping of bytes to str
-        The payloads that are not well formed, and the reason of each.
-    """
-    account = Account()
-    for partition, messages in logs.items():
-        seen: set[tuple[str, int, bytes]] = set()
-        watermarks: defaultdict[str, int] = defaultdict(lambda: -1)
-        recent: defaultdict[str, list[int]] = defaultdict(list)
-        for message in messages:
-            if (reason := bad.get(message.value())) is not None:
-                account.refused[partition, message.offset()] = reason
-                continue
-            one = ReportBatch.FromString(message.value())
-            metric = metrics[one.metric]
-            pane = one.time_ms - one.time_ms % metric.pane_ms
-            outcome, is_heartbeat = "accepted", not one.levels
-            if is_heartbeat:
-                pass
-            elif pane + metric.pane_ms + metric.lateness_ms <= watermarks[one.metric]:
-                outcome = account.refused[partition, message.offset()] = "late"
-            elif (one.metric, pane, one.batch_id) in seen:
-                outcome = "duplicate"
-            if outcome == "accepted":
-                times = [*recent[one.metric], min(one.time_ms, message.timestamp()[1])][-32:]
-                recent[one.metric] = times
-                if len(times) >= 8:
-                    eighth = sorted(times, reverse=True)[7]
-                    watermarks[one.metric] = max(watermarks[one.metric], eighth)
-            if outcome == "accepted" and not is_heartbeat:
-                seen.add((one.metric, pane, one.batch_id))
-                levels = np.frombuffer(one.levels, np.uint8)
-                reports = metric.randomizer.decode(one.values)
-                for sums, key in ((account.totals, partition), (account.panes, pane)):
-                    total = sums.setdefault((key, one.metric), metric.zero())
-                    metric.accumulate(total, levels, reports)
-            account.counts[partition, f"{outcome}:{one.metric}"] += len(one.levels)
-    return account
-
-
-def differences(
-    account: Account,
-    metrics: Mapping[str, Metric],
-    store: Store,
-    letters: Iterable[Mapping[str, bytes]],
-) -> list[str]:
-    """Return where the store and the dead letters are not what the account says."""
-    found = []
-    counts = {
-        (partition, name): count
-        for partition in store.partitions()
-        for name, count in store.counts(partition).items()
-        if name.partition(":")[0] in ("accepted", "duplicate", "late")
-    }
-    for partition, name in sorted(counts.keys() | account.counts.keys()):
-        stored, expected = counts.get((partition, name), 0), account.counts[partition, name]
-        if stored != expected:
-            found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
-    for (partition, name), total in account.totals.items():
-        sums = metrics[name].zero()
-        key = metric_key(name, metrics[name].revision)
-        ((sums,),) = store.panes.totals([total_request(metrics[name], key, [partition])])
-        if (sums != total).any():
-            cells = np.flatnonzero(sums != total).size
-            found.append(f"partition {partition}: total of {name}: {cells} cells differ")
-    dead: dict[Place, str] = {}
-    for headers in letters:
-        place = int(headers[HEADER_PREFIX + "partition"]), int(headers[HEADER_PREFIX + "offset"])
-        dead[place] = headers[HEADER_PREFIX + "exception.class.name"].decode()
-    for place in sorted(dead.keys() | account.refused.keys()):
-        was, should = dead.get(place, "no letter"), account.refused.get(place, "no letter")
-        if was != should:
-            found.append(f"dead letter of partition, offset {place}: {was}, expected {should}")
-    return found
-
 
 HOUR = 3_600_000
 TICK_SECONDS = 0.04
@@ -166,6 +50,27 @@ TOP = 1_000
 """`publish.top_categories`, as it is by default."""
 
 Logs = Mapping[int, list[Any]]
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclasses.dataclass
+class Replay:
+    """What a log amounts to where nothing disturbs who counts it.
+
+    Attributes
+    ----------
+    state : dict
+        Everything in Redis that is a function of the log.
+    panes : dict of (int, str) to array
+        The sums of panes by start and metric, over all partitions.
+    refused : dict of Place to str
+        Why each message that must be in the dead letters is there.
+    """
+
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    panes: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict)
+    refused: dict[Place, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -306,15 +211,14 @@ def _play(lane: Lane, redis: PlacedRedis, outcome: Outcome) -> None:
             devices = _disturbed(deployment, faults, schedule)
             logs = read(deployment)
             _wait(deployment, fleet, logs)
-            found = _finals(deployment, faults, reckon(deployment.metrics, logs, devices.bad))
+            found = _finals(deployment, faults, replay(deployment, logs))
             codes = servers.stop()
             logs = read(deployment)
             _wait(deployment, fleet, logs)
             codes += fleet.stop()
             if not LEFT.issuperset(codes):
                 outcome.problems.append(f"workers ended with {codes}")
-            _settle(outcome, deployment, devices, logs)
-            _compare(outcome, deployment, found, reckon(deployment.metrics, logs, devices.bad))
+            _compare(outcome, deployment, found, _settle(outcome, deployment, devices, logs))
             if "Traceback" in (lane.folder / LOG).read_text(errors="replace"):
                 outcome.problems.append("a worker ended in a traceback")
         finally:
@@ -349,7 +253,7 @@ def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> De
     return devices
 
 
-def _finals(deployment: Deployment, faults: Faults, account: Account) -> list[Found]:
+def _finals(deployment: Deployment, faults: Faults, expected: Replay) -> list[Found]:
     """Return the final events once every pane has one."""
     found: list[Found] = []
 
@@ -358,18 +262,18 @@ def _finals(deployment: Deployment, faults: Faults, account: Account) -> list[Fo
         faults.fleet.keep(1)
         time.sleep(KEEP_SECONDS)
         found[:] = [event for event in on_topic(deployment) if event.is_final]
-        return len({event.key for event in found}) >= len(account.panes)
+        return len({event.key for event in found}) >= len(expected.panes)
 
     wait_until(are_there, "every pane has its final event", COUNTED_SECONDS)
     return found
 
 
 def _compare(
-    outcome: Outcome, deployment: Deployment, found: list[Found], account: Account
+    outcome: Outcome, deployment: Deployment, found: list[Found], replayed: Replay
 ) -> None:
-    """Compare every final event with what a recount of the log gives."""
+    """Compare every final event with what a replay of the log gives."""
     expected: dict[str, bytes] = {}
-    for (start, name), statistic in account.panes.items():
+    for (start, name), statistic in replayed.panes.items():
         metric = deployment.metrics[name]
         end = start + metric.pane_ms
         window = Window(
@@ -387,7 +291,7 @@ def _compare(
             told = event.answer.get("reports")
             there = json.loads(expected.get(event.id, b"{}")).get("reports")
             outcome.problems.append(
-                f"final event {event.id}: {told} reports, a recount of the log has {there}"
+                f"final event {event.id}: {told} reports, the replay has {there}"
             )
     for identity, times in Counter(event.id for event in found).items():
         if times > 1:
@@ -441,10 +345,11 @@ def read(deployment: Deployment) -> Logs:
     return logs
 
 
-def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
-    """Return the state after the log was counted once more, by nobody who was disturbed."""
+def replay(deployment: Deployment, logs: Logs) -> Replay:
+    """Count the log once more, by nobody who was disturbed."""
     other = deployment.beside(other_database(deployment.redis_url))
     other.store.client.flushdb()
+    found = Replay()
     with other.store:
         for number, messages in logs.items():
             end = messages[-1].offset() + 1 if messages else 0
@@ -457,31 +362,51 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
                 other.settings.aggregate,
             )
             for i in range(0, len(messages), REPLAYED_AT_ONCE):
-                owned.state.count(messages[i : i + REPLAYED_AT_ONCE])
+                for refusal in owned.state.count(messages[i : i + REPLAYED_AT_ONCE]):
+                    found.refused[number, refusal.message.offset()] = refusal.reason
+            for key, pane in owned.state.panes.items():
+                if key.grain == "pane":
+                    name = key.metric.partition("@")[0]
+                    found.panes[key.start, name] = (
+                        found.panes.get((key.start, name), 0) + pane.statistic
+                    )
             owned.commit(other.store, end)
-        return other.state()
+        found.state = other.state()
+    return found
 
 
-def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs) -> None:
-    state, expected = deployment.state(), replayed(deployment, logs)
-    for key in sorted(state.keys() | expected.keys()):
-        if state.get(key) != expected.get(key):
-            there, wanted = str(state.get(key))[:200], str(expected.get(key))[:200]
-            outcome.problems.append(f"{key}: {there}, the replay has {wanted}")
-    found = Counter(
+def dead_letters(deployment: Deployment) -> dict[Place, str]:
+    """Return the reason of each message that is in the dead letters."""
+    (end,) = deployment.log_ends(deployment.deadletters).values()
+    letters = [message["headers"] for message in deployment.dead(end)]
+    names = [HEADER_PREFIX + name for name in ("partition", "offset", "exception.class.name")]
+    facts = ([headers[name].decode() for name in names] for headers in letters)
+    return {(int(partition), int(offset)): reason for partition, offset, reason in facts}
+
+
+def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs) -> Replay:
+    """Compare the store, the dead letters and the log with a replay and with what was sent."""
+    expected = replay(deployment, logs)
+    comparisons: tuple[tuple[str, Mapping[Any, Any], Mapping[Any, Any]], ...] = (
+        ("key", deployment.state(), expected.state),
+        ("dead letter of partition and offset", dead_letters(deployment), expected.refused),
+    )
+    for kind, found, wanted in comparisons:
+        for each in sorted(found.keys() | wanted.keys()):
+            if found.get(each) != wanted.get(each):
+                there, should = (str(side.get(each))[:200] for side in (found, wanted))
+                outcome.problems.append(f"{kind} {each}: {there}, the replay has {should}")
+    sent = Counter(
         (number, m.value())
         for number, messages in logs.items()
         for m in messages
         if not _is_heartbeat(m.value(), devices.bad)
     )
-    if found != devices.sent:
-        extra, missing = found - devices.sent, devices.sent - found
+    if sent != devices.sent:
+        extra, missing = sent - devices.sent, devices.sent - sent
         outcome.problems.append(f"beside what was acknowledged: {extra} in the log, {missing} not")
-    account = reckon(deployment.metrics, logs, devices.bad)
-    (end,) = deployment.log_ends(deployment.deadletters).values()
-    letters = [message["headers"] for message in deployment.dead(end)]
-    outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
     outcome.messages = sum(map(len, logs.values()))
+    return expected
 
 
 def _forget(deployment: Deployment) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aggregator.clock import Clock
 from aggregator.storage.store import Store
-from tests.services.faults.play import read, replayed
+from tests.services.faults.play import read, replay
 from tests.support.reports.messages import DAY
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment
@@ -55,7 +55,7 @@ def test_timestamps_and_a_workers_clock_that_jump_change_no_byte(lenient: Deploy
         produce_with_jumps(deployment, traffic(deployment, 60, seed=1))
         deployment.wait_until_counted()
     state = deployment.state()
-    assert state == replayed(deployment, read(deployment))
+    assert state == replay(deployment, read(deployment)).state
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
     assert outcome.messages == 360

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.services.faults.arena import BROKERS, KINDS, Arena, Fault, Lane, Schedule, draw
-from tests.services.faults.play import Devices, Outcome, play, read, replayed
+from tests.services.faults.play import Devices, Outcome, play, read, replay
 from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.fleet import Fleet
@@ -99,7 +99,7 @@ def test_full_disks_lose_nothing(tmp_path_factory: pytest.TempPathFactory, tmp_p
         with deployment.store:
             logs = read(deployment)
             assert sum(map(len, logs.values())) == devices.acknowledged
-            assert deployment.state() == replayed(deployment, logs)
+            assert deployment.state() == replay(deployment, logs).state
 
 
 def total(deployment: Deployment) -> int:

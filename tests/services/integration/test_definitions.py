@@ -13,12 +13,8 @@ from tests.support.rows import row
 from tests.support.running.deployment import Deployment, wait_until
 
 ADDED = """
-[metrics.clicked]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
-pane = "1h"
+clicked = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [1], \
+pane = "1h"}
 """
 SIZE, HOUR = 20, 3_600_000
 

@@ -213,12 +213,15 @@ def test_slices_hold_what_devices_said_of_themselves(walk: Walk) -> None:
 
 
 def test_http_answers_what_the_command_line_does(walk: Walk) -> None:
-    for name in REPORTS:
-        asked = "" if name in ("wage", "longest") else "?beta=1e-6"
-        answer = http_client.get(f"{walk.url}/v1/metrics/{name}/estimate{asked}").json()
-        shown = told(walk.deployment, name)
-        keys = ("value", "lower", "upper", "reports", "status")
-        assert {key: answer[key] for key in keys} == {key: shown[key] for key in keys}, name
+    uniform, alone = ("--window=1h", "--weights=uniform"), ("--category=B6", "--pointwise")
+    for name, query, options in (
+        *((name, "", ()) for name in REPORTS),
+        ("delay", "&window=1h&weights=uniform", uniform),
+        ("carrier", "&category=B6&pointwise=true", alone),
+    ):
+        beta = "?" if name in ("wage", "longest") else "?beta=1e-6"
+        answer = http_client.get(f"{walk.url}/v1/metrics/{name}/estimate{beta}{query}").json()
+        assert answer == told(walk.deployment, name, *options), (name, query)
     streamed = b""
     with http_client.stream("GET", f"{walk.url}/v1/events") as stream:
         for chunk in stream.iter_bytes():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import dataclasses
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,12 @@ from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web.application import application
+from deploy.kafka.cluster import free_ports
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
 from tests.support.running import http_client
+from tests.support.running.processes import answering
 
 MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "dither.reports"
@@ -147,32 +148,27 @@ class Client:
         return problem
 
 
+@dataclasses.dataclass
+class Server:
+    """A `dither serve` that runs, and the file that it writes to."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    told: Path
+
+
 @contextlib.contextmanager
 def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]:
-    """Run `dither serve` as a process until it is told to end."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with metrics_file.with_name("serve.log").open("w+b") as told:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "aggregator", "serve", f"--port={port}"),
-                *("--metrics", str(metrics_file), "--redis", redis_url),
-                *("--set", "serve.gateway=false", "--set", "publish.enabled=false", *flags),
-            ],
-            stdout=told,
-            stderr=told,
-        )
-        server = Server(process, f"http://127.0.0.1:{port}", Path(told.name))
-        try:
-            server.wait()
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    """Run `dither serve` as a process, from when it answers until it is told to end."""
+    (port,) = free_ports(1)
+    url, told = f"http://127.0.0.1:{port}", metrics_file.with_name("serve.log")
+    command = [
+        *(sys.executable, "-m", "aggregator", "serve", f"--port={port}"),
+        *("--metrics", str(metrics_file), "--redis", redis_url),
+        *("--set", "serve.gateway=false", "--set", "publish.enabled=false", *flags),
+    ]
+    with answering(command, told, lambda: http_client.status(f"{url}/healthz") == 200) as process:
+        yield Server(process, url, told)
 
 
 @contextlib.contextmanager
@@ -186,23 +182,6 @@ def serving_a_gateway(metrics_file: Path, redis_url: str, **sets: str) -> Iterat
         words = [word for flag in flags for word in ("--set", flag)]
         with serving(metrics_file, redis_url, *words) as server:
             yield server
-
-
-class Server:
-    """A `dither serve` that runs."""
-
-    def __init__(self, process: subprocess.Popen[bytes], url: str, told: Path) -> None:
-        self.process, self.url, self.told = process, url, told
-
-    def wait(self) -> None:
-        """Wait until it answers."""
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.told.read_text()
-            with contextlib.suppress(httpx.TransportError):
-                if http_client.get(f"{self.url}/healthz").status_code == 200:
-                    return
-        raise AssertionError(f"no answer: {self.told.read_text()}")
 
 
 def connected(url: str) -> Store:

@@ -2,17 +2,17 @@
 
 import dataclasses
 import itertools
-import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from estimators import Metric, define
 from producers.wire.batch import parse_batch
 from producers.wire.framing import frame_size
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.metrics import frequency_metric, mean_metric
+from tests.support.running.deployment import read_topic, wait_until
 
 CODES = ["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"]
 METRICS = [
@@ -37,6 +37,13 @@ class Message:
     batch: ReportBatch
     frame: bytes = b""
 
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """Read a message of Kafka's client."""
+        value = message.value()
+        frame = value[: frame_size(value)]
+        return cls(message.partition(), message.key(), parse_batch(value), frame)
+
 
 class Broker:
     """One in-process broker for all tests of this folder; each takes topics of its own."""
@@ -55,27 +62,13 @@ class Broker:
 
     def read(self, topic: str, at_least: int = 0) -> list[Message]:
         """Return every message of a topic, waiting for some if need be."""
-        consumer = Consumer({**self.config, "group.id": "tests", "auto.offset.reset": "earliest"})
-        try:
-            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
-            ends = {
-                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
-                for p in partitions
-            }
-            consumer.assign([TopicPartition(topic, p, 0) for p in ends])
-            found: list[Message] = []
-            deadline = time.monotonic() + 60
-            while len(found) < max(at_least, sum(ends.values())):
-                assert time.monotonic() < deadline, "the broker does not hand out its messages"
-                for message in consumer.consume(1000, timeout=0.1):
-                    partition, key, value = message.partition(), message.key(), message.value()
-                    assert partition is not None
-                    assert isinstance(key, bytes)
-                    assert isinstance(value, bytes)
-                    frame = value[: frame_size(value)]
-                    found.append(Message(partition, key, parse_batch(value), frame))
-        finally:
-            consumer.close()
+        found: list[Message] = []
+
+        def are_there() -> bool:
+            found[:] = [Message.of(message) for message in read_topic(self.config, topic)]
+            return len(found) >= at_least
+
+        wait_until(are_there, "the messages are there")
         return found
 
     def write(self, topic: str, value: bytes) -> None:

@@ -21,7 +21,6 @@ FAULTS = (
 )
 SECONDS = 0.02
 """How long something is delayed."""
-_EMPTY = b"Content-Length: 0\r\n\r\n"
 
 
 def drawn(seed: int, share: float) -> Callable[[], str]:
@@ -82,20 +81,8 @@ class FlakyGateway(LoopThread):
         self.done[fault] += 1
         if fault == "cut_request":
             return False
-        if fault == "too_many":
-            writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n" + _EMPTY)
-            return True
-        if fault == "unavailable":
-            writer.write(b"HTTP/1.1 503 Service Unavailable\r\n" + _EMPTY)
-            return True
-        if fault == "unavailable_until":
-            date = email.utils.formatdate(time.time() + 1, usegmt=True).encode()
-            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: " + date + b"\r\n")
-            writer.write(_EMPTY)
-            return True
-        if fault == "login_page":
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n")
-            writer.write(b"Log in")
+        if answer := _canned(fault):
+            writer.write(answer)
             return True
         if fault == "delay":
             await asyncio.sleep(SECONDS)
@@ -118,6 +105,21 @@ class FlakyGateway(LoopThread):
             return await _message(reader)
         finally:
             writer.close()
+
+
+def _canned(fault: str) -> bytes:
+    """Return what it answers itself; nothing, if the gateway answers."""
+    date = email.utils.formatdate(time.time() + 1, usegmt=True)
+    answers = {
+        "too_many": ("429 Too Many Requests\r\nRetry-After: 1", ""),
+        "unavailable": ("503 Service Unavailable", ""),
+        "unavailable_until": (f"503 Service Unavailable\r\nRetry-After: {date}", ""),
+        "login_page": ("200 OK\r\nContent-Type: text/html", "Log in"),
+    }
+    if fault not in answers:
+        return b""
+    head, body = answers[fault]
+    return f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

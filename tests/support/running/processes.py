@@ -57,11 +57,11 @@ def run(command: Sequence[str | Path], **options: Any) -> str:
 
 @contextlib.contextmanager
 def answering(
-    command: Sequence[str | Path], log: Path, answers: Callable[[], bool]
+    command: Sequence[str | Path], log: Path, answers: Callable[[], bool], **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program that writes to a log, from when it answers until it is asked to end."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, **options)
 
     def is_ready() -> bool:
         assert process.poll() is None, log.read_text()

@@ -29,6 +29,8 @@ class ScriptedServer:
         The paths of requests, below the version.
     posted, headers, moments : list
         Of posts: bodies, headers, and when they came.
+    failing : dict of str to ASGIApp
+        The answer to batches of a metric for as long as it is here.
     """
 
     def __init__(self, *metrics: Metric) -> None:
@@ -39,6 +41,7 @@ class ScriptedServer:
         self.headers: list[dict[str, str]] = []
         self.moments: list[float] = []
         self.answers: list[ASGIApp] = []
+        self.failing: dict[str, ASGIApp] = {}
 
     def route(self, prefix: str = "") -> Route:
         """Return the route below a prefix."""
@@ -56,7 +59,10 @@ class ScriptedServer:
         self.posted.append(await request.body())
         self.headers.append(dict(request.headers))
         self.moments.append(time.monotonic())
-        return self.answers.pop(0) if self.answers else self.accept(path)
+        if self.answers:
+            return self.answers.pop(0)
+        failing = self.failing.get(self.batches[-1].metric) if self.failing else None
+        return failing or self.accept(path)
 
     def accept(self, path: str) -> ASGIApp:
         """Return the answer to a post for which no other is left."""

@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp
 
 from aggregator.reading.serialization import definition
 from estimators import LocalMetric, Metric, SearchMetric, define
@@ -63,7 +63,6 @@ from producers.http.report_queue import (
     Totals,
 )
 from producers.ledger.ledger_file import _ONE_AT_A_TIME
-from producers.wire.reports_pb2 import ReportBatch
 from tests.support.axes import CRASH, LIES
 from tests.support.clocks import Clock, wait_until
 from tests.support.metrics import BY_COUNTRY, frequency_metric, mean_metric
@@ -72,6 +71,7 @@ from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
 from tests.support.running.gateway_server import serving
+from tests.support.running.scripted_server import ScriptedServer
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 LONGEST = define(
@@ -97,50 +97,23 @@ def served(metric: Metric) -> bytes:
     return msgspec.json.encode(definition(metric))
 
 
-class Service:
-    """A gateway with definitions beside it, and a bad way to it."""
+class Service(ScriptedServer):
+    """A gateway, beside it definitions that may have moved, and a gateway that fails."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
+        super().__init__(*EVERY)
         self.broker, self.topic = broker, topic
-        self.definitions = {metric.name: served(metric) for metric in EVERY}
-        self.asked: list[str] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-        self.answers: dict[str, Response] = {}
-        self.posted: list[bytes] = []
+        opened = Round.of(SearchMetric.require(LONGEST), Progress(), 0)
+        self.definitions["longest/round"] = encode(opened)
+        self.requests: list[dict[str, str]] = []
+        self.moved: dict[str, Response] = {}
 
-    async def show(self, request: Request) -> Response:
-        self.asked.append(request.path_params["name"])
-        self.headers.append(dict(request.headers))
-        if (told := self.answers.get(request.path_params["name"])) is not None:
-            return told
-        body = self.definitions.get(request.path_params["name"])
-        if body is None:
-            return JSONResponse({"detail": "no such metric"}, 404)
-        return Response(body, media_type="application/json", headers={"ETag": '"marks a device"'})
-
-    async def post(self, request: Request) -> Response:
-        batch = ReportBatch.FromString(await request.body())
-        self.posted.append(batch.batch_id)
-        took = JSONResponse({"batch_id": batch.batch_id.hex()}, 202)
-        return self.answers.get(batch.metric, took)
-
-    async def show_round(self, request: Request) -> Response:
-        metric = SearchMetric.require(LONGEST)
-        return Response(encode(Round.of(metric, Progress(), 0)), media_type="application/json")
-
-    def routes(self) -> list[Route]:
-        name = "/v1/metrics/{name}"
-        return [
-            Route(name, self.show),
-            Route(f"{name}/round", self.show_round),
-            Route("/failing/v1/reports", self.post, methods=["POST"]),
-        ]
-
-    @property
-    def failing(self) -> str:
-        """The address of a gateway on which batches of some metrics fail."""
-        return f"{self.url}/failing"
+    async def answer(self, request: Request) -> ASGIApp:
+        self.requests.append(dict(request.headers))
+        answer = self.moved.get(request.path_params["path"]) or await super().answer(request)
+        if request.method == "GET" and isinstance(answer, Response):
+            answer.headers["ETag"] = '"marks a device"'
+        return answer
 
     def counted(self, metric: Metric) -> int:
         return sum(
@@ -152,7 +125,7 @@ class Service:
 def service(broker: Broker, topic: str) -> Iterator[Service]:
     found = Service(broker, topic)
     gateway = Gateway({metric.name: metric for metric in EVERY}, broker.config, topic)
-    with serving(gateway, found.routes()) as url:
+    with serving(gateway, [found.route(), found.route("/failing")]) as url:
         found.url = url.removesuffix("/v1/reports")
         yield found
 
@@ -282,8 +255,8 @@ def test_a_refused_batch_is_told(service: Service, caplog: pytest.LogCaptureFixt
 
 def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -> None:
     told: list[Failure] = []
-    service.answers["late"] = Problem(404, "no").response("/")
-    with HttpConnection(service.failing, on_failure=told.append) as connection:
+    service.failing["late"] = Problem(404, "no").response("/")
+    with HttpConnection(f"{service.url}/failing", on_failure=told.append) as connection:
         late, carrier = HttpReporter(LATE, connection), HttpReporter(CARRIER, connection)
         late.report(1.0, epsilon=1)
         connection.queue.seal()
@@ -293,7 +266,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -
         wait_until(lambda: carrier.totals.left == 0, "the others' reports arrive")
         assert (late.totals.left, carrier.totals.delivered) == (1, 3)
         assert {(each.kind, each.metric) for each in told} == {("delivery", "late")}
-        service.answers.clear()
+        service.failing.clear()
         connection.flush()
         assert late.totals.delivered == 1
 
@@ -302,8 +275,8 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -
 def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: bool) -> None:
     told: list[Failure] = []
     own, other = Problem(404, "no").response("/"), Response("no", 404)
-    service.answers["late"] = own if is_own_word else other
-    with HttpConnection(service.failing, on_failure=told.append) as connection:
+    service.failing["late"] = own if is_own_word else other
+    with HttpConnection(f"{service.url}/failing", on_failure=told.append) as connection:
         late = HttpReporter(LATE, connection, batch_age=0)
         late.report([1.0, 0.0], epsilon=1)
         wait_until(lambda: bool(told), "it failed")
@@ -316,7 +289,7 @@ def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: b
         assert {each.kind for each in told[:-1]} == {"delivery"}
         assert told[-1].kind == ("refused" if is_own_word else "delivery")
         assert (late.totals.refused, late.totals.left) == ((2, 0) if is_own_word else (0, 2))
-        service.answers.clear()
+        service.failing.clear()
 
 
 # -- The queue ------------------------------------------------------------------------------------
@@ -537,7 +510,7 @@ def test_every_definition_means_the_same_over_http() -> None:
 def test_a_definition_is_fetched_once_and_kept(service: Service, tmp_path: Path) -> None:
     with HttpReporter("late", service.url, queue=tmp_path / "queue") as reporter:
         assert reporter.metric.fingerprint == LATE.fingerprint
-    assert service.asked == ["late"]
+    assert service.asked == ["metrics/late"]
     with HttpReporter("late", NOWHERE, queue=tmp_path / "queue") as reporter:
         reporter.report(1.0, epsilon=1)
     with pytest.raises(ValueError, match="closed"):
@@ -553,7 +526,7 @@ def test_a_definition_that_is_not_known_needs_a_gateway_that_has_it(service: Ser
     with pytest.raises(GatewayError, match=f"{service.url}: .* described 'delay'"):
         HttpReporter("late", service.url)
     headers = {"Location": "https://elsewhere.example/"}
-    service.answers["late"] = PlainTextResponse("", 307, headers=headers)
+    service.moved["metrics/late"] = PlainTextResponse("", 307, headers=headers)
     with pytest.raises(GatewayError, match=r"redirected to 'https://elsewhere.example/'"):
         HttpReporter("late", service.url)
 
@@ -688,8 +661,8 @@ def test_silent_addresses_share_the_time_of_a_request(monkeypatch: pytest.Monkey
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
     for asked in (1, 2):
         with HttpReporter("late", service.url, queue=tmp_path / "queue"):
-            wait_until(lambda: len(service.headers) == asked, "it asked")  # noqa: B023
-    for headers in service.headers:
+            wait_until(lambda: len(service.requests) == asked, "it asked")  # noqa: B023
+    for headers in service.requests:
         assert set(headers) == {"host", "accept-encoding"}
 
 

@@ -37,6 +37,7 @@ from producers.ledger.round_participation import claim_round
 from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
 from tests.support.metrics import frequency_metric
+from tests.support.noted_reporter import NotedReporter
 from tests.support.prepared_words import PreparedWords
 from tests.support.rows import row
 from tests.support.running.broker import Broker
@@ -568,12 +569,6 @@ def test_the_furthest_step_of_a_drawn_turn_or_the_first(no_delay: None, tmp_path
     steps = frequency_metric(
         "steps", "grr", ["none", "visit", "paid"], [1], pane="1d", lateness="2d"
     )
-    seen: list[Any] = []
-
-    class Seen(HttpReporter):
-        def report(self, value: Any, *more: Any, **options: Any) -> None:
-            super().report(value, *more, **options)
-            seen.append(value)
 
     class Drawn(Ledger):
         def drawn_turn(self, start_ms: int, bits: Any = None) -> Turn:
@@ -584,14 +579,14 @@ def test_the_furthest_step_of_a_drawn_turn_or_the_first(no_delay: None, tmp_path
     clock = Clock(BEGIN)
     options: dict[str, Any] = {"turn": "1d", "tickets": {"steps": 1, "t": 1}, "clock": clock}
     ledger = Drawn(tmp_path / "ledger", 1, "20h", **options)
-    with Seen(steps, "http://127.0.0.1:9", queue=tmp_path / "q", clock=clock) as reporter:
+    with NotedReporter(steps, "http://127.0.0.1:9", queue=tmp_path / "q", clock=clock) as reporter:
         gathered = RollUp(reporter, "furthest", "1d", 1, nothing="none", ledger=ledger, clock=clock)
         for happened in (["paid", "visit"], [], ["paid"], ["none", 1]):
             for step in happened:
                 gathered.add(step)
             clock.now += DAY
             gathered.report_ended()
-    assert seen == ["paid", "none", "visit"]
+    assert [value for value, _ in reporter.noted] == ["paid", "none", "visit"]
     assert ledger.accounts()["steps"].ever_spent == 3
 
 
@@ -722,74 +717,6 @@ def test_the_owner_reads_what_the_lottery_does(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["ledger", str(path)]).output.endswith(f"now: {drawn}.\n")
     document = json.loads(CliRunner().invoke(cli, ["ledger", str(path), "--json"]).output)
     assert document["lottery"] == {"turn_seconds": 86_400, "tickets": TICKETS, "drawn": drawn}
-
-
-SURE = metric("b", (1,), mechanism="randomized_response", range=(0, 1))
-MOST_USED = metric("a", (1,))
-
-
-@pytest.mark.more
-def test_first_come_is_biased_by_other_events_and_a_lottery_is_not(no_delay: None) -> None:
-    """Half of the people press a button ten times a day, and the question is who does: 0.5.
-
-    First come, their presses spend the budget, unless the question comes before all of them: 1/12
-    of the answers say yes. The seed is fixed; bounds fail with a probability of 0.001.
-    """
-    people, generator = 400, random.Random(9)
-    sums = {"first come": SURE.zero(), "lottery": SURE.zero()}
-
-    class Counted(WiredReporter):
-        """A reporter whose reports about the question are added to the sums of a way."""
-
-        def __init__(self, asked: LocalMetric, way: str, clock: Clock) -> None:
-            super().__init__(asked, [], SeededBits(generator.randrange(2**32)))
-            self._clock = clock
-
-            class Sums(Wire):
-                def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-                    for _, part in panes:
-                        if asked is SURE:
-                            SURE.accumulate(sums[way], part.level, part.reports)
-
-            self._transport = Sums(asked, [])  # type: ignore[assignment]
-
-    with folder_in_memory() as folder:
-        for number in range(people):
-            clock, heavy = Clock(BEGIN), number % 2
-            moments = [("b", generator.random())]
-            moments += [("a", generator.random()) for _ in range(10 * heavy)]
-            ledger = Ledger(folder / f"{number}-first", 1, "1d", clock=clock)
-            drawing = Ledger(
-                folder / f"{number}-drawn",
-                1,
-                "20h",
-                clock=clock,
-                turn="1d",
-                tickets={"a": 1, "b": 2},
-            )
-            for way in sums:
-                reporters = {each.name: Counted(each, way, clock) for each in (MOST_USED, SURE)}
-                clock.now = BEGIN
-                if way == "lottery":
-                    rolls = {
-                        "a": RollUp(reporters["a"], "count", "1d", 1, ledger=drawing, clock=clock),
-                        "b": RollUp(reporters["b"], "last", "1d", 1, ledger=drawing, clock=clock),
-                    }
-                for name, part in sorted(moments, key=lambda event: event[1]):
-                    clock.now = BEGIN + DAY * part
-                    if way == "lottery":
-                        rolls[name].add(None if name == "a" else float(heavy))
-                        continue
-                    with suppress(BudgetSpent):
-                        reporters[name].report(float(heavy), 1, ledger=ledger)
-                clock.now = BEGIN + DAY
-                for roll in rolls.values() if way == "lottery" else ():
-                    roll.report_ended()
-    first, drawn = (SURE.estimate(sums[way], beta=0.001) for way in sums)
-    assert np.all(first.upper < 0.5)
-    assert np.all((first.lower < 1 / 12) & (first.upper > 1 / 12))
-    assert np.all((drawn.lower < 0.5) & (drawn.upper > 0.5))
-    assert 0.55 < drawn.reports / people < 0.78
 
 
 def test_a_turn_reaches_kafka(broker: Broker, topic: str, tmp_path: Path, no_delay: None) -> None:

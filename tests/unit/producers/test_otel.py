@@ -42,6 +42,7 @@ from producers.otel.exporter import ExportedIncreases
 from producers.otel.points import Of, UnusableError
 from tests.support.clocks import Clock
 from tests.support.metrics import frequency_metric
+from tests.support.noted_reporter import NotedReporter
 from tests.support.rows import row
 from tests.support.running.broker import DELAY, LATE, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
@@ -59,19 +60,14 @@ class App:
     """An application on a device, its meters, and the values that it gave to its reporters."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.values, self.clock = folder, list[Any](), Clock(20_000 * DAY)
+        self.folder, self.noted, self.clock = folder, list[tuple[Any, Any]](), Clock(20_000 * DAY)
         self.providers: list[MeterProvider] = []
 
     def reporter(self, metric: Metric = NUMBER) -> HttpReporter:
-        values = self.values
-
-        class Seen(HttpReporter):
-            def report(self, value: Any, *rest: Any, **more: Any) -> None:
-                super().report(value, *rest, **more)
-                values.append(value)
-
         file = self.folder / f"queue-{metric.name}"
-        return Seen(metric, NOWHERE, queue=file, clock=self.clock)
+        reporter = NotedReporter(metric, NOWHERE, queue=file, clock=self.clock)
+        reporter.noted = self.noted
+        return reporter
 
     def roll_up(self, how: Any, metric: Metric) -> RollUp:
         return RollUp(self.reporter(metric), how, "1d", metric.levels[-1], clock=self.clock)
@@ -98,11 +94,15 @@ class App:
         self.provider = self.provide(self.exporter)
         return self.provider.get_meter("app")
 
+    def reported(self) -> list[Any]:
+        """Return the values that were reported since the last time."""
+        found, self.noted[:] = [value for value, _ in self.noted], []
+        return found
+
     def exported(self) -> list[Any]:
         """Export, and return the values that were reported since the last time."""
         self.reader.collect()
-        found, self.values[:] = [*self.values], []
-        return found
+        return self.reported()
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_two_readers_of_one_exporter_report_an_increase_once(app: App) -> None:
         counter.add(amount)
         for reader in readers:
             reader.collect()
-    assert app.values == [3, 4]
+    assert app.reported() == [3, 4]
     assert app.exporter.dropped == {("it", "several_readers"): 2}
 
 
@@ -324,9 +324,8 @@ def test_a_roll_up_makes_one_report_of_a_days_exports(app: App) -> None:
         counter.add(1)
         assert app.exported() == [], "a report at an export would tell that something was measured"
         assert roll_up.report_ended() == 1
-        assert app.values == [expected]
+        assert app.reported() == [expected]
         assert app.exporter.reported == {"it": 3}
-        app.values.clear()
         app.folder = app.folder / how
         app.folder.mkdir()
     for of, dropped in (("mean", {("it", "not_additive"): 1}), ("sum", {})):

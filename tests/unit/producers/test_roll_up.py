@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from estimators import define
+from estimators import Metric, define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device import base_reporter, roll_up
 from producers.device.course import MOST_DUE
@@ -20,6 +20,7 @@ from producers.device.roll_up import How
 from tests.support.axes import CRASH
 from tests.support.clocks import Clock, wait_until
 from tests.support.metrics import frequency_metric, mean_metric
+from tests.support.noted_reporter import NotedReporter
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, WORDS, Broker, count
@@ -32,19 +33,13 @@ SONG = dataclasses.replace(CARRIER, name="song", pane="1d", lateness="1d")
 
 
 class Device:
-    """A device without a network, and what it has reported: (value, event time, ledger)."""
+    """A device without a network, and what it has reported: (value, event time)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, metric: Metric = CLICKS) -> None:
         folder.mkdir(exist_ok=True)
-        self.clock, self.reported = Clock(BEGIN), list[tuple[Any, float]]()
-        seen = self.reported
-
-        class Seen(HttpReporter):
-            def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
-                super().report(value, epsilon, time, **more)
-                seen.append((value, time))
-
-        self.reporter = Seen(CLICKS, NOWHERE, queue=folder / "queue", clock=self.clock)
+        self.clock = Clock(BEGIN)
+        self.reporter = NotedReporter(metric, NOWHERE, queue=folder / "queue", clock=self.clock)
+        self.reported = self.reporter.noted
 
     def roll_up(self, how: How, window: str = "1d", **more: Any) -> RollUp:
         return RollUp(self.reporter, how, window, 1, clock=self.clock, **more)
@@ -99,33 +94,26 @@ def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Pa
 
 def test_the_furthest_step_of_a_window_is_reported_or_the_first_one(tmp_path: Path) -> None:
     """In any order, by name or index. What is stored is a name."""
-    seen: list[Any] = []
     steps = frequency_metric(
         "steps", "grr", ["none", "visit", "paid"], [1], pane="1h", lateness="2d"
     )
-
-    class Seen(HttpReporter):
-        def report(self, value: Any, *more: Any, **options: Any) -> None:
-            super().report(value, *more, **options)
-            seen.append(value)
-
-    clock = Clock(BEGIN)
-    with Seen(steps, NOWHERE, queue=tmp_path / "queue", clock=clock) as reporter:
+    device = Device(tmp_path, steps)
+    with device.reporter:
         for nothing in ("visit", None):
             with pytest.raises(ValueError, match="expected 'none'"):
-                RollUp(reporter, "furthest", "1h", 1, nothing=nothing, clock=clock)
+                device.roll_up("furthest", "1h", nothing=nothing)
         with pytest.raises(ValueError, match="expected None"):
-            RollUp(reporter, "last", "1h", 1, nothing="none", clock=clock)
-        gathered = RollUp(reporter, "furthest", "1h", 1, nothing="none", clock=clock)
+            device.roll_up("last", "1h", nothing="none")
+        gathered = device.roll_up("furthest", "1h", nothing="none")
         with pytest.raises(ValueError, match="did you mean 'paid'"):
             gathered.add("payed")
         for hour in (["paid", "visit"], [], ["none", 1]):
             for step in hour:
                 gathered.add(step)
-            clock.now += 3600
-        clock.now += 3600
+            device.pass_time(3600)
+        device.pass_time(3600)
         gathered.report_ended()
-    assert seen[:3] == ["paid", "none", "visit"]
+    assert [value for value, _ in device.reported][:3] == ["paid", "none", "visit"]
 
 
 ADD_IN_A_PROCESS = """
@@ -142,12 +130,7 @@ os._exit(9)
 def test_flags_are_one_category_of_a_window_whatever_processes_do(tmp_path: Path) -> None:
     """A process ends as soon as its flag is stored. Windows of 1970 are late, and lost."""
     neither, _, used, both = CRASH.labels
-    ledger, reported = Ledger(tmp_path / "ledger", budget=9999), list[tuple[str, float]]()
-
-    class Seen(HttpReporter):
-        def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
-            super().report(value, epsilon, time, **more)
-            reported.append((value, (time - BEGIN) // 3600))
+    ledger = Ledger(tmp_path / "ledger", budget=9999)
 
     def hours(clock: Clock, gathered: RollUp, *flags: list[str]) -> None:
         for added in flags:
@@ -156,9 +139,8 @@ def test_flags_are_one_category_of_a_window_whatever_processes_do(tmp_path: Path
             clock.now += 3600
 
     for queue, clock in (("queue", Clock(1.0)), ("after a reinstallation", Clock(BEGIN))):
-        reported.clear()
         path = tmp_path / queue
-        with Seen(CRASH, NOWHERE, queue=path, clock=clock) as reporter:
+        with NotedReporter(CRASH, NOWHERE, queue=path, clock=clock) as reporter:
             gathered = RollUp(
                 reporter, "flags", "1h", 16, ledger=ledger, nothing=neither, clock=clock
             )
@@ -166,8 +148,8 @@ def test_flags_are_one_category_of_a_window_whatever_processes_do(tmp_path: Path
                 gathered.add("crashed")
                 clock.now = BEGIN
                 gathered.report_ended()
-                assert {value for value, _ in reported} == {neither}
-                reported.clear()
+                assert {value for value, _ in reporter.noted} == {neither}
+                reporter.noted.clear()
             hours(clock, gathered, ["crashed", "used_x", "crashed"], [], ["used_x"])
             command = [sys.executable, "-c", ADD_IN_A_PROCESS, NOWHERE, str(clock.now), str(path)]
             assert subprocess.run(command, check=False, cwd=ROOT).returncode == 9
@@ -179,6 +161,7 @@ def test_flags_are_one_category_of_a_window_whatever_processes_do(tmp_path: Path
             clock.now += 2 * 3600
             gathered.report_ended()
         expected = [both, neither, used, both, both]
+        reported = [(value, (time - BEGIN) // 3600) for value, time in reporter.noted]
         own = [each for each in reported if each[1] >= 0]
         assert own[:5] == [*zip(expected, range(5), strict=True)], queue
         assert len({hour for _, hour in reported}) == len(reported)

@@ -25,18 +25,10 @@ from tests.support.rows import row
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
 METRICS = """
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 10]
-levels = [0.5, 1]
-unit = "minutes"
-
-[metrics.carrier]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "B6", "DL"]
-levels = [1]
+[metrics]
+delay = {kind = "mean", mechanism = "randomized_response", range = [0, 10], levels = [0.5, 1], \
+unit = "minutes"}
+carrier = {kind = "frequency", mechanism = "rappor", categories = ["AA", "B6", "DL"], levels = [1]}
 """
 
 
@@ -235,7 +227,7 @@ def test_definitions_that_are_missing_or_wrong_are_told_before_any_server_is_ask
         ('"rappor"', '"rapor"', "carrier.mechanism = 'rapor': expected 'rappor'?"),
         ("unit", "units", "delay.units = 'minutes': expected a known key: 'unit'?"),
         ('"mean"', '"average"', "delay.kind = 'average': expected "),
-        ("[metrics.carrier]", "[metrics.carrier", "TOML = "),
+        ("[metrics]", "[metrics", "TOML = "),
     ]
     for arguments, (replaced, by, wanted) in zip(EVERYWHERE, wrong, strict=True):
         with row(*arguments, by):

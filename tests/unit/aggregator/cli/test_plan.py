@@ -12,32 +12,13 @@ from aggregator.cli.main import cli
 from tests.support.rows import row
 
 METRICS = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [0.5, 1]
-lateness = "1d"
-
-[metrics.minutes]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [1]
-lateness = "1d"
-
-[metrics.country]
-kind = "frequency"
-mechanism = "grr"
-categories = 20
-levels = [0.5]
-lateness = "1d"
-
-[metrics.age]
-kind = "maximum"
-range = [0, 128]
-rounds = 7
-levels = [1]
+[metrics]
+late = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [0.5, 1], \
+lateness = "1d"}
+minutes = {kind = "mean", mechanism = "randomized_response", range = [0, 100], levels = [1], \
+lateness = "1d"}
+country = {kind = "frequency", mechanism = "grr", categories = 20, levels = [0.5], lateness = "1d"}
+age = {kind = "maximum", range = [0, 128], rounds = 7, levels = [1]}
 """
 
 
@@ -145,9 +126,9 @@ def test_the_number_of_devices_that_would_do_does(run: Any) -> None:
 def test_a_metric_that_no_roll_up_of_the_turn_takes_is_named(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
     text = path.read_text().replace('lateness = "1d"', 'pane = "7d"', 1)
-    crowd = 'levels = [1]\nlateness = "2d"\ncrowd = { minimum = 1000, wait = "12h" }\n'
-    text += f'[metrics.hidden]\nkind = "frequency"\ncategories = 2\n{crowd}'
-    path.write_text(text.replace('[0.5]\nlateness = "1d"', '[0.5]\nlateness = "5m"'))
+    crowd = 'lateness = "2d", crowd = { minimum = 1000, wait = "12h" }'
+    text += f'hidden = {{kind = "frequency", categories = 2, levels = [1], {crowd}}}'
+    path.write_text(text.replace('[0.5], lateness = "1d"', '[0.5], lateness = "5m"'))
     asked = ("--devices", "1000", "--budget", "1", "late", "minutes", "country", "hidden")
     found = run(*asked, "--json")
     told = found.stderr

@@ -15,6 +15,7 @@ from aggregator.storage.redis_keys import partitions_key
 from aggregator.storage.store import Store
 from aggregator.timestamps import LAST_MS
 from estimators import Metric
+from tests.support.redis_contents import dumped
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
@@ -26,9 +27,8 @@ def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
 
 
 def contents(store: Store) -> dict[bytes, Any]:
-    client: Any = store.client
     own = (b":owner", b":committed")  # epochs, names and times
-    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(own)}
+    return {key: x for key, x in dumped(store.client).items() if not key.endswith(own)}
 
 
 def test_a_partition_comes_back_as_it_was_committed(store: Store) -> None:

@@ -10,9 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
 from aggregator.features.comparisons import arms
@@ -89,25 +87,6 @@ def test_a_change_is_of_closed_panes_and_shares_its_error_with_all_others(
         assert client.json(path) == {"comparisons": [change]}, "equal sums are compared once"
     (long,) = client.json(path, period="24h")["comparisons"]
     assert (long["status"], long["value"]) == ("too_few_reports", None)
-
-
-def test_an_answer_is_the_commands(client: Client, counting: Counting, metrics_file: Any) -> None:
-    counting.some()
-    where = ["--redis", counting.store.client.connection_pool.connection_kwargs["path"]]
-    where[1] = f"unix://{where[1]}"
-    for name, flags, params in (
-        ("delay", [], {}),
-        ("delay", ["--window", "1h", "--beta", "0.2"], {"window": "1h", "beta": "0.2"}),
-        ("carrier", ["--category", "UA", "--pointwise"], {"category": "UA", "pointwise": "true"}),
-        ("place", ["--weights", "uniform"], {"weights": "uniform"}),
-        ("silent", [], {}),
-    ):
-        command = ["estimate", name, "--json", "--metrics", str(metrics_file), *where, *flags]
-        command += ["--kafka", "127.0.0.1:9"]
-        told = CliRunner().invoke(cli, command)
-        assert told.exit_code == 0, told.output
-        assert client.json(f"/v1/metrics/{name}/estimate", **params) == json.loads(told.stdout)
-        assert "how many messages are not counted yet: Kafka does not answer" in told.stderr
 
 
 def test_an_answer_says_its_window_and_if_it_can_change(client: Client, counting: Counting) -> None:

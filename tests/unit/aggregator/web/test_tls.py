@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from aggregator.web.http.small_posts import PostProtocol
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
+from tests.support.running.processes import answering
 from tests.support.running.served_application import served
 
 METRICS = """
@@ -69,20 +69,14 @@ def serve(folder: Path, redis_url: str, files: Files) -> Iterator[tuple[Any, int
     }
     environ = os.environ | {f"DITHER_{key}": str(value) for key, value in settings.items()}
     command = [sys.executable, "-m", "aggregator", "serve"]
-    with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
 
     def listens() -> bool:
-        assert process.poll() is None, (folder / "serve.log").read_text()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    try:
-        wait_until(listens, "the server listens")
+    with answering(command, folder / "serve.log", listens, env=environ) as process:
         yield process, port
-    finally:
-        process.terminate()
-        assert process.wait(60) in (0, -signal.SIGTERM)
+    assert process.returncode in (0, -signal.SIGTERM)
 
 
 def shown_name(port: int, context: ssl.SSLContext) -> str:
