@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -19,6 +20,8 @@ from estimators import Metric
 
 UNREADABLE_RETRY_SECONDS = 15.0
 """The time between two reads of an unreadable stored state, which a person may repair."""
+LEADER_RETRY_SECONDS = 15.0
+"""The time until a partition without a leader is tried again."""
 IDLE_CHECK_SECONDS = 15.0
 """The time between two checks, by a worker without partitions, for partitions without an owner."""
 
@@ -46,7 +49,7 @@ class Assignment:
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
         self._origins = OriginCheck(self._store, self._inspector, settings.aggregate, clock)
         self._watchdog, self._clock = context.watchdog, clock
-        self._pending: set[int] = set()  # partitions that were assigned while the store was away
+        self._pending: dict[int, float] = {}  # assigned, not yet acquired: when to try (again)
         self._partitions, self._unowned = clients.partitions, clients.unowned
         self._look_at = float("inf")
         self._is_idle = self._has_rejoined = False
@@ -96,19 +99,22 @@ class Assignment:
         self._inspector.close()
 
     def acquire_pending(self) -> None:
-        """Acquire assigned partitions that could not be acquired while the store failed."""
-        if not self._pending:
+        """Acquire assigned partitions that have a leader; the others wait without delaying them.
+
+        If the store or Kafka fails, the error is raised; the next call acquires the rest.
+        """
+        now = self._clock.monotonic()
+        due = sorted(number for number, retry_at in self._pending.items() if now >= retry_at)
+        if not due:
             return
         positions, failure = [], None
-        for number in sorted(self._pending):
-            try:
-                owned = self._acquire(number)
-            except TRANSIENT_ERRORS as error:
-                failure = error
-                break
-            self.owned[number] = owned
-            positions.append(TopicPartition(self._topic, number, owned.position))
-        self._pending -= {position.partition for position in positions}
+        try:
+            for number in self._with_leader(due):
+                self.owned[number] = self._acquire(number)
+                del self._pending[number]
+                positions.append(TopicPartition(self._topic, number, self.owned[number].position))
+        except TRANSIENT_ERRORS as error:
+            failure = error
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
         # A partition that was paused when it was revoked returns paused.
@@ -119,9 +125,10 @@ class Assignment:
 
     def reacquire_fenced(self) -> None:
         """Acquire fenced partitions again, unless the group revoked them."""
-        for owned in list(self.owned.values()):
-            if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
-                self._reacquire(owned)
+        now = self._clock.monotonic()
+        fenced = [each for each in self.owned.values() if each.is_fenced and now >= each.retry_at]
+        for number in self._with_leader([owned.number for owned in fenced]):
+            self._reacquire(self.owned[number])
 
     def fence_beside_rival(self) -> None:
         """Fence counting partitions if another deployment commits to the group."""
@@ -162,7 +169,7 @@ class Assignment:
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Acquire partitions, or try again later if Redis does not answer."""
-        self._pending.update(assigned.partition for assigned in partitions)
+        self._pending |= dict.fromkeys((assigned.partition for assigned in partitions), -math.inf)
         try:
             self.acquire_pending()
         except TRANSIENT_ERRORS as error:
@@ -188,9 +195,20 @@ class Assignment:
     def _drop(self, partitions: list[TopicPartition]) -> None:
         fetched = [p for p in partitions if p.partition not in self._pending]
         for dropped in partitions:
-            self._pending.discard(dropped.partition)
+            self._pending.pop(dropped.partition, None)
             self.owned.pop(dropped.partition, None)
         self._consumer.incremental_unassign(fetched)
+
+    def _with_leader(self, numbers: Sequence[int]) -> list[int]:
+        """Return the partitions that a broker leads; the others are tried again some time later."""
+        leaderless = self._inspector.leaderless_partitions() if numbers else set()
+        for number in leaderless.intersection(numbers):
+            log.warning("no broker leads the partition, so it is not counted", partition=number)
+            if number in self._pending:
+                self._pending[number] = self._clock.monotonic() + LEADER_RETRY_SECONDS
+            else:
+                self.owned[number].fence(LEADER_RETRY_SECONDS)
+        return [number for number in numbers if number not in leaderless]
 
     def _acquire(self, number: int) -> AssignedPartition:
         self._watchdog.enter("taking over", number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -15,6 +15,9 @@ from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import topic_admin
 from aggregator.kafka.clients import ANSWER_SECONDS, RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
+
+NO_LEADER = -1
+"""The leader of a partition in Kafka's metadata if no broker leads it."""
 
 
 class ClusterTopic(NamedTuple):
@@ -54,10 +57,14 @@ class LogInspector:
 
     def cluster_topic(self) -> ClusterTopic:
         """Return the cluster and the partitions of the reports topic."""
-        with self._answers():
-            metadata = self._consumer.current.list_topics(self._topic, ANSWER_SECONDS)
+        metadata = self._metadata()
         partitions = sorted(metadata.topics[self._topic].partitions)
         return ClusterTopic(metadata.cluster_id or "", partitions)
+
+    def leaderless_partitions(self) -> set[int]:
+        """Return the partitions that no broker leads; queries about them would wait in vain."""
+        partitions = self._metadata().topics[self._topic].partitions
+        return {number for number, about in partitions.items() if about.leader == NO_LEADER}
 
     def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return the progress that the group has committed, by partition, where it has any."""
@@ -77,6 +84,10 @@ class LogInspector:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+    def _metadata(self) -> Any:
+        with self._answers():
+            return self._consumer.current.list_topics(self._topic, ANSWER_SECONDS)
 
     def _range(self, number: int) -> tuple[int, int]:
         position = TopicPartition(self._topic, number)

@@ -257,7 +257,8 @@ class InspectorModel(ConsumerModel):
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
         self._require_brokers(timeout)
-        about = SimpleNamespace(partitions=range(self.cluster.partitions))
+        led = SimpleNamespace(leader=1)
+        about = SimpleNamespace(partitions=dict.fromkeys(range(self.cluster.partitions), led))
         return SimpleNamespace(cluster_id="C", topics={topic: about})
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:

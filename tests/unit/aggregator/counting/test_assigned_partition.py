@@ -7,7 +7,7 @@ import shlex
 from array import array
 from collections.abc import Sequence
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import redis
@@ -261,7 +261,7 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
 def test_where_redis_is_away_when_the_group_assigns_the_worker_backs_off() -> None:
     clock = Mock(monotonic=lambda: 0.0)
     assignment: Any = Assignment(
-        WorkerContext(Settings(), Mock(), "one", Mock(), Mock(), clock), {}
+        WorkerContext(Settings(), Mock(), "one", MagicMock(), Mock(), clock), {}
     )
     assignment._acquire = Mock(side_effect=redis.ConnectionError)
     assignment._assigned(Mock(), [Mock(partition=0)])
