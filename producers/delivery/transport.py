@@ -62,4 +62,4 @@ class Transport(Protocol):
         """
 
     def unsent(self) -> int | None:
-        """Return what `close` would return now, or raise its error; another thread is closing."""
+        """Return what `close` would return now, or raise its error, while another thread closes."""
