@@ -31,7 +31,7 @@ class Record:
         return [*self.results, *self.figures, *self.not_run]
 
     def __or__(self, newer: Record) -> Record:
-        """Return both; where both have a name, the newer one's."""
+        """Return the results of both records; where both have a name, that of `newer`."""
         not_run = {name: why for name, why in self.not_run.items() if name not in newer.names}
         return Record(
             self.results | newer.results,

@@ -123,7 +123,7 @@ ATTRIBUTES = {
     "country": [f"c{i:02}" for i in range(38)],
     "version": [f"v{i:02}" for i in range(23)],
 }
-"""With `other` and `none` 1,000 slices."""
+"""With `other` and `none` they make 1,000 slices."""
 SLICED_BATCHES = {1: 20_000, 1_000: 2_000, 10_000: 1_000}
 FIELDS: dict[str, Any] = {
     "name": "late", "kind": "mean", "mechanism": "randomized_response", "range": (0, 1),
