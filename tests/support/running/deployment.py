@@ -374,8 +374,7 @@ class Deployment:
     def state(self) -> dict[str, Any]:
         """Return everything in Redis that is a function of the log, byte for byte.
 
-        What the store has of owners (epochs, names, clocks) is not such a function; the next offset
-        is.
+        The records of owners (epochs, names, clocks) are left out, but for the next offset.
         """
         client: Any = self.store.client
         found: dict[str, Any] = {}
