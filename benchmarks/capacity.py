@@ -1,6 +1,7 @@
-"""What a fleet needs: ``python -m benchmarks.capacity --devices 1e9``; docs/capacity.md explains.
+"""Compute what a fleet needs: ``python -m benchmarks.capacity --devices 1e9``.
 
-Arithmetic on rates that were measured (`benchmarks/recorded.json`), for the peak hour of a day.
+The need is that of a day's peak hour, and is computed from measured rates
+(`benchmarks/recorded.json`). docs/capacity.md explains the model.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _options(command: Any) -> Any:
 )
 @_options
 def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
-    """Reckon what a fleet needs at its peak, from the rates of a recorded run.
+    """Compute what a fleet needs at its peak, from the rates of a recorded run.
 
     FILE is a record of `dither bench --json` on your machine, instead of the one of the project.
     """

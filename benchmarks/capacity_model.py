@@ -42,7 +42,7 @@ BROKERS_FOR_REPLICAS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What one process of each kind was measured to do.
+    """The measured rates and memory of one process of each kind.
 
     Attributes
     ----------

@@ -210,7 +210,7 @@ def discover(places: Places) -> Iterator[Outcome]:
     cells = [rng.integers(0, table.size, max(reads)) for table in tables]
 
     def gather() -> None:
-        """Read as many numbers as a search does: each level's at each longer prefix."""
+        """Sum as many numbers of each level's table as a search reads, prefix length by length."""
         for table, table_cells in zip(tables, cells, strict=True):
             for number in reads:
                 table.take(table_cells[:number]).sum()

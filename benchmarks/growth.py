@@ -85,9 +85,9 @@ def _cost(
     panes: int = 1,
     earlier_payloads: Sequence[bytes] | None = None,
 ) -> float:
-    """Return the seconds for a report, counted after earlier messages.
+    """Return the seconds of processor time for counting a report, after earlier messages.
 
-    By default there are as many earlier messages as are counted together.
+    By default, the earlier messages are one batch of those that are counted together.
     """
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
     if earlier_payloads is None:

@@ -158,7 +158,7 @@ def _produce_history(running: Workers, metrics: Sequence[LocalMetric]) -> int:
 
 @contextmanager
 def _reporting(running: Workers, metrics: Sequence[LocalMetric]) -> Iterator[None]:
-    """Report a batch of each metric a second, until the end."""
+    """Report one batch of each metric per second, until the block ends."""
     producer, done = Producer({**running.settings.kafka, **FILLING}), threading.Event()
     templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
 

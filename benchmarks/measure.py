@@ -1,4 +1,4 @@
-"""Measuring ours and a baseline alternately, and what comes out."""
+"""Measures the rates of our side and of a baseline alternately, and returns their ratio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Ours beside a baseline that does the same with less.
+    """Our side beside a baseline that does the same work with less.
 
     Parameters
     ----------
@@ -140,5 +140,5 @@ def compared(
     baseline: Callable[[], object],
     clock: Callable[[], float] = time.process_time,
 ) -> Benchmark:
-    """Return the benchmark of two actions of `units` units each, as :func:`repeated`."""
+    """Return a benchmark of two actions of `units` units each, see :func:`repeated`."""
     return Benchmark(name, unit, repeated(units, ours, clock), repeated(units, baseline, clock))

@@ -69,7 +69,7 @@ class Places:
         return any(map(self._wanted, names))
 
     def sized(self, number: int) -> int:
-        """Return a number of things to measure with, at the scale of this run."""
+        """Return `number` times the scale of this run, at least 1."""
         return max(1, round(number * self._scale))
 
     @functools.cached_property

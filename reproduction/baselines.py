@@ -81,7 +81,7 @@ def acquisition_rates(epsilons: Floats) -> Floats:
 
     Weights are proportional to these rates and the noise is that of their sum. Source: Fallah,
     Makhdoumi, Malekian and Ozdaglar, "Optimal and differentially private data acquisition" (2022),
-    Theorem 1, as far as ADPM tells of it: the form is inferred from Table II (an error of 2 / n),
+    Theorem 1, as far as ADPM describes it: the form is inferred from Table II (an error of 2 / n),
     Figure 3 and Example 1 (a ratio of weights that stays at the root of 2), which it reproduces.
 
     Parameters

@@ -213,9 +213,9 @@ def sketched(n: int, f: float) -> float:
 
 
 def looked_up(n: int, f: float) -> float:
-    """Return the ratio for one of ten strings of a projective sketch; "normal" has noise alone.
+    """Return the ratio for one of ten strings of a projective sketch.
 
-    There are as many collisions as on average.
+    The number of collisions is the average one; the normal width includes only the reports' noise.
     """
     sketch = ProjectiveSketch([exact(e) for e in LEVELS], categories=None)
     counts, p, q = np.full(5, n // 5), sketch.signs.p, sketch.signs.q

@@ -39,7 +39,7 @@ class Given:
 
     @property
     def bits(self) -> Any:
-        """Values of two kinds, for mechanisms that know only these."""
+        """The values 0 and 1, for mechanisms that randomize only these."""
         return self.values % 2
 
 
@@ -148,14 +148,14 @@ def _noise(build: Any, parameters: tuple[Any, ...], size: int | None, population
 
 
 def to_ends(values: Any) -> Any:
-    """Round numbers in [-1, 1] to 0, for -1, or 1 at random, without bias."""
+    """Round numbers in [-1, 1] at random to an end, without bias; return 0 for -1, 1 for 1."""
     import numpy as np
 
     return (np.random.default_rng().random(values.size) < (1 + values) / 2).astype(np.int64)
 
 
 def from_ends(bits: Any, epsilon: float) -> Any:
-    """Return unbiased estimates of the numbers that were rounded, from randomized bits."""
+    """Return unbiased estimates of the numbers before `to_ends`, from its randomized bits."""
     import numpy as np
 
     return (2 * np.asarray(bits, dtype=np.float64) - 1) / math.tanh(epsilon / 2)

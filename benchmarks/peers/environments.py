@@ -26,7 +26,7 @@ class NotInstalledError(Exception):
 
 
 def pins() -> dict[str, dict[str, Any]]:
-    """Return what each peer's environment consists of."""
+    """Return the pinned packages of each peer's environment."""
     return tomllib.loads(PINS.read_text())
 
 
@@ -39,7 +39,7 @@ def folder(name: str) -> Path:
 
 
 def peers_folder() -> Path:
-    """Return the folder of all that peers need."""
+    """Return the folder of the peers' environments."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "dither" / "peers"
 

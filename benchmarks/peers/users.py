@@ -1,10 +1,10 @@
 """Users needed for the same error of a mean, against other libraries at the same epsilon.
 
-Of a library one would use its noise on each user's number, or its randomized response after a
-number in [-1, 1] was rounded at random to one of the ends. The variance of a report is measured, of
-ours as well as of theirs; the users are that variance over the square of the error. For numbers, it
-is about the mean of the population that users come from, so it includes the variance of the values.
-Vectors have length 1, and the variance is about the users' own mean.
+A library is used by adding its noise to each user's number, or by its randomized response after
+each number in [-1, 1] is rounded at random to one of the ends. For both sides, the variance of a
+report is measured; the number of users is this variance divided by the squared error. For numbers,
+the variance is about the mean of the population from which users come, so it includes the variance
+of the values. Vectors have length 1, and the variance is about the users' own mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""diffprivlib: one value at a time, in Python, in floating point."""
+"""Measures diffprivlib, which randomizes one value at a time, in Python, in floating point."""
 
 from __future__ import annotations
 

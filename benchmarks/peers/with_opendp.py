@@ -1,4 +1,4 @@
-"""OpenDP: exact, from Rust; bits and noise many at a time, which is its fastest way."""
+"""Measures OpenDP, exact and in Rust; many bits or numbers at a time, which is fastest."""
 
 from __future__ import annotations
 

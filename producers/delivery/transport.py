@@ -14,7 +14,10 @@ class DeviceFile(Protocol):
     """A file on the device, whose content survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the database for a transaction; `erasing`: whether it must erase deleted data."""
+        """Provide the database for a transaction.
+
+        `erasing`: whether no file may contain the deleted data afterwards.
+        """
 
 
 class Transport(Protocol):

@@ -117,7 +117,8 @@ def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
 def _magnitudes(numbers: Sequence[Number], *, but: str = "") -> Claim:
     """Return the claim that errors are within an order of magnitude of the paper's.
 
-    For mean squares, their roots are compared. Numbers whose name begins with `but` are left out.
+    Mean squared errors are compared by their roots. Numbers whose name begins with `but` are left
+    out.
     """
     ratios = {
         n.name: (n.ours / n.paper) ** (0.5 if n.name.endswith("E") else 1.0)

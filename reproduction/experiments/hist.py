@@ -69,7 +69,7 @@ def largest_errors(
     Parameters
     ----------
     metric : LocalMetric
-        With one level.
+        A metric with one level.
     frequencies : ndarray of float64, shape (k,)
         The law of the users' categories.
     users : int

@@ -56,12 +56,12 @@ class YesOrNo(Domain):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The two words."""
+        """The two words, by name."""
         return {"yes": self.yes, "no": self.no}
 
     @property
     def opposite(self) -> tuple[str, str]:
-        """The two words."""
+        """The two values that differ most: the two words."""
         return self.yes, self.no
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:

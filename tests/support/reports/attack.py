@@ -62,7 +62,11 @@ def attack(metric: Metric, reports: int, confidence: float) -> Iterator[Finding]
 def _attack_level(
     metric: Metric, reporter: Reporter, consumer: Consumer, level: int, count: int, certainty: float
 ) -> Finding:
-    """Send pairs of batches of each value, which alternates with the first, then in its place."""
+    """Attack one level, and return the finding.
+
+    Pairs of batches are sent for each of the two values. In a pair's first batch the value and the
+    first value alternate, row by row; in the second batch they have changed places.
+    """
     first, second = opposite_values(metric)
     sent = [
         [np.array(pair * (ROWS // 2)) for pair in ([value, first], [first, value])]

@@ -102,7 +102,7 @@ def level(replace: Replace) -> None:
 
 
 def byte(replace: Replace) -> None:
-    """Write a level into the batch that is not the demanded one."""
+    """Write a wrong level into the batch instead of the demanded one."""
 
     def wrong(metric: ReportedMetric, level: Any, *more: Any, **rest: Any) -> bytes:
         higher = np.minimum(level + 1, len(metric.levels) - 1)

@@ -51,5 +51,5 @@ def crowd(reports: list[bytes], **changes: Any) -> bytes:
 
 
 def mixed(zeros: int, ones: int) -> bytes:
-    """Return reports in an order that is not sorted."""
+    """Return reports of one byte: half of the zeros, then the ones, then the other zeros."""
     return bytes(zeros // 2) + b"\1" * ones + bytes(zeros - zeros // 2)

@@ -86,7 +86,7 @@ def log(*payloads: ReportBatch | bytes | None, first: int = 0) -> list[LogMessag
 
 
 def agreeing(question: Metric, time_ms: int, seed: int) -> list[ReportBatch]:
-    """Return the number of one-report batches that confirm a time: the last one confirms it."""
+    """Return batches of one report, just as many as confirm a time together."""
     return [
         batch(question, [1], time_ms=time_ms, seed=seed + place)
         for place in range(CONFIRMING_BATCHES)

@@ -84,7 +84,7 @@ def other_database(redis_url: str) -> str:
 
 
 def consumer(properties: Mapping[str, Any], topic: str, **more: Any) -> Consumer:
-    """Return a client for looking at a topic."""
+    """Return a consumer for reading a topic, which commits no offsets."""
     looking = {
         "group.id": f"look-{topic}",
         "log_level": 0,  # fault tests take brokers away
@@ -218,7 +218,7 @@ class Deployment:
     def worker(
         self, name: str = "worker", clock: Clock = SYSTEM_CLOCK, tracer: Tracer | None = None
     ) -> Iterator[Worker]:
-        """Run a worker in a thread; afterwards it has drained, committed and left."""
+        """Run a worker in a thread; when the block ends, it drains, commits and leaves."""
         worker = Worker(self.settings, self.metrics, self.store, name, clock=clock, tracer=tracer)
         with in_a_thread(worker.run, worker.stop):
             yield worker

@@ -38,7 +38,7 @@ class Receiver:
         self.received: dict[str, list[dict[str, Any]]] = {path: [] for path in KINDS}
 
     def metrics(self, place: int = -1) -> list[dict[str, Any]]:
-        """Return the metrics of one export."""
+        """Return the metrics of the export at index `place`, by default of the last one."""
         (resource,) = self.received["/v1/metrics"][place]["resourceMetrics"]
         (scope,) = resource["scopeMetrics"]
         found: list[dict[str, Any]] = scope["metrics"]

@@ -1,4 +1,4 @@
-"""Redis servers of a test's own, on free ports: alone, replicated, or as a Redis Cluster.
+"""Redis servers for a single test, on free ports: alone, replicated, or as a Redis Cluster.
 
 A test that starts one stops it; each also ends when the process that started it ends in any way.
 """
@@ -116,7 +116,7 @@ class RedisNode:
         return self.info("replication").get("master_link_status", "")
 
     def info(self, section: str) -> dict[str, str]:
-        """Return the answer of the command INFO."""
+        """Return one section of Redis's answer to INFO, by field."""
         return {str(name): str(value) for name, value in self.ask("INFO", section).items()}
 
     def fall_behind(self, master: RedisNode) -> None:

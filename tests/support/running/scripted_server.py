@@ -77,6 +77,6 @@ class ScriptedServer:
 
     @property
     def opened(self) -> list[bytes]:
-        """The reports that were posted to a relay."""
+        """The reports in all posts to a relay, opened."""
         posts = map(decode_post, self.posted)
         return [r for label, sealed in posts for r in crowds.opened(sealed, label, PRIVATE)]

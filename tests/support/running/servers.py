@@ -247,7 +247,7 @@ class Redis:
         self.server.restart()
 
     def clear(self) -> None:
-        """Remove all data, after starting a server that an earlier test has killed."""
+        """Remove all data; first start the server again if an earlier test has killed it."""
         import redis
 
         if self._server is not None and not self._server.running:
