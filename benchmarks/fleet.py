@@ -81,7 +81,7 @@ def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, 
 
 
 def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
-    """Return what the model says of such a run."""
+    """Return the model's prediction for such a run."""
     fleet = Fleet(
         devices=batches,
         reports_per_day=24 / hours,
@@ -99,7 +99,7 @@ def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
 
 
 def _produce(running: Workers, metric: LocalMetric, batches: int, hours: int) -> None:
-    """Report evenly over the hours that end now, no faster than is counted."""
+    """Report evenly over the hours that end now, no faster than the workers count."""
     producer = Producer({**running.settings.kafka, "enable.idempotence": True, **FILLING})
     levels, reports = reports_of(metric, TEMPLATES)
     templates = [

@@ -93,7 +93,8 @@ class Result:
 
 
 def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
-    """Run both sides once unmeasured, then in turns, each first as often as the other."""
+    """Measure both sides in turns, after one unmeasured run of each; they take turns to be
+    first."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
     for side in () if benchmark.is_warm else sides:

@@ -1,4 +1,4 @@
-"""The results of a run as a file, from which tables are printed and capacity is reckoned."""
+"""The results of a run as a file, from which tables are printed and capacity is computed."""
 
 from __future__ import annotations
 

@@ -18,10 +18,8 @@ from estimators.estimate import Floats
 def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
     """Return SM's mean: user i is kept with probability (e^e_i - 1) / (e^t - 1).
 
-    Here t is the largest epsilon.
-
-    The mean of the kept users gets noise for epsilon t. Source: Jorgensen, Yu and Cormode,
-    "Conservative or liberal? Personalized differential privacy" (2015).
+    Here t is the largest epsilon, and the mean of the kept users gets noise for epsilon t. Source:
+    Jorgensen, Yu and Cormode, "Conservative or liberal? Personalized differential privacy" (2015).
 
     Parameters
     ----------

@@ -199,7 +199,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
 
 
 def sketched(n: int, f: float) -> float:
-    """Return the ratio for one of ten strings of a count sketch; "normal" has the noise alone."""
+    """Return the ratio for one of ten strings of a count sketch, to the width of noise alone."""
     sketch = CountSketch([exact(e) for e in LEVELS], categories=None)
     counts, question = np.full(5, n // 5), Question()
     law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)

@@ -134,7 +134,7 @@ def errors_beyond_sampling(
     """Return the numbers n of users, and each method's MSE - 1/(12 n) for each n.
 
     Half of the users have epsilon 0.1, the others 0.15; values are uniform on [-1/2, 1/2]. The
-    parameters are those of :func:`reproduction.running.run`.
+    parameters are as for :func:`reproduction.running.run`.
     """
     metric = trusted((0.1, 0.15), range=(-0.5, 0.5))
     sizes = [100, 300, 1000, 3000, 10_000]

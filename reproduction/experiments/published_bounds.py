@@ -112,7 +112,7 @@ def nprr_interval(signs: Floats, contrast: Floats, beta: float) -> tuple[float, 
 def nprr_sequence(signs: Floats, contrast: Floats, beta: float) -> tuple[float, float]:
     """Return the last interval of NPRR's Hoeffding confidence sequence, which holds at all times.
 
-    The parameters are those of :func:`nprr_interval`.
+    The parameters are as for :func:`nprr_interval`.
     """
     t, log = np.arange(1, signs.size + 1), math.log(2 / beta)
     return _hoeffding(signs, contrast, np.minimum(1, np.sqrt(8 * log / (t * np.log(t + 1)))), log)

@@ -2,8 +2,9 @@
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
 real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
-each category's count. Where points of a geometry are drawn for hashes, reports are real ones.) What
-an open vocabulary's hashes do to it depends on their seed: `reseeded` gives each run its own.
+each category's count. Where points of a geometry are drawn for hashes, reports are real ones.) For
+an open vocabulary, the law depends on the seed of the hashes: `reseeded` sets another seed for each
+run.
 """
 
 from __future__ import annotations
