@@ -93,8 +93,7 @@ class Result:
 
 
 def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
-    """Measure both sides in turns, after one unmeasured run of each; they take turns to be
-    first."""
+    """Measure both sides in turns, after an unmeasured run of each; each is first equally often."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
     for side in () if benchmark.is_warm else sides:

@@ -30,7 +30,7 @@ class ScriptedServer:
     posted, headers, moments : list
         The bodies of the posts, their headers, and the times of their arrival.
     failing : dict of str to ASGIApp
-        The answers to batches of metrics, by metric, as long as it has them.
+        By metric, the answer to each of its batches, as long as the metric is in the mapping.
     """
 
     def __init__(self, *metrics: Metric) -> None:
