@@ -43,7 +43,7 @@ class LogMessage:
 
 
 def count_messages(metrics: Mapping[str, Metric], messages: Sequence[LogMessage]) -> None:
-    """Count messages as a worker does, many at a time, from nothing."""
+    """Count messages as a worker does, many at a time, beginning with an empty state."""
     partition = Partition(metrics, FUTURE_MS)
     for start in range(0, len(messages), COUNTED_TOGETHER):
         partition.count(messages[start : start + COUNTED_TOGETHER])
@@ -55,7 +55,7 @@ def payloads(batches: int, reports: int) -> list[bytes]:
 
 
 def different_payloads(batches: int, reports: int) -> list[bytes]:
-    """Return batches that each have reports of their own: what is to be compressed."""
+    """Return batches with different reports, for benchmarks with compression."""
     draw = min(batches, max(1, MAX_DIFFERENT_REPORTS // reports))
     drawn = (x.reshape(draw, -1) for x in reports_of(METRIC, draw * reports))
     columns = itertools.cycle(list(zip(*drawn, strict=True)))  # from so far back none compresses

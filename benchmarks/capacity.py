@@ -1,6 +1,7 @@
-"""What a fleet needs: ``python -m benchmarks.capacity --devices 1e9``; docs/capacity.md explains.
+"""Compute what a fleet needs: ``python -m benchmarks.capacity --devices 1e9``.
 
-Arithmetic on rates that were measured (`benchmarks/recorded.json`), for the peak hour of a day.
+The need is that of a day's peak hour, and is computed from measured rates
+(`benchmarks/recorded.json`). docs/capacity.md explains the model.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from benchmarks.record import RECORDED, Record
 
 DEVICES = (1e6, 1e8, 1e9)
 CROWD_BATCH = 50_000.0
-"""Reports of a message that a gateway writes of a crowd: 200 kB hold 66,666 of 3 bytes."""
+"""Reports in a message that a gateway writes for a crowd: 200 kB hold 66,666 of 3 bytes."""
 ROUNDED_FROM = 1_000
-"""Numbers from here on are printed as whole ones."""
+"""Numbers from this on are printed without decimals."""
 MAY_BE_NONE = {
     *("lateness_seconds", "late_share", "posted", "sealed"),
     *("cents_core_hour", "cents_gigabyte_hour"),
@@ -56,7 +57,7 @@ def _power(number: float, digits: int = 1) -> str:
 
 
 def size_text(size: float) -> str:
-    """Return bytes with two digits or more.
+    """Return a number of bytes as text, with two digits or more.
 
     Examples
     --------
@@ -87,7 +88,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "memory": ("memory_bytes", size_text),
     "cents/h": ("cents_per_hour", "{:,.0f}".format),
 }
-"""Of the table: the field of `Need`, and how it is shown."""
+"""The columns of the table: the field of `Need`, and how it is formatted."""
 
 
 def _options(command: Any) -> Any:
@@ -110,7 +111,7 @@ def _options(command: Any) -> Any:
 )
 @_options
 def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
-    """Reckon what a fleet needs at its peak, from the rates of a recorded run.
+    """Compute what a fleet needs at its peak, from the rates of a recorded run.
 
     FILE is a record of `dither bench --json` on your machine, instead of the one of the project.
     """
@@ -139,7 +140,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
 
 
 def _told(name: str, value: float) -> str:
-    """Return a number of `Need` for people."""
+    """Return a number of `Need` as human-readable text."""
     if "bytes" in name:
         return size_text(value)
     if name == "busy":

@@ -14,11 +14,11 @@ from benchmarks.record import Record
 
 CELL_BYTES = 8
 MEBIBYTE = 2**20
-"""What the recorded memory of a worker is in."""
+"""The unit of the recorded memory of a worker, in bytes."""
 POSTS = 1_000.0
-"""A second, of one gateway process: until the stage ``gateway`` is recorded."""
+"""Posts a second of one gateway process, unless the stage ``gateway`` is recorded."""
 OPENED = 5_000.0
-"""Sealed reports a second, of one core: until the stage ``crowds`` is recorded."""
+"""Sealed reports a second of one core, unless the stage ``crowds`` is recorded."""
 DAY_SECONDS, HOUR_SECONDS = 86_400, 3_600
 PEAK = 3.0
 """The peak hour's rate over the day's mean."""
@@ -27,21 +27,22 @@ PARTITIONS_PER_WORKER = 2
 """So that the number of workers can double."""
 LEAST_PARTITIONS = 6
 MESSAGE_BYTES = 80
-"""In Kafka, of a batch without its reports: id, revision, name, time, and the record around it."""
+"""Bytes in Kafka of a batch without its reports: id, revision, name, time, and the record around
+it."""
 ROLLUPS = 3
-"""Panes of a metric in a partition that are open besides its own: the hour's, the day's, the
-total."""
+"""Open panes of a metric in a partition, besides those of its pane width: the hour's, the day's,
+the total."""
 PANE_BYTES = 400
-"""Of an open pane, in a worker and in Redis, besides its cells and ids: its key, and the objects
-and the index around it. What `benchmarks.fleet` found with 8,646 panes: 320 and 390."""
+"""Bytes of an open pane, in a worker and in Redis, besides its cells and ids: its key, and the
+objects and the index around it. `benchmarks.fleet` measured 320 and 390 with 8,646 panes."""
 CHUNK_BYTES = 65_000
-"""Of a chunk of slices, which is written as a whole."""
+"""Bytes of a chunk of slices, which is written as a whole."""
 BROKERS_FOR_REPLICAS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What one process of each kind was measured to do.
+    """The measured rates and memory of one process of each kind.
 
     Attributes
     ----------
@@ -74,9 +75,9 @@ class Rates:
     def of(cls, record: Record) -> Self:
         """Return the rates of a recorded run.
 
-        A worker's time is its processor time, where that is recorded: what the machine does besides
-        is not in it. Else it is that of the clock. A line goes through the costs of messages with 1
-        and with 1,000 reports, from fetch to commit.
+        A worker's time is its processor time if that is recorded, because other work of the machine
+        is not in it; otherwise it is the clock's. The costs are those of the line through the costs
+        of messages with 1 and with 1,000 reports, from fetch to commit.
         """
         single, batched = (_message_seconds(record, reports) for reports in (1, 1_000))
         per_report = max(0.0, (batched - single) / 999)
@@ -114,18 +115,19 @@ class Assumptions:
     worker_bytes, master_bytes : float
         The most memory of a worker, and of a Redis master.
     redis_copies : int
-        Of each Redis master's data: itself and its replicas.
+        Copies of each Redis master's data: the master and its replicas.
     gateway_bytes : float
         Memory of a gateway process.
     partition_bytes_per_second : float
-        Written to one partition at the peak.
+        The most bytes a second that are written to one partition at the peak.
     broker_disk_bytes_per_second, broker_network_bytes_per_second : float
-        That one broker writes, and takes or sends, at the peak.
+        The most bytes a second that one broker writes, and that it receives or sends, at the peak.
     broker_partitions : int
-        Replicas that one broker serves.
+        The most replicas that one broker serves.
     broker_disk_bytes : float
-        What it keeps.
+        The most bytes that one broker keeps.
     broker_cores, broker_memory_bytes : float
+        The cores and the memory of one broker.
     cents_core_hour, cents_gigabyte_hour : float
         The price of a core and of a gigabyte of memory. Disks and traffic are not priced.
     """
@@ -153,27 +155,30 @@ class Fleet:
     Attributes
     ----------
     devices : float
+        The number of devices.
     reports_per_day : float
-        Of each device, all metrics together.
+        Reports of each device, all metrics together.
     batch_reports : float
-        Reports in a Kafka message, or a post: 1 where each device sends by itself.
+        Reports in a Kafka message, or a post: 1 if each device sends by itself.
     report_bytes : float
-        On the wire, the level included.
+        Bytes of a report on the wire, the level included.
     metrics, levels, cells : int
         Metrics, and of each the privacy levels and the cells a level (docs/mechanisms.md).
     slices : int
-        Of each metric; 1 where it has none.
+        Slices of each metric; 1 if it has none.
     pane_seconds, lateness_seconds : float
         The width of a pane, and how long after its end reports are still counted.
     late_share : float
-        Of the messages, that belong to a pane other than the newest: each changes a pane more.
+        The share of messages that belong to a pane other than the newest: each changes a further
+        pane.
     kept_days : float
         How long panes are kept.
     commit_seconds : float
+        The time between two commits of a worker.
     replication : int
-        Of Kafka's topics.
+        The replication factor of Kafka's topics.
     outage_days : float
-        The longest that counting may stand still: what Kafka has to keep.
+        The longest time that counting may stand still; Kafka has to keep its messages.
     posted : float
         Share of the messages that come through the gateway.
     sealed : float
@@ -205,22 +210,22 @@ class Fleet:
 
     @property
     def message_bytes(self) -> float:
-        """Of a message in Kafka."""
+        """The bytes of a message in Kafka."""
         return MESSAGE_BYTES + self.batch_reports * self.report_bytes
 
     @property
     def pane_bytes(self) -> float:
-        """Of the statistic of one pane."""
+        """The bytes of the statistic of one pane."""
         return self.levels * self.cells * CELL_BYTES
 
     @property
     def open_panes(self) -> float:
-        """Panes of a metric that are open in a partition: as wide as lateness, and its rollups."""
+        """Open panes of a metric in a partition: those within the lateness, and the rollups."""
         return math.ceil(self.lateness_seconds / self.pane_seconds) + 1 + ROLLUPS
 
     @property
     def slice_bytes(self) -> float:
-        """Of a metric's tables of slices, for one hour, in a partition."""
+        """The bytes of a metric's tables of slices, for one hour, in a partition."""
         return self.slices * self.pane_bytes if self.slices > 1 else 0.0
 
     @property
@@ -229,9 +234,9 @@ class Fleet:
         return math.ceil(self.lateness_seconds / HOUR_SECONDS) + 1
 
     def busiest(self, seconds: float) -> float:
-        """Return the most messages of so many seconds.
+        """Return the largest number of messages in `seconds` seconds.
 
-        At most the peak's rate, and at most a day's messages in each day.
+        They come at most at the peak's rate, and in each day at most a day's messages.
 
         Examples
         --------
@@ -251,21 +256,21 @@ class Need:
     Attributes
     ----------
     reports_per_second, messages_per_second : float
-        At the peak.
+        The rates at the peak.
     workers, partitions, gateways, redis_masters, brokers : int
         Workers and gateways are processes, of one core each.
     busy : float
         Share of their time that workers count at the peak, commits included.
     remembered_ids : float
-        Of batches, all partitions together.
+        The remembered ids of batches, all partitions together.
     worker_bytes : float
         Memory of a worker.
     redis_bytes, redis_bytes_per_second : float
-        Memory, and what commits write at the peak, all masters together.
+        The memory, and the bytes a second that commits write at the peak, of all masters together.
     kafka_bytes_per_second, kafka_bytes : float
-        Written at the peak, and kept, all replicas together.
+        The bytes a second written at the peak, and the bytes kept, of all replicas together.
     cores, memory_bytes, cents_per_hour : float
-        Of all machines.
+        The cores, the memory and the price of all machines.
     """
 
     reports_per_second: float
@@ -296,8 +301,11 @@ def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need
     Parameters
     ----------
     fleet : Fleet
+        The devices and what they report.
     rates : Rates
+        The measured rates.
     assumed : Assumptions, optional
+        What is assumed.
 
     Raises
     ------
@@ -386,11 +394,15 @@ def worker_memory(
     Parameters
     ----------
     fleet : Fleet
+        The devices and what they report.
     rates : Rates
+        The measured rates.
     partitions : int
+        The number of partitions.
     ids : float
-        Remembered by all workers together.
+        The number of ids that all workers together remember.
     workers : int
+        The number of workers.
     """
     panes = (
         fleet.open_panes * (fleet.pane_bytes + PANE_BYTES) + fleet.open_hours * fleet.slice_bytes
@@ -405,10 +417,13 @@ def redis_memory(fleet: Fleet, rates: Rates, partitions: int, ids: float) -> flo
     Parameters
     ----------
     fleet : Fleet
+        The devices and what they report.
     rates : Rates
+        The measured rates.
     partitions : int
+        The number of partitions.
     ids : float
-        Remembered by all workers together.
+        The number of ids that all workers together remember.
     """
     hours = 24 if fleet.pane_seconds < HOUR_SECONDS else 0
     kept_panes = fleet.kept_days * (DAY_SECONDS / fleet.pane_seconds + hours + 1) + fleet.open_panes

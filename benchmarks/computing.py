@@ -54,7 +54,7 @@ NUMPY_NOISE: dict[str, Callable[[int], object]] = {
     "oue": _unary_noise,
     "hemisphere": lambda size: RNG.standard_normal((size, DIMENSION)),
 }
-"""Noise of the same shape from numpy: floating point, seeded, and private for nobody."""
+"""Noise of the same shape from numpy: floating point, seeded, and without privacy."""
 
 
 class CountedBits(SystemBits):
@@ -141,7 +141,7 @@ READ_CATEGORIES, READ_DIMENSION = 1024, 10
 FREQUENCY_LEVELS = [round(0.1 * step, 1) for step in range(1, 65)]
 READ_REPORTS = 20_000
 COPIES = 50
-"""Of every report: a million in all."""
+"""How often each report counts: they are a million in all."""
 
 
 @stage("read")
@@ -190,7 +190,7 @@ SEARCHED_LEVELS = (1.0, 2.0, 3.0, 4.0)
 """Each has more than 1% of the information, so that none is left out of the search."""
 SEARCHED_REPORTS = 500_000
 STRINGS = 2_000
-"""So many different ones, with frequencies like 1, 1/2, 1/3."""
+"""The number of different strings, with frequencies in proportion to 1, 1/2, 1/3 and so on."""
 
 
 @stage("discover")
@@ -210,7 +210,7 @@ def discover(places: Places) -> Iterator[Outcome]:
     cells = [rng.integers(0, table.size, max(reads)) for table in tables]
 
     def gather() -> None:
-        """Read as many numbers as a search does: each level's at each longer prefix."""
+        """Sum as many numbers of each level's table as a search reads, prefix length by length."""
         for table, table_cells in zip(tables, cells, strict=True):
             for number in reads:
                 table.take(table_cells[:number]).sum()
@@ -252,7 +252,7 @@ def crowds(places: Places) -> Iterator[Outcome]:
 
 
 async def _post(opened: Crowds, body: bytes) -> None:
-    """Post a crowd as a server hands it on."""
+    """Post a crowd, in the form in which a server passes it on."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body}
@@ -262,7 +262,7 @@ async def _post(opened: Crowds, body: bytes) -> None:
 
 
 async def _taken(_: PostedBatch) -> None:
-    """Stand for Kafka, which the stage `gateway` measures: a crowd is one batch."""
+    """Accept a batch instead of Kafka, which the stage `gateway` measures: a crowd is one batch."""
 
 
 def _processor_seconds() -> float:

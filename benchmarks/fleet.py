@@ -37,8 +37,9 @@ from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
 
 MAX_WAITING_MESSAGES = 400_000
-"""Not committed yet, above which producing pauses: more than a worker counts in a second, or it
-would wait for its own commits; and no more, for it holds them besides ids."""
+"""Producing pauses while more messages than this are not committed. They are more than a worker
+counts in a second, or the worker would wait for its own commits; they are not many more, because it
+holds them besides the ids."""
 LOOK_MESSAGES = 5_000
 TEMPLATES = 64
 SEED = 11
@@ -51,9 +52,9 @@ RECORD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, Any]:
-    """Count so many batches of so many hours; return what that took, in bytes and microseconds.
+    """Count batches spread over some hours; return what that took, in bytes and microseconds.
 
-    Lateness is as many hours, and the worker may take so many bytes of memory.
+    The lateness is as many hours, and the worker may take `memory` bytes.
     """
     metric = dataclasses.replace(METRIC, lateness=f"{hours}h")
     more = {"aggregate.memory": memory}
@@ -80,7 +81,7 @@ def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, 
 
 
 def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
-    """Return what the model says of such a run."""
+    """Return the model's prediction for such a run."""
     fleet = Fleet(
         devices=batches,
         reports_per_day=24 / hours,
@@ -98,7 +99,7 @@ def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
 
 
 def _produce(running: Workers, metric: LocalMetric, batches: int, hours: int) -> None:
-    """Report evenly over the hours that end now, no faster than is counted."""
+    """Report evenly over the hours that end now, no faster than the workers count."""
     producer = Producer({**running.settings.kafka, "enable.idempotence": True, **FILLING})
     levels, reports = reports_of(metric, TEMPLATES)
     templates = [

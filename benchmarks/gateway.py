@@ -1,8 +1,8 @@
 """Small posts to `dither serve` and into Kafka, against a bare route that answers 202.
 
 The bare route reads the body and forgets it. Both run under the same server, in turns, with the
-same load. A second is one of the server's processor time: the client, wrk, and Kafka run on the
-same cores, so the clock's would be about them.
+same load. Seconds are those of the server's processor time, because the client, wrk, and Kafka run
+on the same cores.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from producers.wire.batch import encode_batch
 
 SCRIPT = Path(__file__).with_name("posting.lua")
 DEVICES = 200
-"""Connections, each of which posts when its last post was answered."""
+"""The number of connections; each posts again when its last post was answered."""
 REPORTS = 1
 SECONDS = 2.0
 LATENCY, LATENCY_SECONDS = "gateway/latency at half load", 10.0
 RATE_LIMIT = "1000000000/second"
-"""Counted for every post, reached by none."""
+"""A limit that is checked for each post, and never reached."""
 KEY = bytes(32)
 CROWD_METRIC = define(
     name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[3],
@@ -104,7 +104,7 @@ def relay_posts(places: Places) -> Iterator[Outcome]:
 
 @contextlib.contextmanager
 def served(*arguments: str, posts: Posts | None = None) -> Iterator[tuple[int, int]]:
-    """Run this file as a process that serves one of the three; yield its pid and port."""
+    """Run this file as a process that serves an application; yield its pid and port."""
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # noqa: S101
@@ -153,7 +153,7 @@ def _side(
 def post(
     port: int, seconds: float, pause_ms: int = 0, posts: Posts | None = None
 ) -> dict[str, Any]:
-    """Have wrk post batches; return what `posting.lua` writes, times in microseconds."""
+    """Have wrk post batches; return what `posting.lua` writes, with times in microseconds."""
     posts = posts or batches()
     seed = int.from_bytes(os.urandom(4), "big")
     line = ["wrk", "-t1", f"-c{DEVICES}", f"-d{max(1, round(seconds))}s", "--timeout", "30s"]
@@ -169,7 +169,7 @@ def post(
 
 
 class Posts(NamedTuple):
-    """Where and as what is posted, and what is before and after 16 random bytes."""
+    """The path and the media type of posts, and their bytes before and after 16 random bytes."""
 
     path: str
     media_type: str
@@ -186,7 +186,7 @@ def batches() -> Posts:
 
 
 def sealed_reports() -> Posts:
-    """Return posts of what a relay takes for sealed reports: it cannot open them."""
+    """Return posts that a relay takes for sealed reports, because it cannot open them."""
     pane_start_ms, marker = CROWD_METRIC.pane_start(int(time.time() * 1000)), uuid.uuid4().bytes
     label = CrowdLabel(key_hash(KEY), CROWD_METRIC.fingerprint, pane_start_ms, CROWD_METRIC.name)
     sealed = marker + bytes(sealed_size(CROWD_METRIC.randomizer.width) - len(marker))
@@ -202,7 +202,7 @@ async def forget(request: Request) -> Response:
 
 
 def application_of(name: str, servers: str = "", topic: str = "", redis: str = "") -> Starlette:
-    """Return the bare route, or `dither relay` or `serve` with all that a request passes."""
+    """Return the application of the bare route, of `dither relay` or of `dither serve`."""
     if name == "bare":
         return Starlette(routes=[Route(PATH, forget, methods=["POST"])])
     if name == "relay":

@@ -23,11 +23,11 @@ from producers.wire.batch import encode_batch, encode_randomized
 
 BATCH_REPORTS = 100
 COUNTED_TOGETHER = GATHER_MESSAGES
-"""What a worker that is behind counts together."""
+"""The number of messages that a worker counts together when it is behind."""
 MESSAGES = COUNTED_TOGETHER
 REPEATS = 3
 Costs = Callable[[int, int], float]
-"""Seconds a report, of a size and a number of messages."""
+"""Returns the seconds for a report, given a size and a number of messages."""
 
 
 @stage("growth")
@@ -69,7 +69,7 @@ def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
 def _payloads(
     metrics: Sequence[LocalMetric], messages: int, panes: int = 1, first: int = 0
 ) -> list[bytes]:
-    """Return batches of these metrics in turn, spread over so many panes."""
+    """Return batches of these metrics in turn, spread over `panes` panes."""
     level, reports = reports_of(metrics[0], BATCH_REPORTS)
     payloads = []
     for number in range(messages):
@@ -85,7 +85,10 @@ def _cost(
     panes: int = 1,
     earlier_payloads: Sequence[bytes] | None = None,
 ) -> float:
-    """Return the seconds a report, after other messages: by default as many as count together."""
+    """Return the seconds of processor time for counting a report, after earlier messages.
+
+    By default, the earlier messages are one batch of those that are counted together.
+    """
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
     if earlier_payloads is None:
         earlier_payloads = _payloads(metrics, COUNTED_TOGETHER, panes)
@@ -96,22 +99,22 @@ def _cost(
 
 
 def history(batches: int, messages: int) -> float:
-    """Cost of a report after so many batches in the same pane, whose ids are known."""
+    """Return the cost of a report after `batches` batches in the same pane, whose ids are known."""
     return _cost([METRIC], messages, earlier_payloads=_payloads([METRIC], batches))
 
 
 def metrics(number: int, messages: int) -> float:
-    """Cost of a report with so many metrics, which take turns batch by batch."""
+    """Return the cost of a report with `number` metrics, which take turns batch by batch."""
     return _cost([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
 
 
 def panes(number: int, messages: int) -> float:
-    """Cost of a report with so many panes open, which take turns batch by batch."""
+    """Return the cost of a report with `number` open panes, which take turns batch by batch."""
     return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
 def open_panes(number: int, messages: int) -> float:
-    """Cost of a report in one pane while so many others are open, since lateness is long."""
+    """Return the cost of a report in one pane while `number` others are open."""
     metric = dataclasses.replace(METRIC, lateness="1000d")
     level, reports = reports_of(metric, 1)
     times = enumerate(range(TIME_MS, TIME_MS + number * metric.pane_ms, metric.pane_ms))
@@ -120,7 +123,7 @@ def open_panes(number: int, messages: int) -> float:
 
 
 def partitions(number: int, messages: int) -> float:
-    """Cost of a report where messages of so many partitions come in turns."""
+    """Return the cost of a report if messages of `number` partitions come in turns."""
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
     log = [LogMessage(offset, x) for offset, x in enumerate(_payloads([METRIC], messages))]
     began = time.process_time()
@@ -132,7 +135,7 @@ def partitions(number: int, messages: int) -> float:
 
 
 def levels(number: int, messages: int) -> float:
-    """Cost of a report with so many privacy levels."""
+    """Return the cost of a report with `number` privacy levels."""
     epsilons = np.round([0.1 * step for step in range(1, number + 1)], 1).tolist()
     return _cost([dataclasses.replace(METRIC, levels=epsilons)], messages)
 

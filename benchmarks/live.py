@@ -41,10 +41,10 @@ QUESTIONS: Sequence[Mapping[str, Any]] = (
     {"kind": "mean", "mechanism": "randomized_response", "range": (0, 1)},
     {"kind": "distribution", "mechanism": "dyadic_hadamard", "range": (-60, 180)},
 )
-"""In turn: half of the metrics are means."""
+"""The metrics have these questions in turn, so half of the metrics are means."""
 NUMBER_SCRIPT = """() => [...document.querySelectorAll(".figure .value")]
   .some((one) => /[0-9]/.test(one.textContent))"""
-"""Whether a number is on the page."""
+"""Returns whether a number is on the page."""
 
 
 @stage("live")
@@ -64,7 +64,7 @@ def live(places: Places) -> Iterator[Outcome]:
 
 
 def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
-    """Yield what the service spends a minute with nobody, one page and further pages."""
+    """Yield the service's processor time a minute with no page, one page and further pages."""
     metrics = [
         define(name=f"metric{n}", levels=LEVELS, pane="1h", **QUESTIONS[n % len(QUESTIONS)])
         for n in range(count)
@@ -103,7 +103,7 @@ def _open(browser: Browser, url: str) -> Page:
 
 
 def _spent_a_minute(pid: int, seconds: float, page: Page | None = None) -> float:
-    """Return the processor time of a process in a minute, while pages live on."""
+    """Return the processor time of a process in a minute, while the pages continue."""
     began, before = time.monotonic(), processor_seconds([pid])
     if page is None:
         time.sleep(seconds)
@@ -158,7 +158,7 @@ def _produce_history(running: Workers, metrics: Sequence[LocalMetric]) -> int:
 
 @contextmanager
 def _reporting(running: Workers, metrics: Sequence[LocalMetric]) -> Iterator[None]:
-    """Report a batch of each metric a second, until the end."""
+    """Report one batch of each metric per second, until the block ends."""
     producer, done = Producer({**running.settings.kafka, **FILLING}), threading.Event()
     templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
 

@@ -18,7 +18,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def described(places: Places) -> dict[str, str]:
-    """Return what matters for speed; of servers, those that were started."""
+    """Return the facts that matter for speed; of servers, only those that were started."""
     found = {
         "processor": f"{os.cpu_count()} x {_processor()}",
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""Measuring ours and a baseline alternately, and what comes out."""
+"""Measures the rates of our side and of a baseline alternately, and returns their ratio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
 
 Side = Callable[[float], float]
-"""Does the work once, and again until so many seconds have passed; returns units a second."""
+"""Repeats its work until the given seconds have passed, at least once; returns units a second."""
 
 
 class CannotRunError(Exception):
@@ -24,7 +24,7 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Ours beside a baseline that does the same with less.
+    """Our side beside a baseline that does the same work with less.
 
     Parameters
     ----------
@@ -33,8 +33,9 @@ class Benchmark:
     unit : str
         What both sides count, for instance ``reports/s``.
     ours, baseline : Side
+        The two sides.
     most_rounds : int, optional
-        Where more would take too long.
+        The most rounds, if more would take too long.
     is_warm : bool
         Whether the sides need no run that is not measured.
     """
@@ -68,7 +69,7 @@ class NotRun:
 Outcome = Benchmark | Figure | NotRun
 Stage = Callable[["Places"], Iterator[Outcome]]
 STAGES: dict[str, Stage] = {}
-"""By their names: each prepares a benchmark when its turn comes."""
+"""The stages by their names; each prepares its benchmarks when it runs."""
 
 
 def stage(name: str) -> Callable[[Stage], Stage]:
@@ -92,7 +93,7 @@ class Result:
 
 
 def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
-    """Run both sides once unmeasured, then in turns, each first as often as the other."""
+    """Measure both sides in turns, after an unmeasured run of each; each is first equally often."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
     for side in () if benchmark.is_warm else sides:
@@ -115,10 +116,10 @@ def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> 
 def repeated(
     units: int, action: Callable[[], object], clock: Callable[[], float] = time.process_time
 ) -> Side:
-    """Return a side that repeats an action of so many units until it has run long enough.
+    """Return a side that repeats an action of `units` units until it has run long enough.
 
     By default seconds are those of a core, whatever else the machine does; an action that waits for
-    something needs a clock that goes on meanwhile.
+    something needs a clock that continues meanwhile.
     """
 
     def rate(seconds: float) -> float:
@@ -139,5 +140,5 @@ def compared(
     baseline: Callable[[], object],
     clock: Callable[[], float] = time.process_time,
 ) -> Benchmark:
-    """Return the benchmark of two actions of so many units each, as :func:`repeated`."""
+    """Return a benchmark of two actions of `units` units each, see :func:`repeated`."""
     return Benchmark(name, unit, repeated(units, ours, clock), repeated(units, baseline, clock))

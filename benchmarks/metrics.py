@@ -26,7 +26,7 @@ WORDS = np.array([f"word {number}" for number in range(CATEGORIES)])
 
 
 def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> LocalMetric:
-    """Return a metric with a mechanism: a frequency where it serves several kinds."""
+    """Return a metric with a mechanism: a frequency if the mechanism serves several kinds."""
     kind = min(MECHANISMS[mechanism])
     domain = (
         DOMAINS[kind]
@@ -53,11 +53,11 @@ SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
     "hemisphere": 10_000,
     "dyadic_hadamard": 200_000,
 }
-"""Reports at a time: about a hundred milliseconds' work of randomizing."""
+"""Reports that are randomized at a time, which takes about a hundred milliseconds."""
 
 
 def population(metric: LocalMetric, size: int) -> tuple[NDArray[Any], Levels]:
-    """Return values and levels of so many users."""
+    """Return values and levels of `size` users."""
     rng = np.random.default_rng(7)
     level = rng.integers(0, len(metric.levels), size).astype(np.uint8)
     if metric.kind == "frequency":
@@ -72,13 +72,13 @@ def population(metric: LocalMetric, size: int) -> tuple[NDArray[Any], Levels]:
 
 
 def reports_of(metric: LocalMetric, size: int) -> tuple[Levels, Reports]:
-    """Return levels and reports of so many users."""
+    """Return levels and reports of `size` users."""
     values, level = population(metric, size)
     return level, metric.randomize(values, level, SeededBits(7))
 
 
 def sums_of(metric: LocalMetric, size: int) -> Counts:
-    """Return the statistic of the reports of so many users."""
+    """Return the statistic of the reports of `size` users."""
     statistic = metric.zero()
     metric.accumulate(statistic, *reports_of(metric, size))
     return statistic

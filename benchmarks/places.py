@@ -29,7 +29,7 @@ PARTITIONS = EMBEDDED_PARTITIONS
 QUIET: dict[str, Any] = {"log_level": 3}
 FILLING = {**QUIET, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
 SMALL_BYTES = 3_000_000
-"""What the in-process broker keeps of a partition, with room to spare."""
+"""The in-process broker keeps at least this much of a partition."""
 
 
 class Places:
@@ -38,13 +38,13 @@ class Places:
     Parameters
     ----------
     stack : ExitStack
-        Ends with the run.
+        Closed when the run ends.
     scale : float
-        By how much all sizes are multiplied: a small one shows that everything runs.
+        The factor of all sizes: a small factor shows that everything runs.
     wanted : callable
-        Whether a benchmark of that name is to run: nothing need be prepared for others.
+        Returns whether a benchmark of a name is to run; nothing need be prepared for others.
     in_process : bool
-        Whether to use librdkafka's broker even where Apache Kafka is there.
+        Whether to use librdkafka's broker even if Apache Kafka is installed.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Places:
         return self.is_real and sys.platform.startswith("linux")
 
     def wants(self, *names: str) -> bool:
-        """Whether one of these benchmarks is to run: nothing need be prepared for others."""
+        """Return whether one of these benchmarks is to run; nothing need be prepared for others."""
         return any(map(self._wanted, names))
 
     def sized(self, number: int) -> int:
-        """Return a number of things to measure with, at the scale of this run."""
+        """Return `number` times the scale of this run, at least 1."""
         return max(1, round(number * self._scale))
 
     @functools.cached_property
     def kafka(self) -> str:
-        """Bootstrap servers."""
+        """The bootstrap servers of Kafka, which starts on first use."""
         if self.is_real:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
             cluster = self._stack.enter_context(KafkaCluster(folder))
@@ -84,7 +84,7 @@ class Places:
 
     @functools.cached_property
     def redis(self) -> str:
-        """URL of a Redis."""
+        """The URL of Redis, which starts on first use."""
         binary = Path(shutil.which("redis-server") or valkey_binary())
         return self._stack.enter_context(EmbeddedRedis(binary, ["--appendonly", "yes"])).url
 
@@ -103,7 +103,7 @@ class Places:
     ) -> tuple[str, int]:
         """Fill a topic evenly; return its name and how many messages it holds.
 
-        The in-process broker keeps little: there the log is shorter.
+        The in-process broker keeps little, so its log is shorter.
         """
         topic = self.topic()
         if self._embedded is not None:
@@ -119,9 +119,9 @@ class Places:
     def held_log(
         self, payloads: list[bytes], partitions: int = PARTITIONS
     ) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Fill a topic whose messages nobody sees before the second of these is called.
+        """Fill a topic; yield its name, and a function that makes its messages visible.
 
-        They are one transaction, which is then committed. Apache Kafka only.
+        The messages are one transaction, which the function commits. This needs Apache Kafka.
         """
         topic = self.topic(partitions)
         producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": topic, **FILLING})

@@ -1,4 +1,4 @@
-"""The results of a run as a file, from which tables are printed and capacity is reckoned."""
+"""The results of a run as a file, from which tables are printed and capacity is computed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Record:
         return [*self.results, *self.figures, *self.not_run]
 
     def __or__(self, newer: Record) -> Record:
-        """Return both; where both have a name, the newer one's."""
+        """Return the results of both records; where both have a name, that of `newer`."""
         not_run = {name: why for name, why in self.not_run.items() if name not in newer.names}
         return Record(
             self.results | newer.results,

@@ -29,7 +29,7 @@ def write_panes(
     watermarks: Mapping[str, int],
     partitions: int = 1,
 ) -> None:
-    """Write panes, closed but for running totals, and watermarks, to each of these partitions."""
+    """Write panes, all closed except running totals, and watermarks to each partition."""
     metrics = {metric.name: metric for metric, _ in panes.values()}
     for number in numbers:
         epoch = int(store.partition.acquire(number, "bench").owner["epoch"])

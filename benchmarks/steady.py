@@ -10,7 +10,8 @@ from pathlib import Path
 from benchmarks.measure import CannotRunError
 
 WARM_SHARE, END_SHARE = 0.4, 0.95
-"""Of a log: by then a virtual machine has compiled what runs often; from then on threads wait."""
+"""Shares of a log: after the first a virtual machine has compiled what runs often; after the second
+threads wait."""
 MIN_MEASURED_SHARE = 0.2
 """The part of a log that says what a message costs, at least."""
 SCHEDULER_CLOCK = 2
@@ -19,16 +20,16 @@ SCHEDULER_CLOCK = 2
 
 @dataclass(frozen=True)
 class Sample:
-    """How far processes had come at a time.
+    """The progress of processes at a time.
 
     Attributes
     ----------
     seconds : float
-        On a clock that only goes forward.
+        The time, on a clock that only goes forward.
     processor_seconds : float
-        That they had used, user and system.
+        The processor time that they had used, user and system.
     messages : int
-        That they had counted.
+        The number of messages that they had counted.
     """
 
     seconds: float
@@ -80,9 +81,10 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
     Parameters
     ----------
     samples : sequence of Sample
-        In their order.
+        The samples, in order of time.
     messages : int
-        In the whole log. Of one that is over within a sample or two, all samples count.
+        The number of messages in the whole log. If the log is over within a sample or two, all
+        samples count.
 
     Raises
     ------

@@ -123,7 +123,7 @@ ATTRIBUTES = {
     "country": [f"c{i:02}" for i in range(38)],
     "version": [f"v{i:02}" for i in range(23)],
 }
-"""With `other` and `none` 1,000 slices."""
+"""With `other` and `none` they make 1,000 slices."""
 SLICED_BATCHES = {1: 20_000, 1_000: 2_000, 10_000: 1_000}
 FIELDS: dict[str, Any] = {
     "name": "late", "kind": "mean", "mechanism": "randomized_response", "range": (0, 1),
@@ -271,7 +271,7 @@ def takeover(places: Places) -> Iterator[Outcome]:
 
 
 def _taken_over(places: Places, store: Store, ids: int) -> tuple[float, float, dict[str, float]]:
-    """Return the seconds of a takeover, those of the processor, and another's longest waits."""
+    """Return a takeover's seconds and processor seconds, and another client's waits by phase."""
     waits: dict[str, float] = {}
     with _asking(places, waits, "commits"):
         *_, committed = commit_ids(store, ids, IDS_A_COMMIT)
@@ -293,7 +293,7 @@ def _taken_over(places: Places, store: Store, ids: int) -> tuple[float, float, d
 
 @contextlib.contextmanager
 def _asking(places: Places, waits: dict[str, float], phase: str) -> Iterator[None]:
-    """Have another client ask Redis meanwhile, and note its longest wait."""
+    """Let another client ask Redis meanwhile, and store its longest wait under `phase`."""
     command = [sys.executable, "-c", ASKING, places.redis]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as client:

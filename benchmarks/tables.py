@@ -50,7 +50,7 @@ def filled(page: str, record: Record) -> str:
 def table(record: Record, name: str) -> str:
     """Return the table of a stage, or of ``machine``, ``not run`` or ``capacity``.
 
-    Of the stage `users` there is a table for each population: ``users/a mean, worst``.
+    The stage `users` has a table for each population: ``users/a mean, worst``.
     """
     if name == "machine":
         return rows(("", ""), list(record.machine.items()))

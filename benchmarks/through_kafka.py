@@ -105,9 +105,9 @@ CONSUMED_BATCHES = {1: 900_000, 1_000: 120_000}
 """A second or less of raw consumption: the first messages of a log are waited for."""
 CONSUME_ROUNDS = 5
 COMPRESSIONS = ("none", str(DEFAULT_PROPERTIES["compression.type"]))
-"""Nothing to uncompress; and as reporters send."""
+"""No compression, and the compression that reporters use."""
 PATIENCE_SECONDS = 0.01
-"""A fetch that finds fewer messages than asked for waits so long for more, at the end for none."""
+"""A fetch that finds too few messages waits this long for more; at the end of a log none come."""
 
 
 @stage("consume")
@@ -141,12 +141,12 @@ def consume(places: Places) -> Iterator[Outcome]:
 
 
 Step = Callable[[Consumer], int]
-"""Takes what comes from a consumer; returns how many messages that was."""
+"""Takes messages from a consumer, and returns their number."""
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Have Python look for garbage as seldom as in a worker, whoever consumes."""
+    """Let Python collect garbage as seldom as in a worker, on both sides of a benchmark."""
     thresholds = gc.get_threshold()
     worker_clients.collect_seldom()
     try:
@@ -169,13 +169,15 @@ def consumption(
     Parameters
     ----------
     places : Places
+        The servers.
     topic : str
+        The topic to read.
     messages, reports : int
-        How many messages the topic has, and reports each of them.
+        The number of messages in the topic, and of reports in each.
     begin : callable
-        Returns what takes the messages.
+        Returns the step that takes the messages.
     clock : callable
-        Of the seconds that the rate is by.
+        Measures the seconds of the rate.
     """
 
     def rate(_: float) -> float:
@@ -196,12 +198,12 @@ def consumption(
 
 
 def raw(consumer: Consumer) -> int:
-    """Drop what comes."""
+    """Consume messages and drop them; return their number."""
     return len(consumer.consume(worker_clients.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
 
 
 def counting() -> Step:
-    """Count what comes, as a worker does, from nothing."""
+    """Return a step that counts messages as a worker does, beginning with an empty state."""
     partitions: defaultdict[int, Partition] = defaultdict(lambda: Partition(METRICS, FUTURE_MS))
 
     def count(consumer: Consumer) -> int:
@@ -216,18 +218,18 @@ def counting() -> Step:
 WORKERS = (1, 2)
 COUNTED_BATCHES = {1: 300_000, 1_000: 60_000}
 COSTED_BATCHES = {1: 900_000, 1_000: 90_000}
-"""Seconds of a worker's time: it commits every second by default, and does so here."""
+"""Batches, by the reports in each: a worker needs seconds for them, and commits every second."""
 COST_ROUNDS = 3
 GROWTH_BATCHES, GROWTH_REPORTS = 600_000, 100
 GROWTHS = {
     "partitions 1 to 64": [(1, number) for number in (1, 4, 16, 64)],
     "workers 1 to 16": [(number, 64) for number in (1, 2, 4, 8, 16)],
 }
-"""Workers and partitions of each run."""
+"""The numbers of workers and partitions of each run."""
 SETTLING_SECONDS = 4.0
-"""After workers have joined, until nothing is left of their start."""
+"""The time after workers have joined until their start has no effect any more."""
 SHORT_INTERVAL = {"aggregate.commit_interval": "100ms"}
-"""So that waiting for the last commit is not what is measured."""
+"""A short interval, so that the wait for the last commit is not measured."""
 
 
 @stage("end to end")
@@ -452,7 +454,7 @@ def _read_estimates(running: Workers, is_over: threading.Event, reads: Reads) ->
 
 REMEMBERED_REPORTS = 200
 ROUNDS = 10
-"""Batches of every metric in every partition, each in a pane of its own: most panes close."""
+"""Batches of each metric in each partition, all in different panes, so that most panes close."""
 STORED_IDS, IDS_AT_ONCE = 200_000, 1_000
 HELD_IDS = 3_000_000
 HOLDING_PROGRAM = """
@@ -525,7 +527,7 @@ def _id_bytes(places: Places) -> float:
 
 
 def _remembered(servers: str, topic: str, metrics: Sequence[LocalMetric]) -> int:
-    """Report of every metric at all levels into every partition; return the messages."""
+    """Send reports of each metric, at all levels, to each partition; return how many messages."""
     level = np.arange(REMEMBERED_REPORTS) % len(metrics[0].levels)
     reports = metrics[0].randomize(np.zeros(REMEMBERED_REPORTS, dtype=np.int64), level)
     now = time.time_ns() // 1_000_000

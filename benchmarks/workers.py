@@ -42,12 +42,12 @@ class Workers:
         return [process.pid for process in self.processes]
 
     def committed(self) -> int:
-        """Return the sum of the next offsets: of topics without gaps, the messages counted."""
+        """Return the sum of the next offsets: without gaps, the number of counted messages."""
         owners = map(self.store.owner, range(self.partitions))
         return sum(max(0, int(owner.get("next", 0))) for owner in owners)
 
     def wait_for(self, messages: int) -> None:
-        """Wait until so many messages are counted and committed."""
+        """Wait until `messages` messages are counted and committed."""
         wait(lambda: self.committed() >= messages, "counting")
 
 
@@ -60,7 +60,10 @@ def workers(
     partitions: int = PARTITIONS,
     more: Mapping[str, object] | None = None,
 ) -> Iterator[Workers]:
-    """Run so many workers, each a process with the usual settings, and `more` by their keys."""
+    """Run `count` worker processes, and yield them once they have joined their group.
+
+    They have the default settings, except those in `more`, by key.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         file = folder / "metrics.toml"
@@ -98,7 +101,7 @@ def workers(
 
 
 def definitions(metrics: Iterable[Metric]) -> str:
-    """Return metrics as `metrics.toml` has them."""
+    """Return metrics in the form of `metrics.toml`."""
     lines = []
     for metric in metrics:
         facts = {key: getattr(metric, key) for key in DEFINITION_KEYS}
@@ -108,7 +111,7 @@ def definitions(metrics: Iterable[Metric]) -> str:
 
 
 def wait(condition: Callable[[], bool], awaited: str, look_seconds: float = LOOK_SECONDS) -> None:
-    """Wait until something is so; raise TimeoutError if it takes minutes."""
+    """Wait until a condition holds; raise TimeoutError, with `awaited`, after two minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
 """Ask PyPI's advisory database about every pinned dependency: `make audit`.
 
-A known vulnerability fails. Where the database cannot be asked (no network; an index that is a
-mirror without advisories, for which pip-audit skips a package and still says that all is well)
-this says loudly that nothing was audited, and does not fail: a build must not depend on another's
-server.
+The audit fails if a dependency has a known vulnerability. If the database cannot be asked (no
+network; an index that is a mirror without advisories, for which pip-audit skips a package and still
+says that all is well), it says loudly that nothing was audited, and does not fail, because a build
+must not depend on somebody else's server.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ MAX_SHOWN_PACKAGES = 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit came to.
+    """The result of an audit.
 
     Attributes
     ----------
     code : int
-        Exit code.
+        The exit code.
     told : str
+        The text to print.
     """
 
     code: int
@@ -47,10 +48,11 @@ def verdict(code: int | None, output: str, errors: str) -> Verdict:
     Parameters
     ----------
     code : int or None
-        Its exit code; None if it did not end in time.
+        pip-audit's exit code; None if it did not end in time.
     output : str
-        JSON, unless it failed.
+        What it wrote to standard output: JSON, unless it failed.
     errors : str
+        What it wrote to standard error.
     """
     if code is None:
         return _unaudited(f"pip-audit did not end within {TIMEOUT_SECONDS:g} s")

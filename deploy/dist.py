@@ -21,7 +21,7 @@ from deploy import images
 ROOT = Path(__file__).parents[1]
 BROWSER = ROOT / "producers" / "browser"
 GENERATED = {"PKG-INFO"}
-"""Files of a source distribution that are not in the repository."""
+"""Files of a source distribution that need not be in the repository."""
 
 
 class NotReleasableError(Exception):
@@ -29,7 +29,7 @@ class NotReleasableError(Exception):
 
 
 def refuse_strangers(sdist: Path) -> None:
-    """Check that git has all files of a source distribution; outside a clone there is no telling.
+    """Check that git has all files of a source distribution; outside of a clone, check nothing.
 
     Raises
     ------
@@ -49,12 +49,12 @@ def refuse_strangers(sdist: Path) -> None:
 
 
 def build_sdist(folder: Path) -> Path:
-    """Build the source distribution of this folder into another one."""
+    """Build the source distribution of this repository into a folder; return its path."""
     return hatchling("sdist", ROOT, folder)
 
 
 def build_wheel(sdist: Path, folder: Path) -> Path:
-    """Build the wheel of a source distribution into a folder."""
+    """Build the wheel of a source distribution into a folder; return its path."""
     with tempfile.TemporaryDirectory() as unpacked:
         with tarfile.open(sdist) as archive:
             archive.extractall(unpacked, filter="data")
@@ -63,7 +63,7 @@ def build_wheel(sdist: Path, folder: Path) -> Path:
 
 
 def pack_npm(source: Path, folder: Path) -> Path | None:
-    """Pack an npm package into a folder; None where there is no npm."""
+    """Pack an npm package into a folder; return its path, or None if npm is missing."""
     if shutil.which("npm") is None:
         return None
     done = _run(["npm", "pack", "--silent", "--pack-destination", str(folder)], source)
@@ -71,7 +71,7 @@ def pack_npm(source: Path, folder: Path) -> Path | None:
 
 
 def build_image(base: str | None) -> str | None:
-    """Build the image as `make images` does; return why it cannot be built here, if it cannot."""
+    """Build the image as `make images` does; return why it cannot be built here, or None."""
     try:
         images.engine()
     except images.CannotBuildError as error:
@@ -84,7 +84,7 @@ def build_image(base: str | None) -> str | None:
 
 
 def main() -> None:
-    """Make everything, and say what was made and what was not."""
+    """Make all files and the image, and print what was made and what was not."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--into", type=Path, default=ROOT / "dist", metavar="FOLDER")
     parser.add_argument("--no-image", action="store_true", help="files only")
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def hatchling(target: str, source: Path, folder: Path) -> Path:
-    """Build with a folder as the source, and return the file that was made."""
+    """Build a distribution (`target`: sdist or wheel) of a source folder; return its path."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     _run(command, source)
     (made,) = folder.glob("*.whl" if target == "wheel" else "*.tar.gz")

@@ -32,7 +32,7 @@ ANSWER_SECONDS = 20.0
 
 
 class CannotBuildError(Exception):
-    """What is missing on this machine, and what to do about it."""
+    """Raised if the image cannot be built; the message says what is missing, and what to do."""
 
 
 def engine() -> str:
@@ -41,7 +41,7 @@ def engine() -> str:
     Raises
     ------
     CannotBuildError
-        If there is neither.
+        If neither is there.
     """
     if shutil.which("docker"):
         command = ["docker", "version", "--format", "{{.Server.Version}}"]
@@ -65,7 +65,9 @@ def engine() -> str:
 def build_command(engine: str, tags: list[str], base: str | None) -> list[str]:
     """Return the command that builds the image at the root of the repository.
 
-    buildah needs no privileges of a container's engine that way, and uses this machine's network.
+    `engine`: from :func:`engine`; `tags`: the names of the image; `base`: another base image, or
+    None. With these options buildah needs no privileges of a container engine, and uses this
+    machine's network.
     """
     if engine == "docker":
         command = ["docker", "build"]
@@ -82,12 +84,12 @@ def build_command(engine: str, tags: list[str], base: str | None) -> list[str]:
 
 
 def debian_base(engine: str) -> str:
-    """Return the name of a base image of Debian's packages; make it unless it is there.
+    """Return the name of a base image made of Debian's packages; make it unless it exists.
 
     Raises
     ------
     CannotBuildError
-        If debootstrap, or what imports the image, is not there.
+        If debootstrap, or the program that imports the image, is missing.
     """
     importer = "docker" if engine == "docker" else "podman"
     for needed in ("debootstrap", importer):
@@ -114,12 +116,12 @@ def debian_base(engine: str) -> str:
 
 
 def run(command: list[str]) -> None:
-    """Run a command.
+    """Print a command and run it.
 
     Raises
     ------
     CannotBuildError
-        If it fails.
+        If the command fails.
     """
     print("+", *command, file=sys.stderr, flush=True)
     code = subprocess.run(command, check=False).returncode

@@ -1,7 +1,7 @@
-"""Run the commands of docs/reproduction.md again; put what they print, and their figures, in place.
+"""Run the commands of docs/reproduction.md again, and replace their output and figures.
 
-``python deploy/reproduction.py`` does all of them, which takes hours; ``... NAME NAME`` some. Every
-block is written as soon as it is there, so it may be interrupted.
+``python deploy/reproduction.py`` runs all of them, which takes hours; ``... NAME NAME`` runs some.
+Each block is written as soon as its command has ended, so the program may be interrupted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITING = threading.Lock()
 
 
 def image(name: str) -> Path:
-    """Return where the figure of an experiment is."""
+    """Return the path of an experiment's figure."""
     return PAGE.parent / "images" / "reproduction" / f"{name}.png"
 
 
@@ -38,7 +38,7 @@ def again(name: str, options: list[str]) -> str:
 
 
 def renew(block: re.Match[str]) -> None:
-    """Put what a block's command prints now in its place."""
+    """Replace a block of the page by what its command prints now."""
     name, options = block["name"], block["options"]
     printed = again(name, options.split())
     with WRITING:
@@ -52,7 +52,7 @@ def renew(block: re.Match[str]) -> None:
 
 
 def main() -> None:
-    """Renew all blocks, or those that are named."""
+    """Renew all blocks, or those named on the command line."""
     blocks = list(BLOCK.finditer(PAGE.read_text()))
     names = [block["name"] for block in blocks]
     wanted = sys.argv[1:] or names

@@ -1,6 +1,6 @@
 """Take the dashboard's pictures in docs/images: `python -m deploy.screenshots`.
 
-It replays the flights as `dither demo` does, and looks at pending when the year is over.
+It replays the flights as `dither demo` does, and takes the pictures when the year is over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
 REPLAY_SECONDS = 200.0
 SETTLING_MS = 5_000
 PATIENCE_MS = 180_000
-"""Milliseconds: how long a page begins to read, and waits for its charts."""
+"""How many milliseconds a page has to begin reading, and to show its charts."""
 READY_SCRIPT = """(whole) => {
   const charts = [...document.querySelectorAll(".history")].filter((one) =>
     one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
@@ -72,7 +72,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
 
 
 def pending_requests(page: Page) -> set[Request]:
-    """Return the requests of a page that wait for their answers, kept up to date."""
+    """Return the set of a page's requests without an answer; the set stays up to date."""
     pending: set[Request] = set()
     page.on("request", lambda request: pending.add(request))
     page.on("requestfinished", lambda request: pending.discard(request))
@@ -81,7 +81,7 @@ def pending_requests(page: Page) -> set[Request]:
 
 
 def main() -> None:
-    """Replay, look, and write the pictures."""
+    """Replay the flights, and take the pictures."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium is not on the PATH: install it (Debian: chromium)")

@@ -25,7 +25,7 @@ ROLE = re.compile(r":[a-z]+:`~?([\w.]+)`")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the pages of folders in the navigation, and have diagrams drawn."""
+    """Add the pages of folders to the navigation, and have diagrams drawn."""
     for part in config.nav or []:
         for pages in part.values():
             for page in pages:
@@ -55,7 +55,7 @@ def published(pattern: str) -> list[str]:
 
 
 def diagram(source: str, _language: str, css_class: str, *_: Any, **__: Any) -> str:
-    """Draw a Mermaid diagram: the page needs no script, and none from another host."""
+    """Return a Mermaid diagram drawn as SVG, so that the page needs no script."""
     name = "diagram-" + hashlib.sha256(source.encode()).hexdigest()[:8]
     svg = mermaidx.render(source).svg().replace("my-svg", name)
     svg = svg.replace('width="100%"', "", 1).replace("max-width:", "width:", 1)  # as wide as it is
@@ -63,7 +63,7 @@ def diagram(source: str, _language: str, css_class: str, *_: Any, **__: Any) -> 
 
 
 class Roles(griffe.Extension):
-    """Turn the roles of docstrings, as in :class:`Roles`, into links where there is a page."""
+    """Turns roles in docstrings, such as :class:`Roles`, into links if the object has a page."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Replace the roles in an object's docstring."""

@@ -99,7 +99,7 @@ _HOME_MODULES = {
     "define": "estimators",
     "load_metrics": "estimators",
 }
-"""The package that each name is imported from."""
+"""The package from which each name is imported."""
 __all__ = list(_HOME_MODULES)
 
 

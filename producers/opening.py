@@ -1,7 +1,7 @@
 """Opens a crowd's sealed reports: ``python -m producers.opening``, in a separate process.
 
-A crowd takes seconds of a processor. A thread of the gateway would delay the posts of devices.
-The process imports only what it needs, because it is started for each crowd.
+Opening a crowd takes seconds of processor time; a thread of the gateway that did so would delay the
+posts of devices. The process imports only what it needs, because it is started for each crowd.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def open_each(private_key: bytes, info: bytes, sealed: bytes, size: int) -> Iter
 def main() -> None:
     """Read a private key, the size of a sealed report, info and reports; write the opened reports.
 
-    They are written in the order of their bytes, so that nothing remains of their order in the
-    crowd.
+    It reads from standard input and writes to standard output. The reports are sorted by their
+    bytes, so that nothing remains of their order in the crowd.
     """
     os.nice(LOWER_PRIORITY)
     read = sys.stdin.buffer.read

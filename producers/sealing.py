@@ -38,7 +38,7 @@ class CrowdLabel:
     Parameters
     ----------
     key_hash : bytes
-        From :func:`key_hash`.
+        The hash of the service's public key, from :func:`key_hash`.
     fingerprint : bytes
         The fingerprint of the metric's definition.
     pane_start_ms : int
@@ -113,7 +113,7 @@ def label_info(label: CrowdLabel) -> bytes:
 
 
 def seal(report: bytes, label: CrowdLabel, public_key: bytes) -> bytes:
-    """Return a sealed report, which only the private key opens, under this label alone.
+    """Return the sealed report; only the private key opens it, and only with this label.
 
     `report`: the randomized report, as in `ReportBatch.values`; `label`: the label, which is bound
     to the report; `public_key`: the service's key, of 32 bytes.
@@ -145,7 +145,7 @@ def read_public_key(hex_digits: str) -> bytes:
     Raises
     ------
     ValueError
-        If this is not a public key, or one for which everybody could open sealed reports.
+        If this is not a public key, or a weak key, with which anybody could open sealed reports.
     ModuleNotFoundError
         If the extra `crowds` is not installed.
     """

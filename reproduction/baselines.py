@@ -16,21 +16,22 @@ from estimators.estimate import Floats
 
 
 def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
-    """SM: keep user i with probability (e^e_i - 1) / (e^t - 1), t the largest epsilon.
+    """Return SM's mean: user i is kept with probability (e^e_i - 1) / (e^t - 1).
 
-    The mean of those who are kept gets noise for epsilon t. Source: Jorgensen, Yu and Cormode,
-    "Conservative or liberal? Personalized differential privacy" (2015).
+    Here t is the largest epsilon, and the mean of the kept users gets noise for epsilon t. Source:
+    Jorgensen, Yu and Cormode, "Conservative or liberal? Personalized differential privacy" (2015).
 
     Parameters
     ----------
     values, epsilons : ndarray of float64, shape (n,)
-        Of each user; values in [0, 1].
+        Each user's value, in [0, 1], and epsilon.
     generator : numpy.random.Generator
+        Draws the kept users and the noise.
 
     Returns
     -------
     float
-        1/2 if nobody is kept.
+        The noisy mean; 1/2 if nobody is kept.
 
     Examples
     --------
@@ -46,16 +47,18 @@ def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Ge
 
 
 def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
-    """LDPE: a mean with separate noise for each level, combined by inverse variance.
+    """Return LDPE's mean: means with separate noise for each level, combined by inverse variance.
 
-    Of n_l users at e_l, a mean varies by 1 / (4 n_l) at worst, its noise by 2 / (e_l n_l)^2.
-    Source: Ferrando, Gillenwater and Kulesza, "Combining public and private data" (2021).
+    The mean of n_l users at e_l has a variance of at most 1 / (4 n_l), and its noise one of 2 /
+    (e_l n_l)^2. Source: Ferrando, Gillenwater and Kulesza, "Combining public and private data"
+    (2021).
 
     Parameters
     ----------
     values, epsilons : ndarray of float64, shape (n,)
-        Of each user; values in [0, 1].
+        Each user's value, in [0, 1], and epsilon.
     generator : numpy.random.Generator
+        Draws the noise.
 
     Examples
     --------
@@ -72,21 +75,22 @@ def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Genera
 
 
 def acquisition_rates(epsilons: Floats) -> Floats:
-    """FME: each user's rate, epsilon or at most 1 / sqrt(n - k), where k users are below that.
+    """Return FME's rates: a user's epsilon, at most 1 / sqrt(n - k) if k users are below that.
 
     Weights are proportional to these rates and the noise is that of their sum. Source: Fallah,
     Makhdoumi, Malekian and Ozdaglar, "Optimal and differentially private data acquisition" (2022),
-    Theorem 1, as far as ADPM tells of it: the form is inferred from Table II (an error of 2 / n),
+    Theorem 1, as far as ADPM describes it: the form is inferred from Table II (an error of 2 / n),
     Figure 3 and Example 1 (a ratio of weights that stays at the root of 2), which it reproduces.
 
     Parameters
     ----------
     epsilons : ndarray of float64, shape (n,)
-        Of each user.
+        Each user's epsilon.
 
     Returns
     -------
     ndarray of float64, shape (n,)
+        The rates.
 
     Examples
     --------
@@ -103,20 +107,23 @@ def acquisition_rates(epsilons: Floats) -> Floats:
 def sampling_frequencies(
     values: NDArray[np.int64], categories: int, epsilons: Floats, generator: np.random.Generator
 ) -> Floats:
-    """SM for frequencies: those of the kept users, each with noise for epsilon t.
+    """Return SM's frequencies: those of the kept users, each with noise for epsilon t.
 
     Parameters
     ----------
     values : ndarray of int64, shape (n,)
-        Of each user, from 0 to categories - 1.
+        Each user's category, from 0 to categories - 1.
     categories : int
+        The number of categories.
     epsilons : ndarray of float64, shape (n,)
+        Each user's epsilon.
     generator : numpy.random.Generator
+        Draws the kept users and the noise.
 
     Returns
     -------
     ndarray of float64, shape (categories,)
-        1 / categories if nobody is kept.
+        The noisy frequencies; 1 / categories if nobody is kept.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 EPSILON_ROUNDING = 1e-12
-"""Relative, upwards: above the rounding errors of double precision here."""
+"""The result is increased by this share, which exceeds the rounding errors of double precision."""
 
 
 def clones_epsilon(epsilon: float, reports: int, delta: float) -> float | None:

@@ -1,6 +1,7 @@
 """Records for `dither reproduce NAME --data FILE`, in their published formats.
 
-The format is known by the header. Of MovieLens the file is read in pieces: it has 30 million lines.
+The header identifies the format. MovieLens' file is read in pieces, because it has 30 million
+lines.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from producers.populations.text_files import open_table
 from reproduction.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"
-"""In place of a file: the table that the demo replays."""
+"""Stands for the table that the demo replays, instead of a file."""
 PIECE = 1_000_000  # lines of ratings at once
 STATE, YEAR, MOST_FREQUENT = "Colorado", "2020", 10
 ROLLUPS = ("All Cancer Sites Combined", "Digestive System", "Respiratory System")
-"""Sites that hold others. So do "Male and Female Breast" and whatever is in situ."""
+"""Sites that contain other sites, as do "Male and Female Breast" and all sites in situ."""
 AMOUNTS = tuple(range(0, 60_000, 10_000))
 MIN_CUSTOMERS = 2**15
-"""Customers of a category, for it to be a task."""
+"""The least number of customers of a category that becomes a task."""
 
 
 def read_salaries(path: Path) -> Records:
@@ -51,7 +52,7 @@ def read_cancers(path: Path) -> Records:
     Raises
     ------
     DitherError
-        If the file is another table.
+        If the file is not this table.
     """
     names = ["AREA", "YEAR", "EVENT_TYPE", "RACE", "SITE", "COUNT"]
     columns = read_table(path, names).columns
@@ -169,16 +170,16 @@ FORMATS: dict[str, tuple[Callable[[Path], Records], str]] = {
     "movieId": (read_movielens, "ratings.csv of MovieLens"),
     "amount": (read_purchases, "orders, with columns user, age, amount and category"),
 }
-"""By a column that no other has."""
+"""How each format is read, and its description, by a column that only this format has."""
 
 
 def read_records(place: str) -> Records:
-    """Read a file of records, recognised by its header; ``flights``: those of the demo.
+    """Read a file of records, whose format its header tells; ``flights`` reads the demo's.
 
     Raises
     ------
     DitherError
-        Naming the file, what is wrong with it, and what was expected.
+        If the file cannot be read; the error names the file, what is wrong, and what was expected.
     """
     if place == FLIGHTS:
         return read_flights()

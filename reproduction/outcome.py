@@ -21,14 +21,16 @@ class Number:
     Attributes
     ----------
     name : str
-        Where it stands: a row and a column of a table, a point of a curve.
+        Where the number stands in the paper: a row and a column of a table, or a point of a curve.
     ours : float
+        Our number.
     error : float
         Monte Carlo standard error of ours; 0 if it is exact.
     paper : float or None
-        None where the paper has a plot, or nothing, in this place.
+        The paper's number; None if the paper has a plot, or nothing, in its place.
     within : float or None
-        How far apart the two may be, beyond 3 standard errors; None: only to be looked at.
+        How far apart the numbers may be, in addition to 3 standard errors; None if they are only
+        shown.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Number:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether they are close enough; None without a margin."""
+        """Whether the numbers are close enough; None if `paper` or `within` is None."""
         if self.paper is None or self.within is None:
             return None
         return abs(self.ours - self.paper) <= self.within + 3 * self.error
@@ -52,8 +54,9 @@ class Claim:
     Attributes
     ----------
     holds : bool
+        Whether the claim holds.
     measured : str
-        The numbers that say so.
+        The numbers that decide it, as text.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Curve:
     Attributes
     ----------
     x, y : sequence of float
+        The coordinates of the points.
     """
 
     name: str
@@ -77,7 +81,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Lines over the same axes."""
+    """Curves over the same axes, whose labels are `x` and `y`."""
 
     x: str
     y: str
@@ -92,9 +96,11 @@ class Outcome:
     Attributes
     ----------
     numbers, claims, notes : sequence
+        The numbers, the claims, and remarks for the output.
     plot : Plot or None
+        The figure; None if there is none.
     data : str
-        The data used, if not the experiment's.
+        The data that were used, if they are not the experiment's; otherwise empty.
     """
 
     numbers: Sequence[Number] = ()
@@ -120,11 +126,11 @@ class Experiment:
     title, source, data : str
         What it shows; where in which paper; what data it uses.
     runs, quick : int
-        Repetitions, and those of a quick look.
+        The number of runs by default, and with ``--quick``.
     run : callable
         Takes the number of runs, a seed and a :data:`Tick`; returns an :class:`Outcome`.
     run_on : callable, optional
-        The same, with :class:`reproduction.records.Records` before them.
+        As `run`, with :class:`reproduction.records.Records` as the first argument.
     takes : tuple of str
         The attributes of the records that it reads.
     """
@@ -156,12 +162,12 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 def slope(
     x: Sequence[float], y: Sequence[float], errors: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Return the exponent of y ~ x^slope by least squares over the logarithms, and its error.
+    """Return the exponent of y ~ x^slope, by least squares of logarithms, and its standard error.
 
     Parameters
     ----------
     x, y : sequence of float
-        Points, above zero.
+        The coordinates of points, above zero.
     errors : sequence of float, optional
         Standard errors of y; without them y is exact.
 

@@ -9,7 +9,8 @@ from reproduction.experiments import Outcome
 
 INCHES, DOTS_PER_INCH = (6.4, 4.0), 100
 COLOURS, LEGEND_INCHES = 10, 3.0
-"""Lines with colours of their own: more are dashed, and named beside the figure, so much wider."""
+"""The number of curves with different colours. Further curves are dashed, and the legend then
+stands beside the figure, which becomes this many inches wider."""
 
 
 def draw(outcome: Outcome, title: str, file: Path) -> None:
@@ -18,16 +19,16 @@ def draw(outcome: Outcome, title: str, file: Path) -> None:
     Parameters
     ----------
     outcome : Outcome
-        With its plot.
+        An outcome with a plot.
     title : str
-        What stands above it.
+        The title above the plot.
     file : Path
-        Its ending says the format.
+        The PNG file to write.
 
     Raises
     ------
     DitherError
-        If it has none, or matplotlib is not installed.
+        If the outcome has no plot, or matplotlib is not installed.
     """
     if outcome.plot is None:
         raise DitherError(f"{title}: it has no figure, only numbers; leave out --plot")

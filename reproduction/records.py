@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from estimators.estimate import Floats
 
 PEOPLE_WITH_WAGES = 50_000
-"""HDP-WC draws as many of those in the file."""
+"""The number of people that HDP-WC draws from its file."""
 CASES, TYPES = 17_000, 10
 RATINGS, MOVIES, LARGEST_AGE = 283_228, 53_889, 150
 
@@ -27,12 +27,16 @@ class Task:
     Attributes
     ----------
     name : str
+        The task's name in the output.
     kind : {"minimum", "maximum"}
+        Which extreme is searched for.
     values : ndarray of float64, shape (users,)
+        The users' values.
     range : pair of float
         The domain that the search starts with.
     alpha : float or None
-        How thin the tail is, by the paper: a share of t^alpha lies within t of the extreme.
+        How thin the tail is, by the paper: a share of t^alpha lies within t of the extreme; None if
+        unknown.
     """
 
     name: str
@@ -44,17 +48,18 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """Records in place of stand-ins; None or empty if absent.
+    """Published records, which replace stand-ins; None or empty where there are none.
 
     Attributes
     ----------
     told : tuple of str
-        What they are, for the output.
+        Descriptions of the records, for the output.
     wages : ndarray of float64, shape (people,), optional
-        What each is paid in a year, not below 0.
+        The yearly pay of each person, at least 0.
     cases : ndarray of int64, shape (types,), optional
-        How many people have each type of cancer, or whatever they are counted by.
+        The number of people with each type of cancer, or in each category of another kind.
     tasks : tuple of Task
+        The extremes to find.
     """
 
     told: tuple[str, ...] = ()
@@ -64,12 +69,12 @@ class Records:
 
     @property
     def held(self) -> set[str]:
-        """The names of the present attributes."""
+        """The names of the attributes that have records."""
         held = {"wages": self.wages is not None, "cases": self.cases is not None}
         return {name for name, is_held in (held | {"tasks": bool(self.tasks)}).items() if is_held}
 
     def joined(self, other: Records) -> Records:
-        """Return these merged with others, which win where both have records."""
+        """Return these records merged with `other`, whose records win where both have some."""
         return Records(
             self.told + other.told,
             self.wages if other.wages is None else other.wages,
@@ -79,7 +84,7 @@ class Records:
 
 
 def wages(records: Records, rng: np.random.Generator) -> tuple[Floats, str]:
-    """Return 50,000 wages and their description: by default log-normal around 60,000."""
+    """Return up to 50,000 wages and a description: by default log-normal around 60,000."""
     if records.wages is None:
         made = rng.lognormal(np.log(60_000), 0.7, PEOPLE_WITH_WAGES)
         return made, f"log-normal wages of {made.size:,}"
@@ -88,7 +93,7 @@ def wages(records: Records, rng: np.random.Generator) -> tuple[Floats, str]:
 
 
 def cases(records: Records, rng: np.random.Generator) -> tuple[NDArray[np.int64], str]:
-    """Return the type of each case: by default of 17,000, ten types with random shares."""
+    """Return the type of each case and a description: by default 17,000 cases of ten types."""
     if records.cases is None:
         shares = rng.dirichlet(np.full(TYPES, 3.0))
         return rng.choice(TYPES, CASES, p=shares), f"{CASES:,} cases of {TYPES} types"
@@ -108,7 +113,7 @@ def ratings(average: Floats, number: NDArray[np.int64] | Floats) -> tuple[Task, 
 
 
 def ages(groups: Sequence[tuple[str, Floats, float | None]]) -> tuple[Task, ...]:
-    """Return MIN's tasks on purchases: the least age in a group of customers."""
+    """Return MIN's tasks on purchases: the least age in each group of customers."""
     return tuple(
         Task(f"least age, {name}", "minimum", values, (0.0, float(LARGEST_AGE)), alpha)
         for name, values, alpha in groups
@@ -116,7 +121,7 @@ def ages(groups: Sequence[tuple[str, Floats, float | None]]) -> tuple[Task, ...]
 
 
 def tasks(records: Records, rng: np.random.Generator) -> tuple[Task, ...]:
-    """Return the tasks: by default on beta laws, with tails as thin as in the paper."""
+    """Return the tasks: by default with beta laws, whose tails are as thin as in the paper."""
     if records.tasks:
         return records.tasks
     average = 5 * rng.beta(7.69, 2.50, RATINGS)

@@ -23,12 +23,12 @@ STEPS_SHOWN = 1_000
 
 
 def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
-    """Read the records for experiments.
+    """Read the records at `places` for the experiments with these names.
 
     Raises
     ------
     DitherError
-        If none of them takes a file, or it cannot be read.
+        If none of the experiments takes the records of a file, or a file cannot be read.
     """
     records = Records()
     takes = {part for name in names for part in EXPERIMENTS[name].takes}
@@ -56,13 +56,13 @@ def outcomes(
     Parameters
     ----------
     repeats : mapping of str to int
-        Runs of each experiment, by its key.
+        The number of runs of each experiment, by its key.
     seed : int
-        Of all of them.
+        The seed of all experiments.
     records : Records
-        For experiments that take some.
+        The records, for experiments that take some.
     jobs : int
-        Processes.
+        The number of processes.
     """
     if len(repeats) == 1 or jobs == 1:
         for key, runs in repeats.items():
@@ -96,7 +96,7 @@ def workers(jobs: int) -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends, which their queue would not show."""
+    """End this process when its parent ends, because the queue between them does not show that."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # noqa: S101
 
@@ -110,20 +110,20 @@ def _end_with_parent() -> None:
 def run(
     key: str, runs: int, seed: int, records: Records, tick: Tick = lambda share: None
 ) -> Outcome:
-    """Run an experiment: on the records, if it takes any of them.
+    """Run an experiment, on the records if it takes any of them, and return its outcome.
 
     Parameters
     ----------
     key : str
         One of :data:`reproduction.experiments.EXPERIMENTS`.
     runs : int
-        Repetitions.
+        The number of runs.
     seed : int
         The same seed and runs give the same numbers.
     records : Records
-        Used where the experiment takes some of them.
+        Used if the experiment takes some of them.
     tick : Tick
-        Is told how far it has come.
+        Called with the share that is done.
     """
     experiment = EXPERIMENTS[key]
     if experiment.run_on is None or not records.held & set(experiment.takes):

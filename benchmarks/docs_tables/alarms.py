@@ -1,4 +1,4 @@
-"""Print how soon alarms see moves of various sizes, and how many false ones there are.
+"""Print how soon alarms see moves of various sizes, and how many false alarms there are.
 
 ``python -m benchmarks.docs_tables.alarms`` prints the tables of docs/alarms.md.
 """
@@ -19,7 +19,7 @@ LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATES = (1 / 8_760, 1 / 876_000)
 """One false alarm a year by hours, in one series and in each of a hundred."""
 BASELINES = (0, 28, 168, 720)
-"""In panes; 0: the baseline is stated."""
+"""Lengths of baselines in panes; 0 for a stated baseline."""
 SHIFTS = (1, 2, 4)
 PANE, MAX_PANES, BEFORE, RUNS = 10_000, 400, 50, 200
 
@@ -46,11 +46,13 @@ def pane(
     Parameters
     ----------
     mean_metric : LocalMetric
+        The metric.
     rng : Generator
+        Draws the sums.
     counts : int, or ndarray of int64, shape (levels,)
-        Reports, in all (equally many a level) or of each level.
+        The number of reports, in all (equally many at each level) or at each level.
     mean : float, or ndarray of float64, shape (levels,)
-        The mean of the values, of all levels or of each.
+        The mean of the values, at all levels or at each level.
     """
     statistic = mean_metric.zero()
     table = mean_metric.table(statistic)
@@ -73,16 +75,19 @@ def delays(
     Parameters
     ----------
     panes : int
-        Of the baseline; 0: it is stated.
+        The length of the baseline in panes; 0 if the baseline is stated.
     shift : float
-        In standard errors of a pane.
+        The size of the move, in standard errors of a pane.
     alpha : float
+        The expected number of false alarms in a pane.
     runs : int
+        The number of runs.
     mean : float
-        The baseline.
+        The value of the baseline.
     before : int
-        Panes before the move.
+        The number of panes before the move.
     seed : int
+        The seed of all draws.
     """
     mean_metric, rng, waits = metric(), np.random.default_rng(seed), []
     counts = PANE // len(LEVELS)
@@ -119,12 +124,15 @@ def false_alarms(
     Parameters
     ----------
     baseline : int
-        Its panes; 0: it is stated.
+        The length of the baseline in panes; 0 if it is stated.
     alpha : float
+        The expected number of false alarms in a pane.
     series, panes : int
+        The number of series, and of panes in each.
     means : sequence of float
-        Of the values of each level.
+        The mean of the values at each level.
     seed : int
+        The seed of all draws.
     """
     mean_metric, rng, raised = metric(LEVELS[: len(means)]), np.random.default_rng(seed), 0
     mix = np.arange(1.0, 1 + len(means))
@@ -141,7 +149,7 @@ def false_alarms(
 
 
 def text_of(waits: list[int]) -> str:
-    """Return the mean delay, and how many moves were not seen at all."""
+    """Return the mean delay as text, with the share of moves that were not seen."""
     mean, unseen = float(np.mean(waits)), waits.count(MAX_PANES) / len(waits)
     return f"{mean:.{1 if mean < 20 else 0}f}" + (f" ({unseen:.0%} unseen)" if unseen else "")
 

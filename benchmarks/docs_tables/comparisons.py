@@ -37,7 +37,7 @@ def total(arm_law: Law) -> float:
 
 
 def sums(arm_law: Law, theta: float, runs: int, rng: np.random.Generator) -> Floats:
-    """Draw the sums of so many runs."""
+    """Draw the sums of `runs` runs."""
     chance = (1 + arm_law.contrast * theta)[:, None] / 2
     counts = np.broadcast_to(arm_law.counts.astype(int)[:, None], (arm_law.counts.size, runs))
     result: Floats = arm_law.coefficient @ (2 * rng.binomial(counts, chance) - counts)
@@ -85,8 +85,9 @@ def needed(effect: float, epsilon: float, bound: str) -> int:
     effect : float
         The difference of the means, as a share of the range.
     epsilon : float
+        The level of all reports.
     bound : str
-        ``"fixed"``, or ``"anytime"``: by this number of reports, looking once.
+        ``"fixed"``, or ``"anytime"``, which is read once, at this number of reports.
     """
     low, high = 10.0, float(MAX_REPORTS)
     while high / low > 1.001:

@@ -1,8 +1,9 @@
 """`python -m benchmarks.docs_tables.influence`: what 1% of lies can do, for docs/abuse.md.
 
-Of 100,000 reports at one level. Means: the estimate stands in the middle of the range, and the
-change is a share of its width; vectors: at zero, and the change is an l2 norm as a share of the
-radius; frequencies: at 1/k; distributions: at a share of 1/2 below an edge.
+There are 100,000 reports at one level. For means, the estimate is in the middle of the range, and
+the change is a share of the range's width. For vectors, the estimate is zero, and the change is an
+l2 norm as a share of the radius. For frequencies, the estimate is 1/k; for distributions, a share
+of 1/2 below an edge.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 def standing(metric: LocalMetric, level: int) -> Estimate:
-    """Return an estimate of reports at one level, where the table looks at it."""
+    """Return an estimate from reports at one level, with the value that the table is about."""
     counts = np.zeros(len(LEVELS), dtype=np.int64)
     counts[level] = REPORTS
     value: Any = 0.5

@@ -69,7 +69,7 @@ def table(*heads: str, rows: Iterable[tuple[object, ...]]) -> None:
 
 
 def sizes(values: Iterable[int]) -> str:
-    """Return the least and the largest size."""
+    """Return the least and the largest size as text."""
     distinct = sorted(set(values))
     return f"{distinct[0]:,}" if len(distinct) == 1 else f"{distinct[0]:,} to {distinct[-1]:,}"
 

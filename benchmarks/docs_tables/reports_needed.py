@@ -1,4 +1,4 @@
-"""Print how far bounds reach for so many reports, and how many reports a given reach takes.
+"""Print how far bounds reach for numbers of reports, and how many reports a given reach needs.
 
 ``python -m benchmarks.docs_tables.reports_needed`` prints the tables of docs/what-to-ask.md: how
 far the 95% bounds of a closed window reach from the truth, on the side where they reach farther.
@@ -34,9 +34,9 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.5, 1, 2, 4, 8)
 GOALS = (0.05, 0.01)
 CATEGORIES = 20
-"""Categories, or strings, whose bounds hold at once."""
+"""The number of categories, or of strings, whose bounds hold at once."""
 STRING_SHARE = 0.1
-"""How many hold a string."""
+"""The share of users who hold each string."""
 FULL_WEIGHT = np.ones(1)
 
 

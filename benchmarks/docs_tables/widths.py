@@ -53,7 +53,7 @@ UNIFORM_WEIGHTS, OWN_VALUES = "`uniform` weights", "users' own values"
 
 
 def signs(n: int, part: int, k: int, *, free: bool) -> Law:
-    """Return the law of randomized response (part 1) or RAPPOR (part 2), free: uniform weights."""
+    """Return the law of randomized response (`part` 1) or RAPPOR (2); `free`: uniform weights."""
     flip = np.array([flip_threshold(exact(e) / part) / WORD for e in LEVELS])
     contrast, counts = 1 - 2 * flip, np.full(5, n / 5)
     share = counts / (flip * (1 - flip) / contrast**2 + (1 - 1 / k) / k)
@@ -70,9 +70,9 @@ def laplace(n: int, *, free: bool = False) -> Law:
 
 
 def ratio(law: Law, theta: float, k: int = 1, *, ever: bool = False) -> float:
-    """Return the width of the interval over the normal one, the domain's ends taken off both.
+    """Return the width of the interval over the normal width, both within the domain.
 
-    `ever`: of the bound that holds at all times at once.
+    `ever`: whether the bound holds at all times at once.
     """
     log_p, sd, total = np.log(BETA / 2 / k), np.ones_like(law.counts), None
     if ever:
@@ -86,7 +86,7 @@ def ratio(law: Law, theta: float, k: int = 1, *, ever: bool = False) -> float:
 
 
 def likelihood_ratio(n: int, theta: float) -> float:
-    """Return the same for randomized response with a uniform prior over theta: to compare."""
+    """Return the ratio, for comparison, of likelihood ratios with a uniform prior over theta."""
     law = signs(n, 1, 2, free=False)
     ones = law.counts * (1 + law.contrast * theta) / 2
     grid = np.linspace(-1, 1, 200_001)[1:-1, None]
@@ -99,7 +99,7 @@ def likelihood_ratio(n: int, theta: float) -> float:
 
 
 def normal_mixture(n: int, tuned: int = 100_000) -> float:
-    """Return the same for the normal mixture of sub-Gaussian sums, tuned to a number of reports."""
+    """Return the ratio of the normal mixture of sub-Gaussian sums, tuned to `tuned` reports."""
     law = signs(n, 1, 2, free=False)
     intrinsic, target = 1 / law.worst_variance, 1 / signs(tuned, 1, 2, free=False).worst_variance
     rho = 0.1218 * target
@@ -108,7 +108,7 @@ def normal_mixture(n: int, tuned: int = 100_000) -> float:
 
 
 def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
-    """Return the same for the noise of windows, over the normal law's with the worst variance."""
+    """Return the ratio for the noise of `windows`; the normal width has the worst variance."""
     mechanism = Piecewise([exact(e) for e in levels])
     counts = np.full(len(levels), n // len(levels))
     law = mechanism.law(counts, level_weights("optimal", counts, mechanism.facts))
@@ -129,7 +129,7 @@ def window_population(
     weights: str = "optimal",
     ever: bool = False,
 ) -> float:
-    """Return the same for the mean of a population, from counts of symbols at their expectation.
+    """Return the ratio for the mean of a population, from counts of symbols at their expectation.
 
     Values are uniform in [data[0], data[1]]; if these are -1 and 1 and `weights` is "ends", they
     are -1 or 1.
@@ -199,7 +199,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
 
 
 def sketched(n: int, f: float) -> float:
-    """Return the ratio for one of ten strings of a count sketch; normal is the noise alone."""
+    """Return the ratio for one of ten strings of a count sketch, to the width of noise alone."""
     sketch = CountSketch([exact(e) for e in LEVELS], categories=None)
     counts, question = np.full(5, n // 5), Question()
     law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)
@@ -213,9 +213,9 @@ def sketched(n: int, f: float) -> float:
 
 
 def looked_up(n: int, f: float) -> float:
-    """Return the ratio for one of ten strings of a projective sketch; normal is the noise alone.
+    """Return the ratio for one of ten strings of a projective sketch.
 
-    Collisions are as many as there are on average.
+    The number of collisions is the average one; the normal width includes only the reports' noise.
     """
     sketch = ProjectiveSketch([exact(e) for e in LEVELS], categories=None)
     counts, p, q = np.full(5, n // 5), sketch.signs.p, sketch.signs.q

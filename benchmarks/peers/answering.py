@@ -1,6 +1,6 @@
-"""What every peer's script shares: its input, and doing what it is asked, as often as it takes.
+"""What the scripts of all peers share: reading their input, and doing the requested tasks.
 
-Runs in the peers' environments: it imports the standard library and numpy alone.
+This module runs in the peers' environments, so it imports the standard library and numpy alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Task = Callable[[], float]
-"""Does something once, and returns how many units of it."""
+"""Does its work once, and returns the number of units done."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,11 @@ class Given:
     Attributes
     ----------
     values : ndarray of int64, shape (n,)
-        Categories; in [0, categories).
+        The users' categories, in [0, categories).
     epsilon : float
+        The level of all reports.
     categories : int
+        The number of categories.
     """
 
     values: Any
@@ -37,12 +39,12 @@ class Given:
 
     @property
     def bits(self) -> Any:
-        """Values of two kinds, for mechanisms that know only these."""
+        """The values 0 and 1, for mechanisms that randomize only these."""
         return self.values % 2
 
 
 def arguments() -> dict[str, Any]:
-    """Return what the process was started with."""
+    """Return the arguments with which the process was started."""
     started_with = json.loads(sys.argv[1])
     assert isinstance(started_with, dict)  # noqa: S101
     return started_with
@@ -64,7 +66,8 @@ HALF_REPORTS, HALF_RUNS = 10_000, 20
 def half(randomize: Callable[[list[int]], Any], estimate: Callable[[Any], Any]) -> float:
     """Return minus the mean estimate of the share of a category that half of all hold.
 
-    The others hold another one. A mean of so many runs shows whether estimates are biased.
+    The other half holds another category. The mean over the runs shows whether estimates are
+    biased.
     """
     values = [index % 2 for index in range(HALF_REPORTS)]
     runs = [float(estimate(randomize(values))[0]) for _ in range(HALF_RUNS)]
@@ -75,11 +78,12 @@ DATA = {
     "a mean, worst": ((0.0,), (0.5,), (1.0,)),
     "a mean, uniform": (tuple((2 * i - 999) / 999 for i in range(1_000)),),
 }
-"""Numbers in [-1, 1], a tuple for each population; what counts is the one with most variance."""
+"""Numbers in [-1, 1], a tuple for each population; the population with the largest variance
+counts."""
 VECTORS = {"a vector of 2": 2, "a vector of 64": 64}
 """Vectors on the unit sphere, and their dimension."""
 NUMBERS = 200_000
-"""Reports of a library, of numbers."""
+"""The number of reports of numbers for each library."""
 
 
 def unit_vectors(n: int, dimension: int) -> Any:
@@ -103,9 +107,10 @@ def noises(
     Parameters
     ----------
     numbers : mapping of str to callable
-        From an epsilon to a mechanism for numbers in [-1, 1].
+        For each name, a function from an epsilon to a mechanism for numbers in [-1, 1].
     vectors : mapping of str to callable, optional
-        From an epsilon and a dimension to a mechanism for vectors in the unit ball.
+        For each name, a function from an epsilon and a dimension to a mechanism for vectors in the
+        unit ball.
     """
     size = arguments()["reports"]
     tasks: dict[str, Task] = {}
@@ -125,9 +130,10 @@ def noises(
 
 
 def _noise(build: Any, parameters: tuple[Any, ...], size: int | None, populations: Any) -> float:
-    """Return minus the largest mean square of what one report is apart from the truth.
+    """Return minus the largest mean squared error of one report.
 
-    For numbers this is the population's mean; for vectors, which have no `size`, the users' own.
+    The truth is the population's mean for numbers; for vectors, which have no `size`, it is the
+    user's own vector.
     """
     import numpy as np
 
@@ -142,21 +148,21 @@ def _noise(build: Any, parameters: tuple[Any, ...], size: int | None, population
 
 
 def to_ends(values: Any) -> Any:
-    """Round numbers in [-1, 1] to 0, for -1, or 1 at random, without bias."""
+    """Round numbers in [-1, 1] at random to an end, without bias; return 0 for -1, 1 for 1."""
     import numpy as np
 
     return (np.random.default_rng().random(values.size) < (1 + values) / 2).astype(np.int64)
 
 
 def from_ends(bits: Any, epsilon: float) -> Any:
-    """Return what randomized bits say of the numbers that were rounded, without bias."""
+    """Return unbiased estimates of the numbers before `to_ends`, from its randomized bits."""
     import numpy as np
 
     return (2 * np.asarray(bits, dtype=np.float64) - 1) / math.tanh(epsilon / 2)
 
 
 def answer(tasks: Mapping[str, Task]) -> None:
-    """Read tasks from standard input, one a line; write how many units a second were done.
+    """Read tasks from standard input, one a line; write how many units a second each did.
 
     Seconds are those of a core. A task that returns a negative number has measured itself: that is
     its rate.
@@ -190,7 +196,7 @@ def serve(
     sizes: Mapping[str, int],
     more: Mapping[str, Task] | None = None,
 ) -> None:
-    """Answer the tasks of each protocol, on so many values, and more tasks."""
+    """Answer the tasks of each protocol, on as many values as `sizes` says, and those in `more`."""
     tasks: dict[str, Task] = {**(more or {})}
     for name, (randomize, estimate) in protocols.items():
         values = given().values[: sizes[name]].tolist()

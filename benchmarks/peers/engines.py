@@ -34,20 +34,21 @@ from producers.wire.reports_pb2 import ReportBatch
 
 METRIC = dataclasses.replace(PLAIN, lateness="10s")
 MESSAGES = {1: 4_000_000, 1_000: 400_000}
-"""By the reports of a batch: with a quarter of it a virtual machine still compiles in the part that
-is measured, and the first of two workers has counted the log when the second has started."""
+"""The number of messages, by the reports in each. With a quarter of them, a virtual machine still
+compiles in the part that is measured, and the first of two workers has counted the log before the
+second has started."""
 PANES = 5
-"""Through which the event time of a log goes: ids are forgotten as they come."""
+"""The panes through which the event time of a log goes, so that ids are forgotten as they come."""
 COPY_PERIOD = 101
-"""One message in so many is a copy of an earlier one of its partition: of each in turn."""
+"""One message in this many is a copy of an earlier one of its partition; partitions take turns."""
 COPY_SHARE = 1_000
-"""How far before: that part of the log, which is a second of event time."""
+"""The original came one part in this many of the log before: a second of event time."""
 DIFFERENT_REPORTS = 1_000
 EVENT_AGE_MS = 3_600_000
-"""How far back event time begins."""
+"""How many milliseconds before now event time begins."""
 THREADS = (1, 2)
 MAX_ROUNDS = 2
-"""A run of one takes a minute, and warms up by itself."""
+"""The most rounds: a run takes a minute, and needs no other run to warm up."""
 LOOK_SECONDS = 0.05
 
 
@@ -85,7 +86,7 @@ def engines(places: Places) -> Iterator[Outcome]:
 
 
 class Pair:
-    """Dither and an engine on the same topic, with so many threads each, and their runs."""
+    """Dither and an engine on the same topic, with `threads` threads each, and their runs."""
 
     def __init__(
         self, places: Places, topic: str, messages: int, engine: str, threads: int
@@ -107,7 +108,7 @@ class Pair:
         return self._checked(self._engine, self._count())
 
     def processor_time(self, name: str) -> Iterator[Outcome]:
-        """Return what the runs that were measured have taken of a processor."""
+        """Yield the processor time of the measured runs, and the ratio by processor time."""
         if not all(self._runs.values()):
             return
         name = f"{name}/{self._engine}"
@@ -155,7 +156,7 @@ def dither(places: Places, topic: str, messages: int, processes: int) -> jvm.Cou
 
 
 def _sums(store: Store) -> tuple[jvm.Sums, int]:
-    """Return what is counted in Redis, and how many messages were refused but for duplicates."""
+    """Return the sums in Redis, and how many messages other than duplicates were refused."""
     sums, refused = jvm.Sums(), 0
     question = metric_key(METRIC.name, METRIC.revision)
     panes = [

@@ -18,7 +18,7 @@ from typing import Any
 PINS = Path(__file__).with_name("environments.toml")
 INSTALL_SECONDS = 1_200
 SHOWN_CHARACTERS = 200
-"""Characters of an installer's last words."""
+"""The most characters that are shown of an installer's error."""
 
 
 class NotInstalledError(Exception):
@@ -26,12 +26,12 @@ class NotInstalledError(Exception):
 
 
 def pins() -> dict[str, dict[str, Any]]:
-    """Return what each peer's environment is made of."""
+    """Return the pinned packages of each peer's environment."""
     return tomllib.loads(PINS.read_text())
 
 
 def folder(name: str) -> Path:
-    """Return where a peer's environment is: another place for other versions."""
+    """Return the folder of a peer's environment, which differs for other versions."""
     python = pins()[name].get("python", f"{sys.version_info.major}.{sys.version_info.minor}")
     meaning = json.dumps([python, pins()[name]["packages"]])
     digest = hashlib.sha256(meaning.encode()).hexdigest()[:12]
@@ -39,13 +39,13 @@ def folder(name: str) -> Path:
 
 
 def peers_folder() -> Path:
-    """Return where everything is that peers need."""
+    """Return the folder of the peers' environments."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "dither" / "peers"
 
 
 def is_installed(name: str) -> bool:
-    """Whether a peer's environment was made before."""
+    """Return whether a peer's environment was made before."""
     return (folder(name) / "installed").exists()
 
 

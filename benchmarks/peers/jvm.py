@@ -43,21 +43,23 @@ OPTIONS = (
 )
 
 Sums = Counter[tuple[str, int, int]]
-"""By metric, start of the pane in ms, and cell of its statistic; or with `DUPLICATES`."""
+"""Sums by metric, start of the pane in ms, and cell of its statistic; or by `DUPLICATES`."""
 DUPLICATES = (0, -1)
-"""In place of a pane and a cell: reports of a metric that were dropped, since they came twice."""
+"""Stands for a pane and a cell: the reports of a metric that were dropped as duplicates."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What an engine has made of a log.
+    """The result of counting a log.
 
     Attributes
     ----------
     samples : list of Sample
+        The progress over time.
     sums : Sums
+        The sums at the end.
     refused : int
-        Messages that it counted nowhere, and that were no duplicates.
+        The number of messages that were neither counted nor duplicates.
     """
 
     samples: list[Sample]
@@ -66,7 +68,7 @@ class Counted:
 
 
 def missing() -> str:
-    """Say what is missing to build engines here; empty if nothing is."""
+    """Return what is missing to build engines here; empty if nothing is."""
     command = java()
     if command is None or not Path(command).resolve().with_name("javac").exists():
         return "needs a JDK 17 or newer (Debian: openjdk-17-jdk-headless)"
@@ -102,10 +104,10 @@ def built() -> Path:
 def count(
     engine: str, servers: str, topic: str, messages: int, metric: LocalMetric, threads: int
 ) -> Counted:
-    """Have an engine count a topic of so many messages, with its state in memory.
+    """Have an engine count the messages of a topic, with its state in memory; return the result.
 
     The metric has randomized response, and a lateness of the length of a pane. Raises
-    CannotRunError if the engine ends before the topic's end, with the last that it said.
+    CannotRunError if the engine ends before the topic's end, with the last line that it printed.
     """
     definition = (metric.name, metric.revision, len(metric.levels), metric.pane_ms)
     samples, sums = [], Sums()

@@ -26,7 +26,7 @@ Values = NDArray[np.int64]
 EPSILON = 1.0
 COMPILED_MECHANISMS = ("grr", "rappor", "oue", "subset_selection")
 TASK_NAMES = ("randomize", "aggregate", "half")
-"""The last is an estimate: of the share of a category that half of all hold."""
+"""The last task estimates the share of a category that half of the users hold."""
 TASKS: dict[str, dict[str, tuple[str, ...]]] = {
     "pure-ldp": dict.fromkeys(TASK_NAMES, ("grr", "rappor", "oue", "hadamard_response")),
     "multi-freq-ldpy": dict.fromkeys(TASK_NAMES, COMPILED_MECHANISMS),

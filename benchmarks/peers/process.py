@@ -1,4 +1,4 @@
-"""A peer as a process that measures what it is asked to, when its turn comes."""
+"""Runs a peer as a process, which does tasks and measures them on request."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STOP_SECONDS = 10.0
 
 @contextmanager
 def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
-    """Start a peer, in its environment, with what it is given; it ends with the block.
+    """Start a peer in its environment, with a population; the peer ends with the block.
 
     Raises
     ------
     NotInstalledError
-        If there is no environment for it.
+        If its environment cannot be made.
     """
     module = f"benchmarks.peers.with_{name.replace('-', '_')}"
     command = [str(python_of(name)), "-m", module, json.dumps(population)]
@@ -59,7 +59,7 @@ def outcomes(
     benchmarks: Iterable[str],
     measured: Callable[[Peer], Iterator[Outcome]],
 ) -> Iterator[Outcome]:
-    """Yield what a peer measures; without an environment, that its benchmarks do not run."""
+    """Yield what a peer measures; if it has no environment, that its benchmarks do not run."""
     with ExitStack() as stack:
         try:
             peer = stack.enter_context(serving(name, population))
@@ -70,7 +70,7 @@ def outcomes(
 
 
 def figure(name: str, side: Side, unit: str, scale: float = 1.0) -> Outcome:
-    """Return what a task measures by itself, over a scale."""
+    """Return the result that a task measures itself, divided by `scale`."""
     try:
         return Figure(name, side(0) / scale, unit)
     except CannotRunError as error:

@@ -1,10 +1,10 @@
 """Users needed for the same error of a mean, against other libraries at the same epsilon.
 
-What one would use of a library: its noise on each user's number, or its randomized response, after
-a number in [-1, 1] was rounded to one of its ends at random. The variance of a report is measured,
-ours as well as theirs; users are that variance over the square of the error. It is about the mean
-of the population that users come from, so where values differ it includes how much they do. Vectors
-have length 1, and theirs is about the users' own mean.
+A library is used by adding its noise to each user's number, or by its randomized response after
+each number in [-1, 1] is rounded at random to one of the ends. For both sides, the variance of a
+report is measured; the number of users is this variance divided by the squared error. For numbers,
+the variance is about the mean of the population from which users come, so it includes the variance
+of the values. Vectors have length 1, and the variance is about the users' own mean.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ THEIRS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "pure-ldp": dict.fromkeys(DATA, ("randomized_response",)),
 }
 REPORTS = 1_000_000
-"""Of a mechanism for numbers; a report far away has probability 3% at epsilon = 8."""
+"""The number of reports of a mechanism for numbers; only 3% of them are far away at epsilon = 8."""
 DIRECTIONS = {2: 100_000, 64: 4_000}
 
 
@@ -108,7 +108,7 @@ def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) 
 
 
 def estimates(metric: LocalMetric, reports: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the mean that each report by itself is an estimate of."""
+    """Return the estimate of the mean that each report gives by itself."""
     mechanism = metric.randomizer
     assert isinstance(mechanism, ScalarMean)  # noqa: S101
     level, means = np.zeros(1, dtype=np.uint8), []

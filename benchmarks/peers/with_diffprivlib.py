@@ -1,4 +1,4 @@
-"""diffprivlib: one value at a time, in Python, in floating point."""
+"""Measures diffprivlib, which randomizes one value at a time, in Python, in floating point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.peers.answering import Randomize, answer, given, noises
 
 MAX_VALUES = 2_000
 SENSITIVITY = 2 * 1024
-"""Of values in [-1, 1] on a grid of 1/1024."""
+"""The sensitivity of values in [-1, 1] on a grid of 1/1024."""
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _laplace(epsilon: float, dimension: int = 1) -> Randomize:
-    """Add noise to each number, of the most that a vector can change in l1: 2 sqrt(d)."""
+    """Return a function that adds noise to each number, for an l1 sensitivity of 2 sqrt(d)."""
     return _each(Laplace(epsilon=epsilon, sensitivity=2 * dimension**0.5))
 
 

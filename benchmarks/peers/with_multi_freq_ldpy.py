@@ -1,4 +1,4 @@
-"""multi-freq-ldpy: one value at a time, compiled by numba."""
+"""Measures multi-freq-ldpy, which randomizes one value at a time, compiled by numba."""
 
 from __future__ import annotations
 

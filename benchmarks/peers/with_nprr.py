@@ -1,4 +1,4 @@
-"""nprr: nonparametric randomized response and its confidence sequences, in numpy's floats."""
+"""Measures nprr: its randomized response and confidence sequences, in floating point."""
 
 from __future__ import annotations
 

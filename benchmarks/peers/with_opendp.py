@@ -1,4 +1,4 @@
-"""OpenDP: exact, from Rust; bits and noise many at a time, which is its fastest way."""
+"""Measures OpenDP, exact and in Rust; many bits or numbers at a time, which is fastest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERS = 20_000
 CATEGORIES = 2_000
 UNARY = 1_000
 NOISE_SCALE = 2 * 1024
-"""Over epsilon: of the discrete Laplace noise on a grid of 1/1024, for values in [-1, 1]."""
+"""The scale of discrete Laplace noise, times epsilon, on a grid of 1/1024 of [-1, 1]."""
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _flips(epsilon: float, weight: int) -> tuple[Any, float]:
-    """Return what flips bits at epsilon a bit, and its parameter, twice the chance of a flip."""
+    """Return a function that flips bits, at epsilon each, and twice the chance of a flip."""
     twice = 2 / (1 + math.exp(epsilon))
     space = dp.bitvector_domain(max_weight=weight), dp.discrete_distance()
     return dp.m.make_randomized_response_bitvec(*space, f=twice), twice
@@ -88,7 +88,7 @@ def _numbers(population: Given) -> Any:
 
 
 def _laplace(epsilon: float, dimension: int = 1) -> Randomize:
-    """Add noise to each number, of the most that a vector can change in l1: 2 sqrt(d)."""
+    """Return a function that adds noise to each number, for an l1 sensitivity of 2 sqrt(d)."""
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
     noise = dp.m.make_laplace(*space, scale=2 * math.sqrt(dimension) / epsilon)
     return lambda values: np.reshape(noise(values.reshape(-1).tolist()), values.shape)

@@ -1,4 +1,4 @@
-"""pure-ldp: one value at a time, in Python."""
+"""Measures pure-ldp, which randomizes one value at a time, in Python."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Public functions say what each of many arguments is, and what they raise.
+"""Checks that public functions describe their arguments, if they have many, and their errors.
 
-They do so in sections, or, for an argument in backquotes and "Raises ValueError if ...", in a
-sentence.
+They do so in sections, or in sentences with the argument in backquotes, and "Raises ValueError if
+...".
 
-Ruff's own rules (DOC) cannot express it: they know no missing `Parameters`, ask for the `Raises` of
-private functions and of commands, whose docstring is the text of `--help`, and take a function that
-makes an error for its class.
+Ruff's rules (DOC) cannot express this: they do not report missing `Parameters`; they ask for the
+`Raises` of private functions and of commands, whose docstring is the text of `--help`; and they
+mistake a function that makes an error for the error's class.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ REGISTERED = {
     *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
     *(run for experiment in EXPERIMENTS.values() for run in (experiment.run, experiment.run_on)),
 }
-"""The type of what a registry holds says what they take: `Policy`, `Experiment`."""
+"""Functions in registries: the type of the registry's entries, `Policy` or `Experiment`, describes
+their arguments."""
 
 
 def faults() -> Iterator[Fault]:
@@ -59,7 +60,7 @@ def _modules(package: str) -> list[str]:
 def _functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the public functions of a module, and the methods of its public classes.
 
-    A method that a base class has too is documented there.
+    A method that a base class also has is left out, because it is documented there.
     """
     for name, value in vars(importlib.import_module(module)).items():
         if name.startswith("_") or getattr(value, "__module__", None) != module:
@@ -85,7 +86,7 @@ def _sections(documented: object) -> dict[str, set[str]]:
 
 
 def _arguments(function: Callable[..., Any]) -> Iterator[str]:
-    """Yield what is wrong with the documented parameters, also those "as in" something else."""
+    """Yield the arguments that are not documented, here or where "as in" refers to."""
     arguments = inspect.signature(function).parameters.keys() - {"self", "cls"}
     sections = _sections(function)
     is_registered = inspect.isfunction(function) and function in REGISTERED

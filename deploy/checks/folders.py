@@ -1,4 +1,4 @@
-"""Folders stay small, and tests share helpers in one place."""
+"""Checks that folders stay small, and that tests share helpers only in tests/support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMPORT = re.compile(r"\s*(?:from|import) (tests\.[\w.]+)")
 
 
 def faults() -> Iterator[Fault]:
-    """Yield the folders with too many modules, and what tests import from other folders."""
+    """Yield the folders with too many modules, and the imports of tests from other folders."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("__init__.py"):
             count = len([*file.parent.glob("*.py")]) - 1

@@ -14,7 +14,7 @@ TABLE = re.compile(r"(?<=\n\| module \| what it contains \|\n\|---\|---\|\n)(?:\
 
 
 def faults() -> Iterator[Fault]:
-    """Yield the page if its table is not that of the modules."""
+    """Yield the page if its table differs from that of the present modules."""
     text = PAGE.read_text(encoding="utf-8")
     if TABLE.findall(text) != [_table()]:
         yield Fault(PAGE, 1, "the table of modules is old: run `python -m deploy.checks.modules`")

@@ -1,4 +1,4 @@
-"""The form of the docs: what fits a terminal, what each page begins with, the glossary, and names.
+"""Checks the form of the docs: length of lines, beginnings of pages, the glossary, and names.
 
 Links and headings are checked by MkDocs itself (`make docs`).
 """
@@ -19,7 +19,7 @@ MAX_COMMENTED_LENGTH = 135
 COMMENTED = re.compile(r"\S +(#|//) ")
 UNBREAKABLE = re.compile(r"<.*>|\S+")
 LIST = re.compile(r"\+ | {1,3}([-*+]|\d+\.) ")
-"""A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
+"""A forge reads a line that begins with + as a list; the site nests a list by 4 spaces."""
 PURPOSE = re.compile(r"(Dither|For|Proofs?|The docs|This (page|folder)) \w+")
 READERS = re.compile(r"\b[Ff]or (developers|everyone|operators|people|teams|whoever)\b")
 TERM = re.compile(r"\| ([^|]+) \| (.+) \|")
@@ -28,7 +28,7 @@ DOCUMENTED = ("estimators", "producers", "aggregator")
 
 
 def faults() -> Iterator[Fault]:
-    """Yield what is wrong with the form of pages, and the names that no reference has."""
+    """Yield what is wrong with the form of pages, and the public names that no reference has."""
     for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md"):
         for page in ROOT.glob(pattern):
             yield from _form(page)
@@ -39,7 +39,7 @@ def faults() -> Iterator[Fault]:
 
 
 def _form(page: Path) -> Iterator[Fault]:
-    """Look at lines that could wrap: no code, no rows of tables, no HTML, no single word."""
+    """Check lines that could wrap: not code, rows of tables, HTML or single words."""
     in_code = False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.lstrip().startswith("```"):

@@ -22,12 +22,12 @@ PARTS: Json = json.loads((SOURCE / "parts.json").read_text())
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 GRAFANA_KINDS = {"lines": "timeseries", "band": "timeseries", "bars": "bargauge"}
-"""Panel types of Grafana, where the source has another word."""
+"""Grafana's names of panel types for which the source has other names."""
 BAND_COLOR = {"mode": "fixed", "fixedColor": "blue"}
 
 
 def override(field: str, properties: Json) -> Json:
-    """Return properties of one field."""
+    """Return the override that gives one field these properties, in Grafana's form."""
     return {
         "matcher": {"id": "byName", "options": field},
         "properties": [{"id": name, "value": value} for name, value in properties.items()],
@@ -105,7 +105,7 @@ def build_panel(source: Json) -> Json:
 
 
 def target(kind: str, legend: str, expression: str) -> Json:
-    """Return a query: tables and bars show this moment, the others the dashboard's range."""
+    """Return a panel's query: tables and bars show the present, others the dashboard's range."""
     is_instant = kind in {"table", "bars"}
     return {
         "expr": expression,
@@ -145,7 +145,7 @@ def build_dashboard(name: str) -> Json:
 
 
 def documents() -> dict[Path, str]:
-    """Return the dashboards' files and what is in them."""
+    """Return the text of each dashboard's file."""
     return {
         FOLDER / f"{name}.json": json.dumps(build_dashboard(name), indent=1) + "\n"
         for name in ("overview", "metric", "operations")

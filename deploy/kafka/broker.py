@@ -24,7 +24,10 @@ FORMAT_TIMEOUT = 300
 
 
 def archive_path(jars: Path) -> Path:
-    """Class-data archive (AppCDS) of these jars for this Java; it halves the start-up time."""
+    """Return the path of the class-data archive (AppCDS) of these jars for this Java.
+
+    The archive halves the start-up time.
+    """
     key = f"{jars.resolve()} {java_version(java() or 'java')} {JVM_OPTIONS}"
     return jars / f"kafka-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
@@ -38,16 +41,16 @@ class Broker:
     node : int
         Node id, from 1.
     folder : Path
-        For `server.properties`, `data/` and `broker.log`.
+        The folder for `server.properties`, `data/` and `broker.log`.
     port, controller_port : int
         Where clients and other controllers connect, on the loopback interface.
     jars : Path
         Folder with Apache Kafka's jars.
     doors : mapping of str to (int, int)
-        Further listeners by name: the port that it listens on, and the one that clients are told.
-        A test's proxy stands between the two.
+        Further listeners by name: the port on which the broker listens, and the port that it tells
+        its clients. A test's proxy stands between the two.
     heap : str
-        Largest Java heap, as in `-Xmx`.
+        The largest Java heap, as in `-Xmx`.
     jvm_options : sequence of str
         More options for the broker's Java.
     """
@@ -78,7 +81,7 @@ class Broker:
         Raises
         ------
         KafkaUnavailableError
-            Kafka's storage tool refused; its last lines are in the message.
+            If Kafka's storage tool fails; the message has its last lines.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         listeners = [f"CLIENT://{self.address}"]
@@ -148,11 +151,11 @@ class Broker:
         process.stdin.close()
 
     def freeze(self) -> None:
-        """Stop the process where it is (SIGSTOP), as a machine that hangs would."""
+        """Suspend the process (SIGSTOP), as a machine that hangs would."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on (SIGCONT)."""
+        """Let a frozen process continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -24,21 +24,21 @@ from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, i
 READY_TIMEOUT = 180
 #: Seconds for a broker to close its logs before it is killed; 0.3 is usual.
 STOP_GRACE = 10.0
-#: The same for a whole quorum, whose last brokers wait in vain for the others' consent.
+#: Seconds for all brokers of a quorum to stop: the last ones wait in vain for the others' consent.
 QUORUM_STOP_GRACE = 2.0
-#: For the archive of classes to be written when its broker ends; 5 are usual, and many more on a
+#: Seconds for a broker that ends to write its archive of classes; 5 are usual, and many more on a
 #: busy machine.
 ARCHIVE_SECONDS = 180.0
 #: Below Linux's range for outgoing connections, so that none takes a stopped broker's port.
 PORTS = range(20_000, 32_000)
-#: Ports that are reserved at a time: the oldest one is given up, as its user has had minutes.
+#: The most ports reserved at a time: beyond it the oldest is given up, as its user had minutes.
 MOST_RESERVED = 200
 _RESERVED: deque[socket.socket] = deque()
 
 
 @atexit.register
 def give_up_reserved_ports() -> None:
-    """Close what reserves ports."""
+    """Give up the reservations of all ports."""
     while _RESERVED:
         _RESERVED.popleft().close()
 
@@ -54,22 +54,23 @@ class KafkaCluster:
     Parameters
     ----------
     folder : Path
-        For the brokers' properties, data and logs.
+        The folder for the brokers' properties, data and logs.
     brokers : int
-        How many.
+        The number of brokers.
     properties : mapping of str to str or int
         Broker properties that override those set here.
     jars : Path
         Folder with Apache Kafka's jars; fetched with Maven if they are not there.
     heap : str
-        Largest Java heap of each broker, as in `-Xmx`.
+        The largest Java heap of each broker, as in `-Xmx`.
     jvm_options : sequence of str
         More options for each broker's Java.
     doors : mapping of str to sequence of int
-        Further listeners by name (capitals): the port that each broker tells its clients to use.
-        Behind it somebody has to pass connections on to the broker's own (`Broker.doors`).
+        Further listeners, by name in capitals: the ports that the brokers tell their clients to
+        use. A proxy at each port has to pass connections on to the broker's own port
+        (`Broker.doors`).
     port : int, optional
-        Of the first broker; a free one by default.
+        The port of the first broker; a free port by default.
 
     Examples
     --------
@@ -98,8 +99,8 @@ class KafkaCluster:
         Raises
         ------
         KafkaUnavailableError
-            Java, Maven or the jars are missing, or a broker failed; its log's end is in the
-            message.
+            If Java, Maven or the jars are missing, or a broker failed; the message has the end of
+            its log.
         """
         if lacking := missing(self.jars):
             raise KafkaUnavailableError(f"Apache Kafka cannot run here: {lacking}")
@@ -122,7 +123,7 @@ class KafkaCluster:
         Parameters
         ----------
         grace : float, optional
-            Seconds until they are killed; by default what closing logs takes.
+            Seconds until they are killed; by default enough to close logs.
         """
         for node in self.nodes:
             node.ask_to_stop()
@@ -152,11 +153,11 @@ class KafkaCluster:
         self._wait_until_ready([node], min_brokers=1)
 
     def freeze(self, broker: int) -> None:
-        """Stop a broker where it is (SIGSTOP) until `thaw`."""
+        """Suspend a broker (SIGSTOP) until `thaw`."""
         self._node(broker).freeze()
 
     def thaw(self, broker: int) -> None:
-        """Let a frozen broker go on."""
+        """Let a frozen broker continue."""
         self._node(broker).thaw()
 
     def __enter__(self) -> Self:
@@ -203,7 +204,7 @@ class KafkaCluster:
         return remembered.read_text()
 
     def _wait_until_ready(self, nodes: Sequence[Broker], min_brokers: int) -> None:
-        """Wait until each of the nodes lists itself, and so many live brokers at least."""
+        """Wait until each node lists itself, and at least `min_brokers` live brokers."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -242,7 +243,7 @@ def fetch(jars: Path = JARS) -> None:
     Raises
     ------
     KafkaUnavailableError
-        Java or Maven are missing, or Maven failed; the message says what to do.
+        If Java or Maven is missing, or Maven failed; the message says what to do.
     """
     if lacking := missing(jars):
         raise KafkaUnavailableError(lacking)
@@ -265,7 +266,7 @@ def _record_archive(jars: Path) -> None:
 
 
 class _PortTakenError(KafkaUnavailableError):
-    """Somebody took a port between our choice and the broker's start."""
+    """Raised if another process took a port after it was chosen, before the broker started."""
 
 
 def _raise_if_failed(node: Broker, deadline: float) -> None:
@@ -280,7 +281,7 @@ def _raise_if_failed(node: Broker, deadline: float) -> None:
 
 
 def defaults(brokers: int) -> dict[str, str | int]:
-    """Broker properties for a small cluster that starts, rebalances and fails over quickly."""
+    """Return broker properties for a small cluster that starts, rebalances, fails over quickly."""
     replicas = min(3, brokers)
     return {
         "auto.create.topics.enable": "false",
@@ -306,7 +307,8 @@ def defaults(brokers: int) -> dict[str, str | int]:
 def free_ports(count: int) -> list[int]:
     """Return `count` different loopback ports that nobody listens on now.
 
-    No other process gets one of them from this function, as long as this one lives.
+    While this process lives and keeps them reserved, no other process gets one of them from this
+    function.
     """
     with ExitStack() as held:
         ports: list[int] = []
@@ -325,7 +327,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def reserve(port: int) -> bool:
-    """Return whether a port is now reserved for this process: a name that ends with it says so."""
+    """Reserve a port for this process, by the name of a socket; return whether that succeeded."""
     if sys.platform != "linux":  # no such names
         return True
     name = socket.socket(socket.AF_UNIX)

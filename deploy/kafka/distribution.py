@@ -15,9 +15,9 @@ HERE = Path(__file__).parent
 POM = HERE / "pom.xml"
 JARS = HERE / "jars"
 
-#: Brokers of Kafka 4 need it (KIP-1013).
+#: The oldest Java on which brokers of Kafka 4 run (KIP-1013).
 OLDEST_JAVA = 17
-#: Seconds; the first run also fetches Maven's own plugins.
+#: Seconds for Maven to end; its first run also fetches its plugins.
 DOWNLOAD_TIMEOUT = 900
 
 
@@ -26,7 +26,7 @@ class KafkaUnavailableError(RuntimeError):
 
 
 def java() -> str | None:
-    """Path of the `java` command: the one of JAVA_HOME, else the one on PATH."""
+    """Return the path of the `java` command, of JAVA_HOME or else on PATH; None without one."""
     home = os.environ.get("JAVA_HOME")
     candidate = Path(home, "bin", "java") if home else None
     return str(candidate) if candidate and candidate.is_file() else shutil.which("java")
@@ -46,7 +46,7 @@ def kafka_version() -> str:
 
 
 def missing(jars: Path = JARS) -> str:
-    """Say what is missing to run Apache Kafka here.
+    """Return what is missing to run Apache Kafka here.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def missing(jars: Path = JARS) -> str:
 
 
 def is_fetched(jars: Path = JARS) -> bool:
-    """Whether the folder holds the jars of the present pom.xml."""
+    """Return whether the folder has the jars of the present pom.xml."""
     stamp = jars / ".pom-sha256"
     return stamp.is_file() and stamp.read_text() == _pom_hash()
 
@@ -82,12 +82,12 @@ def fetch_jars(jars: Path = JARS) -> None:
     Parameters
     ----------
     jars : Path
-        Folder to create. It is replaced as a whole, so that it never holds a mixture.
+        Folder to create. It is replaced as a whole, so that it never has jars of two versions.
 
     Raises
     ------
     KafkaUnavailableError
-        Maven is missing, failed or took too long.
+        If Maven is missing, failed or took too long.
     """
     if is_fetched(jars):
         return
@@ -108,16 +108,18 @@ def fetch_jars(jars: Path = JARS) -> None:
 
 
 def maven(pom: Path, goal: str, *options: str, seconds: int = DOWNLOAD_TIMEOUT) -> str:
-    """Run Maven; return why it failed, or nothing.
+    """Run Maven; return why it failed, "" if it did not.
 
     Parameters
     ----------
     pom : Path
+        The project's file.
     goal : str
+        The goal to run.
     *options : str
-        Further words of the command.
+        Further arguments of the command.
     seconds : int
-        Until it is given up.
+        The timeout.
     """
     command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *options, goal]
     try:

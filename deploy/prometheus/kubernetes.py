@@ -1,6 +1,6 @@
 """Write the rules and alerts as custom resources of the Prometheus Operator.
 
-`python -m deploy.prometheus.kubernetes`, after rules.yml or alerts.yml changed.
+Run `python -m deploy.prometheus.kubernetes` after rules.yml or alerts.yml has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ spec:
 
 
 def resources() -> str:
-    """Return both files as resources."""
+    """Return rules.yml and alerts.yml as custom resources, in one YAML text."""
     text = "# Of deploy/prometheus/*.yml, by `python -m deploy.prometheus.kubernetes`.\n"
     parts = []
     for name in ("rules", "alerts"):

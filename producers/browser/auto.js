@@ -1,7 +1,7 @@
 /**
- * The choice of `auto`, as in the Python package: at each level the mechanism of least variance
- * among those whose reports fit. Exact arithmetic, because devices and aggregators have to agree;
- * for a mean, the choice is in the definition.
+ * Chooses what `auto` means, as in the Python package: at each level the mechanism of least
+ * variance among those whose reports fit. The arithmetic is exact, because devices and aggregators
+ * have to agree. For a mean, the definition contains the choice.
  *
  * @module auto
  */
@@ -15,8 +15,8 @@ import { chosenWindows } from "./windows.js";
 /** @import { Definition } from "./dither.js" */
 
 /**
- * A mechanism's name, the bytes of a report, and with which chances, in parts of a whole, it
- * supports its own category and another one.
+ * A mechanism's name, the bytes of a report, and the probabilities that a report supports its own
+ * category (own / whole) and another category (other / whole).
  *
  * @typedef {[name: string, width: number, own: bigint, other: bigint, whole: bigint]} Candidate
  */
@@ -24,11 +24,11 @@ import { chosenWindows } from "./windows.js";
 const MOST_BYTES = 16;
 
 /**
- * The mechanism of each level.
+ * Returns the name of each level's mechanism.
  *
  * @param {Definition} definition
  * @returns {string[]}
- * @throws {TypeError} If its options are none, or no report fits.
+ * @throws {TypeError} If the options are invalid, or no report fits.
  */
 export function chosenFor(definition) {
   if (definition.kind === "mean") return chosenWindows(definition);
@@ -67,8 +67,8 @@ function candidates(epsilon, count) {
 }
 
 /**
- * Whether a mechanism has less variance than another at frequencies of 1/k, or the same and smaller
- * reports.
+ * Returns whether mechanism `one` has less variance than `best` at frequencies of 1/k, or the same
+ * variance and smaller reports.
  *
  * @param {Candidate} one
  * @param {Candidate} best

@@ -36,12 +36,12 @@ export function checkAxes({ name, axes, categories }) {
 }
 
 /**
- * The category of an object with a value of each axis; any other value as it is.
+ * Returns the category of an object with a value for each axis; any other value unchanged.
  *
  * @param {Pick<Definition, "name" | "axes">} definition
  * @param {unknown} value
  * @returns {unknown}
- * @throws {TypeError} If the object is no category.
+ * @throws {TypeError} If the object is not a category.
  */
 export function labelled({ name, axes }, value) {
   if (axes === undefined || typeof value !== "object" || value === null) return value;
@@ -63,7 +63,7 @@ export function labelled({ name, axes }, value) {
 }
 
 /**
- * The category in which an axis has its second value, and all others their first.
+ * Returns the category in which `axis` has its second value, and each other axis its first.
  *
  * @param {Definition} definition
  * @param {unknown} axis

@@ -1,5 +1,5 @@
 /**
- * The randomizers of one of k categories.
+ * The randomizers for values that are one of k categories.
  *
  * @module categories
  */
@@ -21,13 +21,13 @@ import { constantOf, keyOf, mix } from "./string_code.js";
 
 /** @param {Definition} definition @returns {number} */
 export function categoryCount({ name, categories }) {
-  const count = Array.isArray(categories) ? categories.length : 0; // a number could be any
+  const count = Array.isArray(categories) ? categories.length : 0; // a number could be huge
   if (count < 2) throw wrong(name, "names of two or more categories");
   return count;
 }
 
 /**
- * A category by its name, its index, or the value of each axis.
+ * Returns the index of a category, given by its name, its index, or the value of each axis.
  *
  * @param {Definition} definition
  * @param {unknown} given
@@ -125,7 +125,7 @@ export function subsetSelection(definition) {
 }
 
 /**
- * The integer nearest to k / (e^epsilon + 1), at least 1.
+ * Returns the integer nearest to k / (e^epsilon + 1), at least 1.
  *
  * @param {number} epsilon
  * @param {number} count
@@ -137,7 +137,8 @@ export function bestSize(epsilon, count) {
 }
 
 /**
- * A uniform subset of `size` out of `total`: Floyd's algorithm, for the members or for the others.
+ * Draws a uniform subset of `size` out of `total`, by Floyd's algorithm for the subset or its
+ * complement.
  *
  * @param {Bits} bits
  * @param {number} total
@@ -194,7 +195,8 @@ export function recursiveHadamard(definition) {
 }
 
 /**
- * The bits of a symbol of least variance at frequencies of 1/k each, in exact arithmetic.
+ * Returns the number of bits of a symbol with the least variance at frequencies of 1/k each, in
+ * exact arithmetic.
  *
  * @param {number} epsilon
  * @param {number} count k.
@@ -245,7 +247,7 @@ export function hadamardResponse(definition) {
         const far = drawn - half;
         return littleEndian(far >= block * size ? far + size : far, width);
       }
-      // half the columns of the block: a bit put in at the row's lowest one settles the sign
+      // half the columns of the block: a bit inserted at the row's lowest one bit decides the sign
       const lowest = row & -row;
       let column = ((drawn & ~(lowest - 1n)) << 1n) | (drawn & (lowest - 1n));
       if (isOdd(row & column) !== missed) column ^= lowest;

@@ -1,5 +1,5 @@
 /**
- * What a page or a definition gives, checked; and errors that say what was given and expected.
+ * Checks what a page or a definition gives; the errors say what was given and what was expected.
  *
  * @module checks
  */
@@ -7,8 +7,8 @@
 /** @import { Definition } from "./dither.js" */
 
 /**
- * How many elements a list of a definition has at most, or how large a number of it is: a server
- * may send any. They are those of the Python package (`estimators.limits`).
+ * The most elements of lists in a definition, and the largest numbers, because a server may send
+ * any. They are those of the Python package (`estimators.limits`).
  *
  * @internal
  */
@@ -16,19 +16,19 @@ export const LIMITS = {
   levels: 255, categories: 2 ** 20, coordinates: 2 ** 14, bins: 4096, edges: 4097, rounds: 50,
   by: 16,
 };
-/** Of a mechanism for strings: the rows, times what a row has. @internal */
+/** The most cells of a mechanism for strings: its rows times the cells of a row. @internal */
 export const LARGEST_TABLE = 2 ** 24;
-/** Bytes of a report. @internal */
+/** The most bytes of a report. @internal */
 export const LARGEST_REPORT = 2 ** 16;
-/** Bytes of what a server answers about a metric. @internal */
+/** The most bytes of a server's answer about a metric. @internal */
 export const LARGEST_DEFINITION = 2 ** 22;
-/** Bytes of what it answers besides: to a batch, or about a round. @internal */
+/** The most bytes of a server's answer to a batch, or about a round. @internal */
 export const LARGEST_ANSWER = 2 ** 20;
 
-/** Characters of a wrong value in a message. */
+/** The most characters of a wrong value in a message. */
 const MOST_SHOWN = 500;
 
-/** Lists and plain objects as they are now. @param {any} value @returns {any} @internal */
+/** Returns a copy of lists and plain objects. @param {any} value @returns {any} @internal */
 export function copied(value) {
   if (Array.isArray(value)) return value.map(copied);
   return value?.constructor === Object ? { ...value } : value;
@@ -65,7 +65,7 @@ export function wrong(given, expected) {
 }
 
 /**
- * The same of something too large or too small.
+ * Returns the error for a number or a size that is too large or too small.
  *
  * @param {unknown} given
  * @param {unknown} expected
@@ -75,7 +75,7 @@ export function outside(given, expected) {
   return new RangeError(`${String(given)}: expected ${expected}`);
 }
 
-/** A value as a message shows it: texts in quotes, and not all of what is long. @internal */
+/** A value as messages show it: text in quotes, of a long value only the beginning. @internal */
 export function shown(/** @type {unknown} */ value) {
   /** @type {string} */
   let text = typeof value;
@@ -116,14 +116,14 @@ export function refuseCrowd({ name, crowd }) {
 /** @internal */
 export const LEAVE_OUT = "; leave out what was not measured";
 
-/** How to make a number of what is none, or a list; "" if nothing does. @internal */
+/** Returns how to convert a value to a number or a list; "" if nothing does. @internal */
 export function conversion(/** @type {unknown} */ value) {
   const isText = typeof value === "bigint" || (typeof value === "string" && value.trim() !== "");
   const isNumber = value instanceof Number || value instanceof Date;
   return (isText || isNumber) && Number.isFinite(Number(value)) ? ", as Number() makes" : listing(value);
 }
 
-/** How to make a list of what has several values, or "". @internal */
+/** Returns how to convert a value to a list; "" if it has not several values. @internal */
 export function listing(/** @type {unknown} */ value, which = " or a list of them") {
   if (/** @type {any} */ (value)?.then) return ", as await makes";
   if (value instanceof String) return ", as String() makes";
@@ -132,26 +132,27 @@ export function listing(/** @type {unknown} */ value, which = " or a list of the
   return isMany && !Array.isArray(value) ? `${which}, as Array.from() makes` : "";
 }
 
-/** @param {unknown} value @param {string} name The metric's. @returns {number} @internal */
+/** @param {unknown} value @param {string} name The metric's name. @returns {number} @internal */
 export function numberOf(value, name) {
   const found = typeof value === "boolean" ? Number(value) : value;
   if (typeof found === "number" && !Number.isNaN(found)) return found;
   throw wrongValue(value, name, `a number${conversion(value)}${LEAVE_OUT}`);
 }
 
-/** @param {unknown} value @param {string} name The metric's. @returns {string} @internal */
+/** @param {unknown} value @param {string} name The metric's name. @returns {string} @internal */
 export function textOf(value, name) {
   if (typeof value === "string") return value;
   throw wrongValue(value, name, `a string${listing(value)}${LEAVE_OUT}`);
 }
 
-/** Throws if a metric's values are no strings. @param {Definition} definition @internal */
+/** Throws if a metric's values are not strings. @param {Definition} definition @internal */
 export function checkOpen({ name, categories }) {
   if (categories !== "open") throw wrong(name, 'categories "open"');
 }
 
 /**
- * A mechanism's options, if all are whole numbers of at least 0 and have known names.
+ * Returns a mechanism's options; throws unless their names are known and all are whole and at least
+ * 0.
  *
  * @template {Record<string, number>} Options
  * @param {Definition} definition

@@ -15,7 +15,7 @@ import { constantOf, keyOf, mix } from "./string_code.js";
 /** @import { Definition } from "./dither.js" */
 
 /**
- * The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on.
+ * Returns the largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, at least 1.
  *
  * @param {number} epsilon
  */
@@ -29,7 +29,7 @@ function bestBlocks(epsilon) {
 /**
  * @param {Definition} definition
  * @returns {import("./mechanisms.js").Mechanism}
- * @throws {TypeError} If the definition's options are none.
+ * @throws {TypeError} If the definition's options are invalid.
  */
 export function countSketch(definition) {
   const { name, levels } = definition;

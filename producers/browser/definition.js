@@ -1,9 +1,9 @@
 /**
- * What a definition means, and what it allows to be asked: found out here, not believed.
+ * Derives what a definition means, and what it allows to be asked, without trusting its sender.
  *
- * Whoever serves a definition may send any, and another one tomorrow. So the page derives by itself
- * what batches call its revision, from the same text as the Python package, byte for byte, and
- * which rounds and thresholds a search for a minimum or maximum can have.
+ * A server may send any definition, and another one tomorrow. So the page derives the revision
+ * itself, from the same text as the Python package, byte for byte, and which rounds and thresholds
+ * a search for a minimum or maximum can have.
  *
  * @module definition
  */
@@ -43,10 +43,10 @@ export function checkLevels({ name, levels }) {
 // -- The canonical form ---------------------------------------------------------------------------
 
 /**
- * Returns all that a report and its pane mean, as one line of JSON in ASCII: keys sorted, no
+ * Returns all that a report and its pane mean, as one line of JSON in ASCII: with sorted keys, no
  * spaces, numbers as Python writes them. It is `Metric.canonical` of the Python package.
  *
- * @param {Definition} definition As `GET /v1/metrics/NAME` answers.
+ * @param {Definition} definition The answer to `GET /v1/metrics/NAME`.
  * @returns {string}
  * @throws {TypeError | RangeError} If something is missing, or too large.
  */
@@ -103,7 +103,7 @@ export function canonicalForm(definition) {
   return object(meaning);
 }
 
-/** How what is in the canonical form under its own name, if it is given, is written. */
+/** How keys are written that have the same name in the canonical form; each is optional. */
 const AS_GIVEN = {
   edges: (/** @type {unknown} */ edges) => listOf(edges, float),
   bins: whole,
@@ -145,7 +145,7 @@ function whole(number) {
   return String(number);
 }
 
-/** Integers and strings in lists and objects. @param {unknown} value @returns {string} */
+/** Writes integers and strings, lists and objects. @param {unknown} value @returns {string} */
 function written(value) {
   if (typeof value === "string") return quoted(value);
   if (Array.isArray(value)) return listOf(value, written);
@@ -181,8 +181,8 @@ function float(number) {
 // -- The fingerprint ------------------------------------------------------------------------------
 
 /**
- * Returns the SHA-256 of a definition's canonical form, as 64 hexadecimal digits: nobody can make
- * up another definition that has it. A page that was written for one definition compares it.
+ * Returns the SHA-256 of a definition's canonical form, as 64 hexadecimal digits: no other
+ * definition can be made that has the same. A page that was written for one definition compares it.
  *
  * @param {Definition} definition
  * @returns {string}
@@ -198,7 +198,7 @@ function digestOf(text) {
 }
 
 /**
- * The first 32 bits of the fingerprint, which batches carry; never zero.
+ * Returns the revision, which batches contain: the first 32 bits of the fingerprint, or 1 for zero.
  *
  * @param {Definition} definition
  */
@@ -212,8 +212,8 @@ function revisionIn(fingerprint) {
 }
 
 /**
- * Returns a definition's fingerprint, if it calls itself by its own revision. Another number would
- * travel with each batch, and mark the browser that was given it.
+ * Returns a definition's fingerprint; throws if the definition states a wrong revision, which would
+ * be sent with each batch, and mark the browser that received it.
  *
  * @param {Definition} definition
  * @returns {string}
@@ -253,7 +253,7 @@ const ROUND_CONSTANTS = Uint32Array.from(primes(64), (prime) => rootFraction(pri
 const FIRST_STATE = Uint32Array.from(primes(8), (prime) => rootFraction(prime, 2n));
 
 /**
- * SHA-256 (FIPS 180-4), as 8 words: `crypto.subtle` is missing where a page came over plain HTTP.
+ * SHA-256 (FIPS 180-4), as 8 words: `crypto.subtle` is missing on pages that came over plain HTTP.
  *
  * @param {Uint8Array} message
  * @returns {Uint32Array}
@@ -289,7 +289,7 @@ function sha256(message) {
   return state;
 }
 
-/** A 32-bit word, turned to the right. @param {number} word @param {number} by */
+/** A 32-bit word, rotated to the right. @param {number} word @param {number} by */
 function turned(word, by) {
   return (word >>> by) | (word << (32 - by));
 }
@@ -297,13 +297,14 @@ function turned(word, by) {
 // -- Attributes -----------------------------------------------------------------------------------
 
 /**
- * Returns what leaves the browser of its attributes, in the order of their names: those that the
- * metric uses, a declared value as it is, any other value as "other".
+ * Returns the attributes that leave the browser, in the order of their names: only those that the
+ * metric uses; a value that is not declared is replaced by "other".
  *
  * @param {Definition} definition
  * @param {Record<string, string>} attributes
  * @returns {[string, string][]}
- * @throws {TypeError | RangeError} If something is no text or too long, or there are too many.
+ * @throws {TypeError | RangeError} If a name or value is not a string or is too long, or there are
+ *   too many.
  * @internal
  */
 export function coarsen({ by = [], attributes: declared = {} }, attributes) {
@@ -331,12 +332,12 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
 // -- Rounds ---------------------------------------------------------------------------------------
 
 /**
- * Returns the fingerprint of a search's definition, after looking at all that its rounds rely on.
+ * Returns the fingerprint of a search's definition, after checking all that its rounds rely on.
  *
  * @param {Definition} definition
  * @returns {string}
- * @throws {TypeError | RangeError} If it is no definition of a search, or calls itself by a
- *   revision that is not its own.
+ * @throws {TypeError | RangeError} If this is not the definition of a search, or it states a wrong
+ *   revision.
  * @internal
  */
 export function checkSearch(definition) {
@@ -358,10 +359,10 @@ export function checkSearch(definition) {
 
 /**
  * Returns whether a round can ask about a threshold: whether it is the middle of one of the
- * 2^(number - 1) intervals that the search can have come to, in the same doubles as in Python.
+ * 2^(number - 1) intervals that the search can have reached, in the same doubles as in Python.
  *
- * @param {Definition} definition Of a minimum or maximum.
- * @param {number} number From 1 on.
+ * @param {Definition} definition The definition of a minimum or maximum.
+ * @param {number} number The round's number, from 1 on.
  * @param {number} threshold
  * @returns {boolean}
  * @internal

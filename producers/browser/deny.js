@@ -1,5 +1,5 @@
 /**
- * Deny rules: strings that a device does not report, but "other" in their place.
+ * Deny rules: which strings a device replaces by "other".
  *
  * They are evaluated as by the Python package (`estimators.metrics.denial`), string for string.
  *
@@ -14,10 +14,10 @@ import { wrong } from "./checks.js";
  */
 
 /**
- * What a definition says; a string is denied if one of these says so.
+ * The rule of a definition; a string is denied if one of these denies it.
  *
  * @typedef {object} Rule
- * @property {number} [longer_than] Code points.
+ * @property {number} [longer_than] The most code points of a string that is not denied.
  * @property {string[]} [presets]
  * @property {string[]} [patterns] `*` stands for any characters, `?` for one.
  * @property {string[]} [strings]
@@ -40,7 +40,7 @@ const PRESETS = {
 };
 
 /**
- * A string's normal form C, with small letters for the capital ones A to Z.
+ * Returns a string's normal form C, with A to Z in lower case.
  *
  * @param {string} text
  */
@@ -96,7 +96,8 @@ export function denyRule(rule) {
 }
 
 /**
- * Whether a pattern matches a whole text, in time of their product.
+ * Returns whether a pattern matches a whole text, in time proportional to the product of their
+ * lengths.
  *
  * @param {string[]} glob
  * @param {string[]} text
@@ -119,8 +120,8 @@ function matches(glob, text) {
 }
 
 /**
- * Whether there are 13 to 19 digits with a card's check digit (Luhn), in whole groups, between two
- * of which may be a single space, dot or hyphen.
+ * Returns whether a text has 13 to 19 digits with a card's check digit (Luhn), in whole groups that
+ * a single space, dot or hyphen may separate.
  *
  * @param {string} text
  */
@@ -152,15 +153,14 @@ function isCard(digits) {
 const known = new WeakMap();
 
 /**
- * Returns what is reported in place of a value: "other" if the definition's rule denies it, or the
- * page's own.
+ * Returns the value to report: "other" if the definition's rule or the page's own denies the value.
  *
  * @param {Definition} definition
  * @param {unknown} value
- * @param {Deny} [own] Which nothing that a server sends switches off.
+ * @param {Deny} [own] The page's own rule, which nothing that a server sends switches off.
  * @returns {{value: unknown, denied: boolean}}
- * @throws {TypeError} If there is a rule for a metric that is not one of strings, or an unknown
- *   one.
+ * @throws {TypeError} If there is a rule for a metric whose values are not strings, or the rule is
+ *   unknown.
  * @internal
  */
 export function withoutDenied(definition, value, own) {

@@ -1,5 +1,5 @@
 /**
- * Reports from the browser: a value is randomized here, and only the report leaves.
+ * Reports from the browser: a value is randomized here, and only the report leaves the browser.
  *
  *     import { report } from "/static/dither.js";
  *
@@ -8,11 +8,11 @@
  *
  * Randomness is the browser's cryptographic generator, compared with integer thresholds that are
  * computed here, in exact arithmetic, from epsilon and the number of symbols alone: a server's
- * definition names levels, categories and bins, and cannot make a report less private than the
- * level that it says. The arithmetic, and the order in which random words are used, are those of
- * the Python package `estimators`. The mechanisms are listed in `mechanisms.js`; what a definition
- * allows to be asked is found out in `definition.js`, and what is not reported in `deny.js`. This
- * module needs all modules of its folder beside it.
+ * definition names levels, categories and bins, but cannot make a report less private than its
+ * stated level. The arithmetic, and the order in which random words are used, are those of the
+ * Python package `estimators`. The mechanisms are listed in `mechanisms.js`; `definition.js`
+ * derives what a definition allows to be asked, and `deny.js` decides what is not reported. This
+ * module imports the other modules of its folder.
  *
  * @module dither
  */
@@ -34,7 +34,7 @@ export { answer, randomizeAnswer, takeTurn } from "./rounds.js";
 export { blockCount, missThreshold, systemBits } from "./sampling.js";
 
 /**
- * What `GET /v1/metrics/NAME` answers; other keys are not looked at.
+ * The answer to `GET /v1/metrics/NAME`; other keys are ignored.
  *
  * @typedef {object} Definition
  * @property {string} name
@@ -42,22 +42,23 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number[]} levels The epsilons on offer, ascending.
  * @property {number} revision
  * @property {string} [kind]
- * @property {[number, number]} [range] Of a mean, distribution, minimum or maximum.
- * @property {number} [bins] Of a distribution, with `range`.
- * @property {string} [scale] Of a distribution: "log", or left out.
- * @property {number[]} [edges] Of a distribution, instead of `range`.
- * @property {Constants} [constants] Of some mechanisms, by level.
- * @property {string[]} [coordinates] Of a vector mean, with `radius`: their names.
+ * @property {[number, number]} [range] For a mean, a distribution, a minimum or a maximum.
+ * @property {number} [bins] The number of a distribution's bins, with `range`.
+ * @property {string} [scale] The scale of a distribution's bins: "log", or left out.
+ * @property {number[]} [edges] The edges of a distribution's bins, instead of `range`.
+ * @property {Constants} [constants] The constants of some mechanisms, by level.
+ * @property {string[]} [coordinates] The names of a vector mean's coordinates, with `radius`.
  * @property {number} [radius] The largest length of a vector.
- * @property {number} [rounds] Of a minimum or maximum: see `answer`.
+ * @property {number} [rounds] For a minimum or maximum: see `answer`.
  * @property {string} [split]
  * @property {number} [beta]
  * @property {string} [critical]
- * @property {string[] | string} [categories] Of a frequency: their names; or "open".
- * @property {Record<string, string[]>} [axes] Whose product the categories are.
- * @property {import("./string_code.js").Code} [code] Of `prefix_tree`: how strings become bits.
- * @property {import("./deny.js").Rule} [deny] Of open categories: in place of which strings "other"
- *   is reported.
+ * @property {string[] | string} [categories] The names of a frequency's categories, or "open".
+ * @property {Record<string, string[]>} [axes] The values of each axis; the categories are their
+ *   combinations.
+ * @property {import("./string_code.js").Code} [code] For `prefix_tree`: how strings become bits.
+ * @property {import("./deny.js").Rule} [deny] For open categories: the strings that are reported as
+ *   "other".
  * @property {object} [options]
  * @property {string} [trust]
  * @property {boolean} [memoized]
@@ -65,7 +66,7 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [lateness_seconds]
  * @property {number} [max_batch_reports]
  * @property {string[]} [by] The attributes of devices by which reports are also summed.
- * @property {Record<string, string[]>} [attributes] Their declared values.
+ * @property {Record<string, string[]>} [attributes] The declared values of each attribute.
  * @property {Crowd} [crowd] The crowd in which each report hides: see `Device`.
  */
 
@@ -83,23 +84,24 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * How the reports of each level are made; privacy does not depend on it.
  *
  * @typedef {object} Constants
- * @property {number[]} [block_bits] Of `dyadic_hadamard`: how many bits of a node travel as they
+ * @property {number[]} [block_bits] For `dyadic_hadamard`: how many bits of a node are sent as they
  *   are.
- * @property {number[]} [hash_bits] And how many as parities.
+ * @property {number[]} [hash_bits] For `dyadic_hadamard`: how many bits are sent as parities.
  * @property {number[][]} [depths] The probability of each depth, times 2^16.
- * @property {number[]} [window] Of `windows`, and `auto` for a mean: how many symbols a window has.
- * @property {number[][]} [z] The numbers of the symbols.
- * @property {number[]} [candidates] Of `caps`: how many directions are ranked.
- * @property {number[]} [inside] And how many of them are the best.
+ * @property {number[]} [window] For `windows`, and `auto` for a mean: how many symbols a window
+ *   has.
+ * @property {number[][]} [z] For the same mechanisms: the number for which each symbol stands.
+ * @property {number[]} [candidates] For `caps`: how many directions are ranked.
+ * @property {number[]} [inside] For `caps`: how many of the ranked directions are preferred.
  */
 
 /**
- * What `GET /v1/metrics/NAME/round` answers.
+ * The answer to `GET /v1/metrics/NAME/round`.
  *
  * @typedef {object} Round
  * @property {string} metric
  * @property {number} revision
- * @property {number} number From 1 on.
+ * @property {number} number Counts from 1.
  * @property {number} rounds
  * @property {number | null} threshold Null once all rounds are decided.
  */
@@ -115,8 +117,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @typedef {object} Randomized
  * @property {number} level Index into the definition's levels.
  * @property {Uint8Array} report The bytes of the report, as they travel.
- * @property {boolean} [denied] Whether "other" was reported in place of a denied string. This stays
- *   here: it is not randomized.
+ * @property {boolean} [denied] Whether "other" was reported in place of a denied string. Do not
+ *   send this: it is not randomized.
  */
 
 /**
@@ -126,10 +128,11 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @param {Value} value A number for a mean (clipped to the range); a category's name or index for a
  *   frequency; a string for open categories; a list of numbers for a vector mean (shortened to the
  *   radius).
- * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
- * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
- * @param {import("./deny.js").Deny} [deny] For strings, the page's own rule, beside that of the
- *   definition: for which of them "other" is reported.
+ * @param {number} epsilon The largest epsilon that the owner allows, rounded down to a level.
+ * @param {Bits} [bits] The source of randomness: the browser's cryptographic generator, except in
+ *   tests.
+ * @param {import("./deny.js").Deny} [deny] For strings, the page's own rule, in addition to the
+ *   definition's: which strings are reported as "other".
  * @returns {Randomized}
  * @throws {TypeError | RangeError} If the mechanism, the value or the epsilon cannot be used.
  */
@@ -144,7 +147,8 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
 }
 
 /**
- * Values, and as many epsilons, without holes; throws if there is none, or they do not fit.
+ * Returns the values and their epsilons as lists without holes; throws if there is no value, or the
+ * numbers of values and epsilons differ.
  *
  * @param {Definition} definition
  * @param {Value | Value[]} values
@@ -170,17 +174,17 @@ export function listsOf({ name, coordinates }, values, epsilons) {
 /**
  * Randomizes values and posts the reports as one batch, until Kafka has it.
  *
- * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {string | URL} url The gateway's `/v1/reports`.
  * @param {Definition} definition From `GET /v1/metrics/NAME`.
- * @param {Value | Value[]} values Several, as a list: of a vector mean, of lists.
- * @param {number | number[]} epsilons One for all values, or one for each.
- * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>,
- *   deny?: import("./deny.js").Deny}} [options] When it happened, now by default; public properties
- *   of this device, as for `encodeBatch`; the page's own rule, as for `randomize`.
- * @returns {Promise<{batch_id: string, reports: number, denied?: number}>} The server's answer
- *   and, with a rule, how many values were denied, which the server does not know.
+ * @param {Value | Value[]} values One value or a list of values; each vector is a list.
+ * @param {number | number[]} epsilons One epsilon for all values, or one for each.
+ * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>, deny?:
+ *   import("./deny.js").Deny}} [options] `time`: when the values were true, now by default;
+ *   `attributes`: as for `encodeBatch`; `deny`: as for `randomize`.
+ * @returns {Promise<{batch_id: string, reports: number, denied?: number}>} The gateway's answer
+ *   and, with a deny rule, how many values it denied, which the gateway does not know.
  * @throws {TypeError | RangeError} If a value or an epsilon cannot be used; nothing was reported.
- * @throws {DeliveryError} If it is not known that Kafka has the batch; `post` sends it again.
+ * @throws {DeliveryError} If it is unknown whether Kafka has the batch; `post` sends it again.
  */
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;

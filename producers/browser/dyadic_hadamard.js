@@ -1,5 +1,5 @@
 /**
- * The randomizer of `dyadic_hadamard`: a number's bin, at one depth of a tree of bins.
+ * The randomizer of `dyadic_hadamard`: it reports a number's bin at one depth of a tree of bins.
  *
  * @module dyadic_hadamard
  */
@@ -52,7 +52,7 @@ export function dyadicHadamard(definition) {
 }
 
 /**
- * The edges of a distribution's bins.
+ * Returns the edges of a distribution's bins.
  *
  * @param {Definition} definition
  * @returns {number[]}
@@ -76,7 +76,7 @@ function binEdges({ name, range, bins, scale, edges }) {
 }
 
 /**
- * How reports of a level are drawn, as the definition says; whatever it says, epsilon holds.
+ * Returns how a level's reports are drawn, by the definition; whatever it says, epsilon holds.
  *
  * @param {Definition} definition
  * @param {number} level

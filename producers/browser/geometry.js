@@ -9,10 +9,10 @@
 import { WORD, atExp, bernoulli, bitLength, missThreshold, uniformBelow } from "./sampling.js";
 
 /**
- * The points 0 to K - 1, and a hyperplane D: the others are its translates.
+ * The points 0 to K - 1, and a hyperplane D: the other hyperplanes are its translates.
  *
  * @typedef {object} Geometry
- * @property {number} order d, a prime power, or for two coordinates any number.
+ * @property {number} order d, a prime power; with two coordinates, any number.
  * @property {number} coordinates t.
  * @property {number} points K.
  * @property {number} size s, the points of a hyperplane.
@@ -20,10 +20,10 @@ import { WORD, atExp, bernoulli, bitLength, missThreshold, uniformBelow } from "
  * @property {number} variance
  */
 
-/** Levels above it report at it. */
+/** Levels above this epsilon are reported at this epsilon. */
 export const LARGEST = 6;
 const LARGEST_SHARE = 4; // K / k of a category's geometry is at most this
-const SPARED = 1.03; // what the variance may cost for a number of points nearer to the aim
+const SPARED = 1.03; // accepted variance, over the least, for a number of points nearer to the aim
 
 /** 1 + base + ... + base^(terms - 1). @param {number} base @param {number} terms */
 function geometricSum(base, terms) {
@@ -32,7 +32,7 @@ function geometricSum(base, terms) {
   return sum;
 }
 
-/** The primes that divide a number, ascending. @param {number} n */
+/** Returns the primes that divide a number, ascending. @param {number} n */
 function primeFactors(n) {
   const found = [];
   let rest = n;
@@ -43,7 +43,7 @@ function primeFactors(n) {
   return rest > 1 ? [...found, rest] : found;
 }
 
-/** p and m with n = p^m. @param {number} n @returns {[number, number] | undefined} */
+/** p and m with n = p^m, if there are any. @param {number} n @returns {[number, number] | undefined} */
 function primePower(n) {
   const factors = primeFactors(n);
   if (factors.length !== 1) return undefined;
@@ -51,7 +51,7 @@ function primePower(n) {
 }
 
 /**
- * The double next to a fraction, ties to the even one.
+ * Returns the double nearest to a fraction; of two, the even one.
  *
  * @param {bigint} numerator At least 0.
  * @param {bigint} denominator
@@ -67,7 +67,7 @@ function nearestDouble(numerator, denominator) {
  * Returns the geometry of least variance within limits, or nearly so and nearer to an aim.
  *
  * @param {number} epsilon
- * @param {[number, number]} limits The least and the largest number of points.
+ * @param {[number, number]} limits The smallest and the largest number of points.
  * @param {number} aim
  * @returns {Geometry}
  */
@@ -136,7 +136,7 @@ export function categoryGeometry(epsilon, count) {
 }
 
 /**
- * The least base with geometricSum(base, terms) >= total.
+ * Returns the least base with geometricSum(base, terms) >= total.
  *
  * @param {number} total
  * @param {number} terms
@@ -153,7 +153,8 @@ function leastBase(total, terms) {
 }
 
 /**
- * With which chances, in parts of a whole, a report supports its own category, and another one.
+ * Returns the probabilities, in parts of a whole, that a report supports its own category, and
+ * another category.
  *
  * @param {Geometry} geometry
  */
@@ -165,7 +166,7 @@ export function supportsOf({ order, coordinates, points, size, threshold }) {
 }
 
 /**
- * The variance of a report about a category of frequency 1/k, times k^2, as a fraction.
+ * Returns the variance of a report about a category of frequency 1/k, times k^2, as a fraction.
  *
  * @param {Geometry} geometry
  * @param {bigint} k
@@ -178,7 +179,7 @@ function evenVariance(geometry, k) {
 
 // -- Difference sets ------------------------------------------------------------------------------
 
-/** @type {Map<number, Int32Array>} By d and t, as d + t / 64. */
+/** @type {Map<number, Int32Array>} Hyperplanes, by d + t / 64. */
 const kept = new Map();
 
 /**
@@ -220,7 +221,7 @@ function hyperplane(order, coordinates, points) {
 }
 
 /**
- * The residue of a rank outside a set: the one before which there are so many others outside.
+ * Returns the residue outside a set that has `rank` smaller residues outside the set.
  *
  * @param {Int32Array} members
  * @param {number} rank
@@ -259,7 +260,7 @@ function powerOfX(prime, degree) {
   }
 }
 
-/** The least generator of the integers modulo a prime, without zero. @param {number} prime */
+/** Returns the least generator of the nonzero integers modulo a prime. @param {number} prime */
 function primitiveRoot(prime) {
   const factors = primeFactors(prime - 1);
   const power = (/** @type {number} */ base, /** @type {number} */ exponent) => {
@@ -275,7 +276,7 @@ function primitiveRoot(prime) {
   return root;
 }
 
-/** The polynomial 1, by its coefficients. @param {number} degree @returns {number[]} */
+/** Returns the coefficients of the polynomial 1. @param {number} degree @returns {number[]} */
 function oneOf(degree) {
   return Array.from({ length: degree }, (_, i) => (i === 0 ? 1 : 0));
 }
@@ -304,7 +305,7 @@ export function pointOf(word, points) {
 }
 
 /**
- * Draws a point: on the hyperplane of a value's own point, or, with the chance of a miss, off it.
+ * Draws a point on the hyperplane of the value's point or, with the probability of a miss, off it.
  *
  * @param {Geometry} geometry
  * @param {number} own The value's point.

@@ -22,11 +22,11 @@ import {
 /** @typedef {[bigint, bigint]} Fraction Numerator and denominator. */
 
 /**
- * Returns what takes a number, clipped to the range, to [-1, 1].
+ * Returns a function that clips a number to the range, and maps it to [-1, 1].
  *
  * @param {Definition} definition
  * @returns {(value: unknown) => number}
- * @throws {TypeError} If there is no range, or one on which a value would not be a number.
+ * @throws {TypeError} If the range is missing, or would map a value to NaN.
  */
 export function unitOf({ name, range }) {
   const [low, high] = range ?? [NaN, NaN];
@@ -55,7 +55,7 @@ export function randomizedResponse(definition) {
 }
 
 /**
- * Answers to rounds: of -1 for "no" and 1 for "yes".
+ * Returns the mechanism for answers to rounds; its values are -1 for "no" and 1 for "yes".
  *
  * @param {Definition} definition
  * @param {number} rounds
@@ -79,7 +79,7 @@ const LARGEST_RATE = 40n;
 const MOST = 2n ** 31n;
 
 /**
- * Returns what draws from a law on 0, 1, ..., m.
+ * Returns a function that draws from a law on 0, 1, ..., m.
  *
  * @param {Floors} floors
  * @returns {(bits: Bits) => number}
@@ -87,7 +87,7 @@ const MOST = 2n ** 31n;
 function inversion(floors) {
   const thresholds = floors(FIRST);
   const undecided = new Set(thresholds.map((threshold) => threshold >> (64n - PREFIX)));
-  /** How many thresholds are at most a word. @param {bigint} word */
+  /** Returns how many thresholds are at most a word. @param {bigint} word */
   const below = (word) => {
     let [low, high] = [0, thresholds.length];
     while (low < high) {
@@ -109,7 +109,8 @@ function inversion(floors) {
 }
 
 /**
- * Draws more bits of a number that ties with 64 bits of a cumulative probability.
+ * Draws more bits of a number that ties with 64 bits of a cumulative probability, and returns
+ * whether the number is below it.
  *
  * @param {Bits} bits
  * @param {Floors} floors
@@ -124,7 +125,7 @@ function isBelow(bits, floors, which) {
 }
 
 /**
- * floor(2^bits c) of numbers with enclosures of increasing precision.
+ * Returns floor(2^bits c) of each number, from enclosures of increasing precision.
  *
  * @param {(precision: bigint) => [Fraction, Fraction][]} enclosed
  * @param {number} bits
@@ -139,7 +140,7 @@ function floorsOf(enclosed, bits) {
 }
 
 /**
- * Bounds of 1, q, ..., q^last in units of 2^-precision, q = exp(-rate).
+ * Returns bounds of 1, q, ..., q^last in units of 2^-precision, where q = exp(-rate).
  *
  * @param {Fraction} rate
  * @param {number} last
@@ -158,8 +159,8 @@ function powersOf(rate, last, precision) {
 }
 
 /**
- * A geometric number, P(k) = (1 - q) q^k with q = exp(-rate), is below 1, 2, ..., `cells` with
- * these probabilities; if not `whole`, given that it is at most `cells`.
+ * Returns the probabilities that a geometric number, P(k) = (1 - q) q^k with q = exp(-rate), is
+ * below 1, 2, ..., `cells`; if not `whole`, given that it is at most `cells`.
  *
  * @param {Fraction} rate
  * @param {number} cells
@@ -178,7 +179,7 @@ function geometric(rate, cells, whole) {
   return (bits) => floorsOf(enclosed, bits);
 }
 
-/** The probabilities of z < 0 and z < 1. @param {Fraction} rate @returns {Floors} */
+/** Returns the probabilities of z < 0 and z < 1. @param {Fraction} rate @returns {Floors} */
 function signs(rate) {
   /** @param {bigint} precision @returns {[Fraction, Fraction][]} */
   const enclosed = (precision) => {
@@ -193,7 +194,7 @@ function signs(rate) {
 }
 
 /**
- * Returns what draws integers z with P(z) proportional to exp(-rate |z|).
+ * Returns a function that draws integers z with P(z) proportional to exp(-rate |z|).
  *
  * @param {Fraction} rate
  * @returns {(bits: Bits) => number}
@@ -229,7 +230,7 @@ function discreteLaplace([numerator, denominator]) {
 /**
  * @param {Definition} definition
  * @returns {Mechanism}
- * @throws {TypeError} If the definition's range or grid is none.
+ * @throws {TypeError} If the definition's range or grid is invalid.
  */
 export function laplace(definition) {
   const { grid } = wholeOptions(definition, { grid: 1024 });

@@ -1,5 +1,5 @@
 /**
- * The mechanisms by name, and the one of a definition.
+ * The mechanisms by name, and the choice of a definition's mechanism.
  *
  * @module mechanisms
  */
@@ -28,7 +28,7 @@ import { windows } from "./windows.js";
  * A mechanism at the levels of one definition.
  *
  * @typedef {object} Mechanism
- * @property {number} width Bytes of a report.
+ * @property {number} width The number of bytes of a report.
  * @property {(value: unknown, level: number, bits: Bits) => Uint8Array} randomize
  */
 
@@ -57,7 +57,7 @@ const MECHANISMS = {
 };
 
 /**
- * The mechanism of each level, for categories; reports are padded to the widest.
+ * For categories: combines the mechanisms of the levels; reports are padded to the widest.
  *
  * @param {Definition} definition
  * @returns {Mechanism}
@@ -77,7 +77,7 @@ function auto(definition) {
   };
 }
 
-/** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
+/** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once for each definition. */
 const built = new WeakMap();
 
 /** @param {Definition} definition @returns {Mechanism} @internal */
@@ -112,12 +112,12 @@ export function mechanismOf(definition) {
 }
 
 /**
- * Returns the index of the largest level that is at most the epsilon that is demanded.
+ * Returns the index of the largest level that is at most epsilon.
  *
  * @param {Definition} definition
  * @param {number} epsilon
  * @returns {number}
- * @throws {RangeError} If it is below the lowest level: such an owner does not report.
+ * @throws {RangeError} If epsilon is below the lowest level: then nothing is reported.
  */
 export function levelOf(definition, epsilon) {
   if (typeof epsilon !== "number" || !(epsilon > 0)) {

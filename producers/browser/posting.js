@@ -1,5 +1,5 @@
 /**
- * Batches of reports as bytes, and their way to a gateway.
+ * Encodes batches of reports, and posts them to a gateway.
  *
  * @module posting
  */
@@ -11,17 +11,17 @@ import { mechanismOf } from "./mechanisms.js";
 /** @import { Definition } from "./dither.js" */
 
 const BATCH_ID_BYTES = 16;
-/** In milliseconds; a gateway takes no later times. @internal */
+/** In milliseconds since the epoch; a gateway accepts no later times. @internal */
 export const YEAR_10000 = 253_402_300_800_000;
 const EXPECTED_TIME =
   "a Date, or whole milliseconds (not seconds) since 1970, before the year 10000";
 const LEAST_MS = 10_000_000_000;
 
-/** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
+/** @type {WeakSet<Definition>} Definitions whose revision is right. */
 const checked = new WeakSet();
 
 /**
- * Returns 16 random bytes: they name a batch, and say nothing about who sent it.
+ * Returns 16 random bytes, which identify a batch and say nothing about its sender.
  *
  * @returns {Uint8Array}
  */
@@ -30,7 +30,8 @@ export function newBatchId() {
 }
 
 /**
- * Throws if an application's time is before April 1970: then it is in seconds. A clock may say so.
+ * Throws if an application's time is before April 1970, because it is then in seconds. The device's
+ * clock is not checked, as it may be wrong.
  *
  * @param {unknown} time
  * @throws {RangeError}
@@ -47,14 +48,14 @@ export function refuseSeconds(time) {
  * @param {Definition} definition
  * @param {number[]} levels
  * @param {Uint8Array[]} reports
- * @param {{time?: number | Date, batchId?: Uint8Array, round?: number,
- *   attributes?: Record<string, string>}} [options] When it happened, in milliseconds since the
- *   epoch, now by default (0: when Kafka receives it); 16 bytes under which the batch is counted
- *   once; the round that is answered; the attributes of the reports' device, of which only those
- *   leave that the metric uses, and a value that it does not declare as "other".
+ * @param {{time?: number | Date, batchId?: Uint8Array, round?: number, attributes?: Record<string,
+ *   string>}} [options] `time`: when the values were true, in milliseconds since the epoch, now by
+ *   default (0: when Kafka receives the batch); `batchId`: 16 bytes under which the batch is
+ *   counted once; `round`: the answered round; `attributes`: those of the device; only those that
+ *   the metric uses are sent, and values that it does not declare are sent as "other".
  * @returns {Uint8Array}
- * @throws {TypeError | RangeError} If the definition is not whole, or has another revision than its
- *   own; if something else cannot be encoded.
+ * @throws {TypeError | RangeError} If the definition is incomplete or states a wrong revision, or
+ *   something else cannot be encoded.
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
   const { time = Date.now(), batchId = newBatchId(), round = 0, attributes = {} } = options;
@@ -123,11 +124,11 @@ function bytesField(field, bytes) {
 const RETRY_STATUS = [408, 429, 502, 503, 504];
 const FIRST_WAIT_MS = 1000;
 const LAST_WAIT_MS = 60_000;
-const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
+const PATIENCE_MS = 300_000; // a server that asks for a longer pause is not waited for
 
 /**
- * A report says nothing about who sent it: no cookies, no page, nothing that is kept. It goes to the
- * address that the page was given, and to no other.
+ * Requests say nothing about their sender: they have no cookies and no referrer, and nothing is
+ * cached. They follow no redirects.
  *
  * @internal
  */
@@ -141,11 +142,11 @@ export const ANONYMOUS = Object.freeze(
 );
 
 /**
- * A batch of which it is not known that Kafka has it.
+ * Thrown if it is unknown whether Kafka has a batch.
  *
- * `body` is the batch: `post(url, error.body)` sends the same one again, also after a restart of
- * the page, and it is counted once. Do not call `report` again: it would randomize anew, and spend
- * the epsilon once more.
+ * `body` is the batch: `post(url, error.body)` sends the same batch again, even after a restart of
+ * the page, and the batch is counted once. Do not call `report` again: it would randomize the
+ * values anew, and spend their epsilon again.
  */
 export class DeliveryError extends Error {
   /**
@@ -163,27 +164,27 @@ export class DeliveryError extends Error {
 
 /**
  * @typedef {object} PostOptions
- * @property {string} [token] With the scope `report`, where the server wants one.
+ * @property {string} [token] A token with the scope `report`, if the gateway requires one.
  * @property {number} [attempts] How often the batch is posted at most; 5 by default.
  * @property {AbortSignal} [signal]
  */
 
 /**
- * What a gateway says to a batch.
+ * A gateway's answer to a batch.
  *
  * @typedef {object} Answer
  * @property {number} status
  * @property {Headers} headers
- * @property {any} told What its body says in JSON; null if that is none.
+ * @property {any} told The parsed body; null if it is not JSON.
  * @internal
  */
 
 /**
- * What an answer says in JSON; null if it is none.
+ * Returns the parsed body of an answer; null if it is not JSON.
  *
  * @param {Response} answer
- * @param {number} most Bytes: a server may send without end.
- * @throws {RangeError} If it has more.
+ * @param {number} most The most bytes that are read, because a server may send endlessly.
+ * @throws {RangeError} If the body has more bytes.
  * @internal
  */
 export async function jsonOf(answer, most) {
@@ -248,11 +249,11 @@ export async function postOnce(url, body, token, init) {
 /**
  * Posts an encoded batch until Kafka has it, and waits between attempts as the server asks.
  *
- * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {string | URL} url The gateway's `/v1/reports`.
  * @param {Uint8Array} body From `encodeBatch`.
  * @param {PostOptions} [options]
  * @returns {Promise<{batch_id: string, reports: number}>}
- * @throws {TypeError} If the address cannot be one.
+ * @throws {TypeError} If the address cannot be used.
  * @throws {DeliveryError}
  */
 export async function post(url, body, { token, attempts = 5, signal } = {}) {
@@ -286,18 +287,19 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
   throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
 }
 
-/** What a problem says. @param {Answer} answer @internal */
+/** The status, detail and remedy of an answer, as text. @param {Answer} answer @internal */
 export function explanation({ status, told }) {
   return [`${status}`, told?.detail, told?.remedy].filter(Boolean).join(": ");
 }
 
 /**
- * Doubling from a second to a minute, or what the server asks for; up to a quarter more at random,
- * so that devices which failed together do not come back together.
+ * Returns the pause before the next attempt: it doubles from a second to a minute, or is what the
+ * server asks for; up to a quarter is added at random, so that devices which failed together do not
+ * retry together.
  *
  * @param {number} attempt
  * @param {string | null} after The header Retry-After: seconds, or a date.
- * @param {number} [last] Milliseconds: what it doubles up to.
+ * @param {number} [last] The longest pause that doubling reaches, in milliseconds.
  * @internal
  */
 export function waitMs(attempt, after, last = LAST_WAIT_MS) {

@@ -1,9 +1,9 @@
 /**
  * The randomizer of `prefix_tree`, as in the Python package: strings are discovered from hashes of
- * prefixes of their code words, and of whole strings; a report is of one.
+ * prefixes of their code words, and of whole strings; a report is about one of these hashes.
  *
  * Whatever a definition says, its code and its options are functions of the string alone, and the
- * thresholds come from epsilon and the geometry, which are both found out here.
+ * thresholds come from epsilon and the geometry, which are both computed here.
  *
  * @module prefix_tree
  */
@@ -19,7 +19,7 @@ const WIDTH = 128;
 const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels
 
 /**
- * The mechanism's options, checked.
+ * Returns the mechanism's options, checked.
  *
  * @param {Definition} definition
  * @returns {{depths: number[], rows: number, seed: bigint}}
@@ -36,9 +36,9 @@ function optionsOf(definition) {
 }
 
 /**
- * The hash of the first bits of a code word, up to and with those of a group.
+ * Returns the hash of the first bits of a code word, up to and including those of a group.
  *
- * @param {bigint} bits 128.
+ * @param {bigint} bits The 128 bits of the code word.
  * @param {number[]} depths
  * @param {number} group
  */
@@ -55,7 +55,7 @@ function prefixHash(bits, depths, group) {
 /**
  * @param {Definition} definition
  * @returns {import("./mechanisms.js").Mechanism}
- * @throws {TypeError} If the definition's code or options are none.
+ * @throws {TypeError} If the definition's code or options are invalid.
  */
 export function prefixTree(definition) {
   const { name, code, levels } = definition;

@@ -3,7 +3,7 @@
  * each of many rows, and a report is a point of one row.
  *
  * The row is drawn without the string, and the thresholds come from epsilon and the geometry, which
- * are both found out here.
+ * are both computed here.
  *
  * @module projective_sketch
  */
@@ -20,7 +20,7 @@ const [LEAST_POINTS, MOST_POINTS] = [64, 2048];
 /**
  * @param {Definition} definition
  * @returns {import("./mechanisms.js").Mechanism}
- * @throws {TypeError} If the definition's options are none.
+ * @throws {TypeError} If the definition's options are invalid.
  */
 export function projectiveSketch(definition) {
   const { name, levels } = definition;

@@ -17,11 +17,11 @@ const OF_FREQUENCIES = [
 ];
 
 /**
- * What is repeated, and how often at each level.
+ * Returns which mechanism is repeated, and how often at each level.
  *
  * @param {Definition} definition
  * @returns {{of: string, repeats: number[]}}
- * @throws {TypeError} If the definition's options are none.
+ * @throws {TypeError} If the definition's options are invalid.
  */
 export function repeatedBy(definition) {
   const known = definition.kind === "mean" ? OF_MEANS : OF_FREQUENCIES;

@@ -17,14 +17,14 @@ import { systemBits, uniformBelow } from "./sampling.js";
 /** @import { Bits } from "./sampling.js" */
 
 /**
- * Says at random whether a value is at or beyond the threshold of a round. Each call spends the
- * level's epsilon, or its share of a round where the budget is split.
+ * Answers at random whether a value is at or beyond a round's threshold. Each call spends the
+ * level's epsilon, or a round's share of it if the budget is split.
  *
- * @param {Definition} definition Of a minimum or maximum.
+ * @param {Definition} definition The definition of a minimum or maximum.
  * @param {Round} round
  * @param {number} value Clipped to the range.
- * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
- * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
+ * @param {number} epsilon The largest epsilon that the owner allows, rounded down to a level.
+ * @param {Bits} [bits] The browser's cryptographic generator, except in tests.
  * @returns {Randomized}
  * @throws {TypeError | RangeError} If the round, the value or the epsilon cannot be used.
  */
@@ -40,7 +40,7 @@ export function randomizeAnswer(definition, round, value, epsilon, bits = system
 }
 
 /**
- * Returns what a round asks about, if the definition allows it: who told of it is not believed.
+ * Returns the threshold of a round, if the definition allows it; the round's sender is not trusted.
  *
  * @param {Definition} definition
  * @param {Round} round
@@ -65,25 +65,25 @@ function checkRound(definition, round) {
 }
 
 /**
- * What a browser keeps of a search, under the name of its metric.
+ * What a browser stores of a search, under the name of its metric.
  *
  * @typedef {object} Turn
- * @property {string} fingerprint Of the definition that it was first asked by.
- * @property {number} own The round that it drew for itself; 0 for all of them.
- * @property {number} answered The last one that it has answered.
+ * @property {string} fingerprint The fingerprint of the definition that it was first asked by.
+ * @property {number} own The round that this browser drew; 0 if it answers all rounds.
+ * @property {number} answered The last round that it has answered.
  */
 
 /**
- * Returns whether this browser answers a round now, and notes that it has: a round is answered at
- * most once, also after a restart; where the users are split, only the one that it drew for itself.
- * A search is that of its name: another definition is no new turn.
+ * Returns whether this browser answers a round now, and records that it does: it answers a round at
+ * most once, even after a restart, and, if the users are split, only the round that it drew.
+ * Another definition of the same name does not start the search again.
  *
  * @param {Definition} definition
  * @param {Round} round
- * @param {Pick<Storage, "getItem" | "setItem">} [storage] Of this person's browser.
+ * @param {Pick<Storage, "getItem" | "setItem">} [storage] The storage of this person's browser.
  * @returns {boolean}
- * @throws {TypeError | RangeError} If the definition does not allow the round, or is another one
- *   than before.
+ * @throws {TypeError | RangeError} If the definition does not allow the round, or differs from the
+ *   definition of this name before.
  */
 export function takeTurn(definition, round, storage = localStorage) {
   checkRound(definition, round);
@@ -109,21 +109,21 @@ export function takeTurn(definition, round, storage = localStorage) {
 
 /**
  * Answers a round, if it is this browser's turn, and posts the answer. Two pages of one browser
- * take turns one after the other (`navigator.locks`: not where a page came over plain HTTP).
+ * take turns one after the other (by `navigator.locks`, which pages over plain HTTP lack).
  *
- * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {string | URL} url The gateway's `/v1/reports`.
  * @param {Definition} definition
  * @param {Round} round
- * @param {number} value One that does not change between rounds.
+ * @param {number} value A value that does not change between rounds.
  * @param {number} epsilon
  * @param {PostOptions} [options]
- * @returns {Promise<boolean>} Whether it has answered.
+ * @returns {Promise<boolean>} Whether this browser has answered.
  * @throws {TypeError | RangeError} As `randomizeAnswer` and `takeTurn`; nothing was answered.
  * @throws {DeliveryError}
  */
 export async function answer(url, definition, round, value, epsilon, options = {}) {
   const { level, report } = randomizeAnswer(definition, round, value, epsilon);
-  const turn = () => takeTurn(definition, round); // what cannot be answered takes none
+  const turn = () => takeTurn(definition, round); // a round that cannot be answered uses up no turn
   const locks = globalThis.navigator?.locks;
   const takes = locks ? await locks.request(`dither:${definition.name}`, turn) : turn();
   if (!takes) return false;

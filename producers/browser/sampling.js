@@ -39,13 +39,13 @@ export function bitLength(x) {
   return x === 0n ? 0 : x.toString(2).length;
 }
 
-/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b @internal */
+/** Returns a / b, rounded up, for a of at least 0. @param {bigint} a @param {bigint} b @internal */
 export function ceilDiv(a, b) {
   return (a + b - 1n) / b;
 }
 
 /**
- * Returns integers around 2^precision e^(numerator / denominator).
+ * Returns a lower and an upper bound of 2^precision e^(numerator / denominator), as integers.
  *
  * The Taylor series of e^y, y at most 1/2, in fixed point, then as many squarings as there were
  * halvings; every step is rounded down for the lower and up for the upper end.
@@ -79,8 +79,8 @@ export function expBounds(numerator, denominator, precision) {
 /** @typedef {number | [bigint, bigint]} Epsilon At most 4 decimal digits; or a fraction. */
 
 /**
- * Returns f(e^(epsilon / parts)) exactly, for a monotone f to integers, which takes e^x as a
- * fraction: on an interval around e^x that is narrowed until both of its ends agree.
+ * Returns f(e^(epsilon / parts)) exactly, for a monotone function f to integers, whose argument is
+ * a fraction: an interval around e^x is narrowed until f has the same value at both ends.
  *
  * @param {Epsilon} epsilon
  * @param {(numerator: bigint, denominator: bigint) => bigint} f
@@ -100,7 +100,8 @@ export function atExp(epsilon, f, parts = 1n) {
 }
 
 /**
- * An epsilon in units of 10^-4. Another one is refused: rounded up, it would be exceeded.
+ * Returns an epsilon in units of 10^-4. More decimals are refused, because rounding up would exceed
+ * the epsilon.
  *
  * @param {number} epsilon
  * @throws {RangeError}
@@ -117,8 +118,9 @@ export function unitsOf(epsilon) {
 /**
  * Returns T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T misses.
  *
- * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
- * the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most e^epsilon.
+ * Each of the `inside` outputs of the value's own set has probability (2^64 - T) / (2^64 inside),
+ * each of the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most
+ * e^epsilon.
  *
  * @param {Epsilon} epsilon Above 0.
  * @param {bigint} [inside]
@@ -151,8 +153,8 @@ export function blockCount(epsilon, categories) {
 
 /**
  * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word
- * is below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
- * e^epsilon whatever else the definition says.
+ * is below T, and otherwise replaced by a uniform symbol. T is rounded down, so that the ratio is
+ * at most e^epsilon whatever else the definition says.
  *
  * @param {number} epsilon
  * @param {bigint} symbols
@@ -165,7 +167,7 @@ export function keepThreshold(epsilon, symbols) {
 
 // -- Exact sampling -------------------------------------------------------------------------------
 
-/** The first `count` bytes of uniform words. @param {Bits} bits @param {number} count */
+/** Returns `count` uniform bytes. @param {Bits} bits @param {number} count */
 function uniformBytes(bits, count) {
   const words = bits.integers(Math.ceil(count / 8));
   return new Uint8Array(words.buffer, words.byteOffset, count);
@@ -197,7 +199,7 @@ export function bernoulli(bits, threshold, count) {
 
 /**
  * Draws coins that are true with probabilities given as numbers, within 2^-61; the first byte of
- * each decides, unless it ties.
+ * each word decides, unless it ties with the probability's.
  *
  * @param {Bits} bits
  * @param {number[]} fractions
@@ -215,13 +217,14 @@ export function roundsUp(bits, fractions) {
   );
 }
 
-/** Draws one such coin. @param {Bits} bits @param {number} fraction @internal */
+/** Draws one coin as `roundsUp` does. @param {Bits} bits @param {number} fraction @internal */
 export function roundUp(bits, fraction) {
   return roundsUp(bits, [fraction])[0];
 }
 
 /**
- * An integer uniform on [0, bound), by rejection; up to 2^24, of 32 bits of each word.
+ * Draws an integer uniform on [0, bound), by rejection; for a bound of up to 2^24, from 32 bits of
+ * each word.
  *
  * @param {Bits} bits
  * @param {bigint} bound
@@ -236,7 +239,7 @@ export function uniformBelow(bits, bound) {
 }
 
 /**
- * An integer uniform on [0, bound) from single bytes, by rejection.
+ * Draws an integer uniform on [0, bound) from single bytes, by rejection.
  *
  * @param {Bits} bits
  * @param {number} bound 1 to 255.
@@ -249,7 +252,7 @@ export function byteBelow(bits, bound) {
 }
 
 /**
- * An integer uniform on [0, bound) without one of them.
+ * Draws an integer uniform on [0, bound) without `value`.
  *
  * @param {Bits} bits
  * @param {bigint} value
@@ -261,14 +264,14 @@ export function uniformOther(bits, value, bound) {
   return drawn >= value ? drawn + 1n : drawn;
 }
 
-/** A coin that is true with probability 1/2. @param {Bits} bits @internal */
+/** Draws a coin that is true with probability 1/2. @param {Bits} bits @internal */
 export function fairCoin(bits) {
   return uniformBytes(bits, 1)[0] < 128;
 }
 
 // -- Reports as bytes -----------------------------------------------------------------------------
 
-/** Whether a number has an odd number of ones. @param {bigint} x @internal */
+/** Returns whether a number has an odd number of one bits. @param {bigint} x @internal */
 export function isOdd(x) {
   let odd = false;
   for (let rest = x; rest > 0n; rest &= rest - 1n) odd = !odd;
@@ -276,7 +279,7 @@ export function isOdd(x) {
 }
 
 /**
- * Bytes of the smallest unsigned integer for indices below `symbols`.
+ * Returns the bytes of the smallest unsigned integer for indices below `symbols`.
  *
  * @param {bigint} symbols
  * @internal
@@ -293,7 +296,7 @@ export function littleEndian(value, width) {
 }
 
 /**
- * One bit each, the first in the lowest one.
+ * Packs booleans into bytes, one bit each, the first into the lowest bit.
  *
  * @param {boolean[]} ones
  * @returns {Uint8Array}

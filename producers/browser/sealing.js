@@ -1,5 +1,5 @@
 /**
- * Sealed reports: only who holds the analyser's private key can open them, not the relay
+ * Sealed reports: only the holder of the service's private key can open them, not the relay
  * (`producers.sealing` in Python).
  *
  * HPKE in base mode (RFC 9180) over WebCrypto: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256,
@@ -27,7 +27,7 @@ function bytesOf(text) {
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
-/** A number in two bytes. @param {number} number */
+/** Returns a number in two bytes. @param {number} number */
 function inTwo(number) {
   return [number >> 8, number & 255];
 }
@@ -53,7 +53,7 @@ async function hmac(key, message) {
 }
 
 /**
- * LabeledExtract of the standard.
+ * The standard's LabeledExtract.
  *
  * @param {number[]} suite @param {Bytes} salt @param {string} label
  * @param {Iterable<number>} secret
@@ -63,7 +63,7 @@ function extracted(suite, salt, label, secret) {
 }
 
 /**
- * LabeledExpand of the standard, for at most 32 bytes.
+ * The standard's LabeledExpand, for at most 32 bytes.
  *
  * @param {number[]} suite @param {Bytes} key @param {string} label
  * @param {Iterable<number>} info @param {number} length
@@ -74,16 +74,16 @@ async function expanded(suite, key, label, info, length) {
 }
 
 /**
- * The key and the nonce of the only message to a receiver.
+ * Returns the key and the nonce for the only message to a receiver.
  *
- * @param {Bytes} agreed What the two keys agree on (Diffie-Hellman).
+ * @param {Bytes} agreed The shared secret of both keys (Diffie-Hellman).
  * @param {Bytes} enc The sender's public key, drawn for this message.
- * @param {Bytes} publicKey The receiver's.
+ * @param {Bytes} publicKey The receiver's public key.
  * @param {Iterable<number>} info
  * @returns {Promise<{key: Bytes, nonce: Bytes}>}
  */
 async function keySchedule(agreed, enc, publicKey, info) {
-  const empty = new Uint8Array(HASH_BYTES); // as a key of HMAC, zeros are nothing
+  const empty = new Uint8Array(HASH_BYTES); // for HMAC, a key of zeros is an empty key
   const both = await extracted(KEM_SUITE, empty, "eae_prk", agreed);
   const shared = await expanded(KEM_SUITE, both, "shared_secret", [...enc, ...publicKey], 32);
   const context = [
@@ -99,10 +99,10 @@ async function keySchedule(agreed, enc, publicKey, info) {
 }
 
 /**
- * A sealed message: the sender's public key, the ciphertext and its tag.
+ * Returns a sealed message: the sender's public key, the ciphertext and its tag.
  *
  * @param {Bytes} message @param {Iterable<number>} info @param {Bytes} publicKey
- * @throws {TypeError} If the browser has no X25519, or the key is none.
+ * @throws {TypeError} If the browser has no X25519, or the key is invalid.
  */
 async function seal(message, info, publicKey) {
   const x25519 = { name: "X25519" };
@@ -129,15 +129,15 @@ async function seal(message, info, publicKey) {
 }
 
 /**
- * A report as it is stored and posted to a relay: sealed, with its label. Its length is the same
- * for all values of a metric.
+ * Returns a report as it is stored and posted to a relay: sealed, with its label. The length is the
+ * same for all values of a metric.
  *
  * @param {Definition} definition
  * @param {number} paneStart Milliseconds since the epoch.
  * @param {Uint8Array} report
  * @param {Bytes} publicKey
  * @returns {Promise<Bytes>}
- * @throws {TypeError} If the browser has no X25519, or the key is none.
+ * @throws {TypeError} If the browser has no X25519, or the key is invalid.
  * @internal
  */
 export async function sealedPost(definition, paneStart, report, publicKey) {

@@ -7,10 +7,10 @@
 import { outside, shown, textOf, wrong } from "./checks.js";
 
 /**
- * A public prefix code: a byte, the end, and each token (a byte string) is a symbol.
+ * A public prefix code. Its symbols are the bytes, the end, and the tokens, which are byte strings.
  *
  * @typedef {object} Code
- * @property {string[]} tokens In hexadecimal digits; the token i is the symbol 257 + i.
+ * @property {string[]} tokens The tokens in hexadecimal digits; token i is symbol 257 + i.
  * @property {Record<string, string>} lengths For each context (the byte before a symbol, 256 at the
  *   start, -1 for all others) the number of bits of each symbol, a byte each, in hexadecimal
  *   digits.
@@ -36,7 +36,7 @@ function bytesOf(text) {
   );
 }
 
-/** Bytes as a string of as many characters. @param {Uint8Array} bytes */
+/** Returns bytes as a string with one character for each. @param {Uint8Array} bytes */
 function latin(bytes) {
   return Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 }
@@ -56,13 +56,13 @@ export function utf8(text) {
   return new TextEncoder().encode(text);
 }
 
-/** The same in Unicode's normal form C. @param {string} text @throws {RangeError} @internal */
+/** UTF-8 bytes of a string's normal form C. @param {string} text @throws {RangeError} @internal */
 export function normalUtf8(text) {
   return utf8(text.normalize("NFC"));
 }
 
 /**
- * The bits of the symbols of one context: Huffman's code in canonical form.
+ * Returns the code words of one context's symbols: Huffman's code in canonical form.
  *
  * @param {Uint8Array} given The number of bits of each symbol.
  * @returns {{bits: bigint[], lengths: number[]}}
@@ -88,11 +88,11 @@ function tableOf(given) {
 }
 
 /**
- * Returns what turns bytes into the first 128 bits of their code word.
+ * Returns a function that turns bytes into the first 128 bits of their code word.
  *
  * @param {Code | undefined} code
  * @returns {(data: Uint8Array) => bigint}
- * @throws {TypeError} If it is no code.
+ * @throws {TypeError} If the code is invalid.
  * @internal
  */
 export function encoder(code) {
@@ -149,7 +149,7 @@ export function mix(word) {
 }
 
 /**
- * The constant of a hash: a word of SplitMix64.
+ * Returns the constant of a hash: a word of SplitMix64.
  *
  * @param {bigint} seed
  * @param {number | bigint} index
@@ -160,12 +160,12 @@ export function constantOf(seed, index) {
 }
 
 /**
- * The key of a value of an open vocabulary.
+ * Returns the key of a value of an open vocabulary.
  *
- * @param {string} name The metric's.
+ * @param {string} name The metric's name.
  * @param {unknown} value
  * @returns {bigint}
- * @throws {TypeError | RangeError} If it is no string, or has half a surrogate pair.
+ * @throws {TypeError | RangeError} If the value is not a string, or has half a surrogate pair.
  * @internal
  */
 export function keyOf(name, value) {
@@ -187,7 +187,7 @@ const QUARTERS = [
 ];
 const BLOCK = 128;
 
-/** A 64-bit word, turned to the right. @param {bigint} word @param {bigint} by */
+/** A 64-bit word, rotated to the right. @param {bigint} word @param {bigint} by */
 function turned(word, by) {
   return (word >> by) | ((word << (64n - by)) & MASK);
 }

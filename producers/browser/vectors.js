@@ -31,7 +31,7 @@ const product = (one, other) => one.reduce((sum, each, i) => sum + each * other[
 const lengthOf = (vector) => Math.sqrt(product(vector, vector));
 
 /**
- * Returns what takes a vector, shortened to the radius, to the unit ball.
+ * Returns a function that shortens a vector to the radius, and maps it to the unit ball.
  *
  * @param {Definition} definition
  * @returns {(value: unknown) => number[]}
@@ -58,7 +58,7 @@ function ballOf({ name, coordinates, radius = NaN }) {
 }
 
 /**
- * Draws vectors of normal variates, by Box and Muller, in blocks of as many as have 2^17 numbers.
+ * Draws vectors of normal variates, by Box and Muller, in blocks of up to 2^17 numbers.
  *
  * @param {Bits} bits
  * @param {number} count
@@ -86,7 +86,7 @@ function normalVectors(bits, count, size) {
   return vectors;
 }
 
-/** A vector divided by its length. @param {number[]} vector */
+/** Returns a vector divided by its length. @param {number[]} vector */
 function unitVector(vector) {
   const length = lengthOf(vector);
   return length === 0
@@ -95,7 +95,7 @@ function unitVector(vector) {
 }
 
 /**
- * Integers whose mean is a number times a vector.
+ * Draws integers whose mean is `grid` times a vector.
  *
  * @param {Bits} bits
  * @param {number[]} vector
@@ -108,13 +108,13 @@ function onGrid(bits, vector, grid) {
 }
 
 /**
- * Reports one of k random directions and their opposites: by preference one of the W that point
- * best to the value. The threshold is computed here, so epsilon holds for any k and W.
+ * Reports one of k random directions and their opposites: preferably one of the W that are nearest
+ * to the value. The threshold is computed here, so epsilon holds for any k and W.
  *
  * @param {Definition} definition
  * @param {number} grid
  * @param {number[][]} sets k and W of each level.
- * @param {number} [more] 1: a value becomes one of the sphere of one more dimension.
+ * @param {number} [more] 1 if a value is lifted to the sphere of one more dimension.
  * @returns {Mechanism}
  */
 function rankedDirections(definition, grid, sets, more = 0) {
@@ -154,7 +154,7 @@ function rankedDirections(definition, grid, sets, more = 0) {
 /**
  * @param {Definition} definition
  * @returns {Mechanism}
- * @throws {TypeError} If the definition's ball or grid is none.
+ * @throws {TypeError} If the definition's ball or grid is invalid.
  */
 export function hemisphere(definition) {
   const { grid } = wholeOptions(definition, { grid: 2 ** 14 });
@@ -165,7 +165,7 @@ export function hemisphere(definition) {
 /**
  * @param {Definition} definition
  * @returns {Mechanism}
- * @throws {TypeError} If the definition's ball, grid or numbers of candidates are none.
+ * @throws {TypeError} If the definition's ball, grid or numbers of candidates are invalid.
  */
 export function caps(definition) {
   const { name, mechanism, constants, coordinates = [], levels } = definition;

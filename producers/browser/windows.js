@@ -1,6 +1,7 @@
 /**
- * The randomizer of numbers whose report is one symbol: of the window of the value's knot, or less
- * likely of the others, as in the Python package (`estimators.mechanisms.piecewise`).
+ * The randomizer of numbers whose report is one symbol, as in the Python package
+ * (`estimators.mechanisms.piecewise`): a symbol in the window of the value's knot, or, less likely,
+ * another symbol.
  *
  * A definition says the window and the numbers of the symbols; whatever it says, epsilon holds,
  * because the threshold is computed here.
@@ -46,7 +47,7 @@ export function windows(definition) {
 }
 
 /**
- * The mechanism of each level of `auto`: that of two symbols has a name of its own.
+ * Returns the mechanism's name at each level of `auto`: with two symbols it is randomized response.
  *
  * @param {Definition} definition
  * @returns {string[]}
@@ -59,7 +60,7 @@ export function chosenWindows(definition) {
 }
 
 /**
- * The window and the numbers of the symbols at a level, checked.
+ * Returns the window and the numbers of the symbols at a level, checked.
  *
  * @param {Definition} definition
  * @param {number} level

@@ -18,7 +18,10 @@ CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
 class Closing(ABC):
-    """A context manager that closes the object; it adds losses as a note to the block's error."""
+    """A context manager that closes the object when its block ends.
+
+    If the block raised an error and closing loses reports, a note on that error says so.
+    """
 
     @abstractmethod
     def close(self) -> object:
@@ -128,7 +131,7 @@ class Calls:
         return self._outcome.result()
 
     def _refuse_within_a_call(self, name: str) -> None:
-        """Raise RuntimeError within a call of this thread, which cannot end before this method."""
+        """Raise RuntimeError if this thread is within a call: waiting for it would never end."""
         if threading.get_ident() in (*self._threads, *self._flushing, self._closing_thread):
             raise RuntimeError(
                 f"{name} was called within a call of this reporter, as by a signal's handler: "

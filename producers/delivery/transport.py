@@ -14,7 +14,10 @@ class DeviceFile(Protocol):
     """A file on the device, whose content survives a restart."""
 
     def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Provide the database for a transaction; `erasing`: whether it must erase deleted data."""
+        """Provide the database for a transaction.
+
+        `erasing`: whether no file may contain the deleted data afterwards.
+        """
 
 
 class Transport(Protocol):
@@ -62,4 +65,4 @@ class Transport(Protocol):
         """
 
     def unsent(self) -> int | None:
-        """Return what `close` would return now, or raise its error; another thread is closing."""
+        """Return what `close` would return now, or raise its error, while another thread closes."""

@@ -125,7 +125,7 @@ class AwaitableReporter(Generic[R]):
         await asyncio.to_thread(self.reporter.flush, timeout)
 
     async def close(self, timeout: float = 30.0) -> object:
-        """Close the reporter, with the result of its `close`; do nothing if it is not open."""
+        """Close the reporter, and return the result of its `close`; None if it is not open."""
         if self._reporter is None:
             return None
         return await asyncio.to_thread(self._reporter.close, timeout)

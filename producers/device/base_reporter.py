@@ -42,7 +42,7 @@ _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
 
 class BaseReporter(Closing):
-    """Randomizes values of one metric at once; a transport sends the reports.
+    """Randomizes values of one metric immediately; a transport sends the reports.
 
     Raw values are never stored: `report` randomizes them before it returns. All methods are
     thread-safe. See :class:`producers.Reporter` for the parameters; `most_bytes` limits the bytes
@@ -121,7 +121,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Call a function each minute in the sending thread, in place of one with this name."""
+        """Call a function each minute in the sending thread; it replaces one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
             self._transport.serve(self.run_scheduled)
@@ -326,18 +326,18 @@ class BaseReporter(Closing):
         """Answer a round of a minimum or maximum at random, and send the answers.
 
         With a ledger, a device answers each round at most once. If the users are split over the
-        rounds, it answers only the round that it drew when it was first asked. Otherwise nothing is
-        answered. The draw and the answer are on disk before anything is sent. `open_round`: from
-        :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`, shape (n,): a device's
-        number must not change between rounds; `epsilon`, shape (n,): the epsilon of each device's
-        answer; `ledger`, optional: the account of the person who owns this value. Without a ledger,
-        the caller must ensure that nobody answers twice, and decide who answers which round
-        (:meth:`estimators.extremes.Search.own_round`).
+        rounds, it answers only the round that it drew when it was first asked; a call for any other
+        round answers nothing. The draw and the answer are on disk before anything is sent.
+        `open_round`: from :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`,
+        shape (n,): a device's number must not change between rounds; `epsilon`, shape (n,): the
+        epsilon of each device's answer; `ledger`, optional: the account of the person who owns this
+        value. Without a ledger, the caller must ensure that nobody answers twice, and decide who
+        answers which round (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
         -------
         int
-            The number of answers.
+            The number of answers that were sent.
 
         Raises
         ------

@@ -60,7 +60,7 @@ def check_ledger(metric: Metric, ledger: object) -> None:
 def rules_of(metric: Metric, app_rule: Deny | None) -> tuple[Deny, ...]:
     """Return the rules of the application and of the metric for strings that are not reported.
 
-    Raises ValueError if the application has a rule, and the metric is not one of strings.
+    Raises ValueError if the application has a rule, and the metric's values are not strings.
     """
     domain = metric.domain
     if app_rule is not None and not isinstance(domain, Vocabulary):

@@ -52,7 +52,10 @@ class Course(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows that begin at multiples of `length` ms, and count until `lateness` ms after it."""
+    """Windows of time, which begin at multiples of `length` ms.
+
+    The report of a window counts until `lateness` ms after the window's end.
+    """
 
     length: int
     lateness: int
@@ -129,7 +132,7 @@ def after_closed(closed: tuple[Run, ...], start: int) -> int:
 def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
     """Return the length of the part of an interval that is in no run.
 
-    `closed`: the runs, which are disjoint; `start`, `end`: the ends of the interval.
+    `closed`: the runs, which are disjoint; `start`, `end`: where the interval begins and ends.
 
     Examples
     --------
@@ -141,7 +144,7 @@ def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
 
 
 def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
-    """Return ordered runs with another run; merge the two oldest if there are too many.
+    """Add a run to ordered runs, and return them; merge the two oldest if there are too many.
 
     Examples
     --------

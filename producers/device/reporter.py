@@ -20,7 +20,7 @@ REPORTS_TOPIC = "dither.reports"
 
 
 class Reporter(BaseReporter):
-    """Randomizes values of one metric at once, and sends the reports to Kafka.
+    """Randomizes values of one metric immediately, and sends the reports to Kafka.
 
     It never stores a raw value: `report` randomizes the value before it returns, and only the
     report waits for its batch. All methods may be called from any thread.
@@ -34,11 +34,11 @@ class Reporter(BaseReporter):
     topic : str
         The reports topic.
     batch_reports : int
-        The number of reports with which a batch is sent (fewer if Kafka's message size or the
-        metric's `max_batch_reports` requires it).
+        A batch is sent when it has this many reports (fewer if Kafka's message size or the metric's
+        `max_batch_reports` requires it).
     batch_age : float
-        The number of seconds after a batch's first report at which it is sent, too. A report of a
-        later pane also causes it to be sent.
+        A batch is sent at the latest this many seconds after its first report, and earlier if the
+        event time of a new report closes the batch's pane.
     key : bytes, optional
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
         pseudonym of the device, or of several devices. A reader of the log can see which batches
@@ -58,8 +58,8 @@ class Reporter(BaseReporter):
         the rules denies is reported as "other", randomized like any string. If the rule raises an
         error, nothing is reported.
     trusted : bool
-        Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
-        application decides this, not a definition that somebody sent.
+        Must be true for a metric with ``trust = "central"``: **the collector may see true values**.
+        The application decides this, not a definition that somebody sent.
     bits : Bits, optional
         The source of randomness; the operating system's by default.
     clock : callable
@@ -78,7 +78,7 @@ class Reporter(BaseReporter):
     Raises
     ------
     TypeError
-        If `metric` is no metric, or `config` has no properties.
+        If `metric` is not a metric, or `config` has no properties.
     ValueError
         If a parameter or a Kafka property cannot be used, or the metric has a crowd.
 

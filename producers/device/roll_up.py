@@ -47,7 +47,8 @@ OF_NOTHING = ("count", "sum", "active", *OF_CATEGORIES)
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at a random time within this after a window, so that they do not come at once."""
 MOST_AT_A_LOOK = 100
-"""The most windows reported at once: closing the reporter, and other metrics' batches, wait."""
+"""The most windows that the thread reports in one turn: closing the reporter, and other metrics'
+batches, wait for it."""
 AGAIN_SECONDS = 600.0
 """How long the reporter's thread waits after a report that failed."""
 
@@ -287,10 +288,11 @@ class RollUp:
         return has_value
 
     def _pay(self, ended: Ended) -> float | None:
-        """Pay for a window's report; return its epsilon, or None if its turn is paid or not drawn.
+        """Pay for a window's report; return its epsilon, or None if nothing is to be reported.
 
-        The turn is paid for before its report is made, whether there is a report or not, so that
-        the values in a window do not decide whether the next turn can be paid for.
+        In a lottery nothing is reported if the turn drew another metric or is already paid for. The
+        turn is paid for before its report is made, whether there is a report or not, so that the
+        values in a window do not decide whether the next turn can be paid for.
         """
         if self._lottery is None or self.ledger is None:
             return self.epsilon
@@ -434,7 +436,7 @@ class RollUp:
         return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
 
     def _level(self) -> float:
-        """Return the level of a report; in a lottery, at most the budget, which pays one report."""
+        """Return the level of a report; in a lottery it is at most the budget of one report."""
         metric, budget = self._metric, math.inf if self._lottery is None else float(self._budget())
         if budget < metric.levels[0]:
             raise ValueError(
@@ -477,8 +479,8 @@ class RollUp:
     def _check_budget(self, ledger: Ledger, cost: Fraction) -> None:
         """Warn if the budget is too small for the reports that may be made in one of its periods.
 
-        Reports are made when a device is on, so their times vary. So there is no warning if the
-        period is shorter than the window by up to a sixth.
+        A device reports when it is on, so the time between two reports varies. It is assumed to be
+        at least 5/6 of the window.
         """
         longer = 6 * ledger.period_ms - 5 * self.window_ms
         reports = 1 + max(0, -(-longer // (6 * self.window_ms)))

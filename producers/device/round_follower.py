@@ -36,7 +36,7 @@ class Rounds(Closing):
     config : mapping
         librdkafka's properties, as for a :class:`producers.Reporter`.
     topic : str
-        The reports topic.
+        The topic of rounds.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class Rounds(Closing):
             self._consumer.close()
 
     def latest(self, metric: Metric) -> Round | None:
-        """Return a metric's newest round so far; from now on its rounds are stored."""
+        """Return a metric's newest round read so far, or None; store its rounds from now on."""
         self._keep([metric])
         return self._latest[metric.name, metric.revision]
 
@@ -189,7 +189,7 @@ class Rounds(Closing):
         self._assigned = True
 
     def _ends(self) -> dict[int, int]:
-        """Return the ends of partitions that are not empty, including open transactions."""
+        """Return the end of each partition that is not empty, open transactions included."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
         asker = Consumer(properties, logger=LIBRDKAFKA_LOGGER)
         try:

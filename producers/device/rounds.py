@@ -101,9 +101,9 @@ def encode(opened: Round) -> bytes:
 
 
 def decode(text: bytes) -> Round:
-    """Parse the output of `encode`.
+    """Return the round that :func:`encode` wrote as JSON.
 
-    Raises ValueError if the text is no round, or longer than a round can be.
+    Raises ValueError if the text is not a round, or is longer than a round can be.
     """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")

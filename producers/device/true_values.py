@@ -39,7 +39,7 @@ def entrusted(
     Parameters
     ----------
     ledger, metric
-        The metric has ``trust = "central"``.
+        The person's ledger, and a metric with ``trust = "central"``.
     level, times : ndarray, shape (n,)
         Levels, and event times in ms; each time must be in a later pane than the one before.
 

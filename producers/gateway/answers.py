@@ -37,7 +37,7 @@ def too_large_for_kafka() -> Problem:
 def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
     """Return the answer to a batch that may or may not be in Kafka.
 
-    `batch`: the batch; `error`: Kafka's error; `seconds`: the time after which the delivery failed.
+    `batch`: the batch; `error`: Kafka's error; `seconds`: the timeout of the delivery.
     """
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return too_large_for_kafka()

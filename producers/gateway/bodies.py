@@ -1,6 +1,7 @@
 """Parses posts: a ``ReportBatch``, serialized or as JSON (for instance from curl).
 
-Both forms contain reports that were randomized on the device. A gateway never sees a raw value.
+Both forms contain reports that were randomized on the device. Unless collection is trusted, a
+gateway never sees a true value.
 """
 
 from __future__ import annotations
@@ -52,13 +53,16 @@ class PostedBatch(PendingBatch):
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """The accepted event times: up to `future` and `past` seconds from now; by default all."""
+    """The accepted event times: up to `future` s ahead and `past` s ago; by default all."""
 
     future: float = math.inf
     past: float = math.inf
 
     def check(self, time_ms: int) -> None:
-        """Raise ReportError if a time is too far from now; 0 means Kafka's timestamp."""
+        """Raise ReportError if a time is too far from now; 0, for Kafka's timestamp, is accepted.
+
+        `time_ms`: milliseconds since the epoch.
+        """
         seconds_ahead = time_ms / 1000 - clock.time()
         for reason, where, away, limit in (
             ("future", "future", seconds_ahead, self.future),
@@ -116,9 +120,9 @@ def read_batch(
 ) -> PostedBatch:
     """Return the batch for Kafka that a body describes.
 
-    `media_type`: one of `MEDIA_TYPES`; `body`: the JSON body; `metrics`: the metrics by name;
-    `times`: the allowed event times. Raises Problem with status 400, the error, the value and what
-    was expected.
+    `media_type`: one of `MEDIA_TYPES`; `body`: the posted bytes; `metrics`: the metrics by name;
+    `times`: the accepted event times. Raises Problem with status 400 if no worker could count the
+    batch, or if the body has true values.
     """
     try:
         if media_type == PROTOBUF_TYPE:
@@ -133,8 +137,8 @@ def read_batch(
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
     """Return the answer to a body that is not JSON; the answer names the likely format.
 
-    `body`: the body; `error`: why the body cannot be read; `shown`: the place where the right form
-    is described.
+    `body`: the body; `error`: why the body cannot be read; `shown`: says where the right form is
+    described.
     """
     if not body:
         return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)

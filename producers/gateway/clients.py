@@ -13,12 +13,14 @@ from limits import RateLimitItem, parse
 from producers.gateway.problems import Problem
 
 MOST_CLIENTS = 100_000
-"""The most clients that are counted; beyond it, the oldest is dropped. Three limits take 52 MB."""
+"""The largest number of clients that are counted; beyond it, the oldest is dropped. With three
+limits they take 52 MB."""
 
 CALLER_KEY = "dither.caller"
 
 IPV6_NETWORK = 64
-"""How many bits of an IPv6 address identify a client; it can choose the other bits itself."""
+"""How many bits of an IPv6 address identify a client; the client can choose the other bits
+itself."""
 
 CLOSES_ABOVE = 65_536
 """A refused body of more bytes is not received: the connection is closed instead."""
@@ -30,9 +32,10 @@ class Client(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``"token"``, ``"address"``, or ``"unknown"``: all senders without an address are one client.
+        ``"token"``, ``"address"``, or ``"unknown"`` for all senders without an address, which count
+        as one client.
     name : str
-        The name of the client.
+        The token's name, or the network address.
     """
 
     kind: str
@@ -77,11 +80,11 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """The amount that each client may use in a period, which begins with its first use.
+    """The amount that each client may use in a period, which begins with the client's first use.
 
     A client that has something left may use more than what is left; the excess is charged to later
     periods, so that the rate holds in the long run. At most `max_clients` clients are counted;
-    `unit` is a plural noun.
+    `unit` is the plural noun for what is limited, as messages show it.
     """
 
     def __init__(
@@ -97,9 +100,10 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left; `charged`: what this post has already used.
+        """Refuse a client that has nothing left, apart from what this post itself has used.
 
-        Raises Problem with status 429, and the time after which the client may continue.
+        `charged`: the amount that this post has already used. Raises Problem with status 429, and
+        the time after which the client may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
         if used - charged < self.limit.amount:
@@ -116,7 +120,7 @@ class Allowance:
             )
 
     def charge(self, client: Client, amount: int) -> None:
-        """Charge a use to a client."""
+        """Charge an amount to a client."""
         now = self._clock()
         used, began = self._used.get(client, (0, now))
         if now - began >= self._seconds and self._ends(used, began) <= now:
@@ -145,8 +149,8 @@ class Clients:
     posts, sizes, reports : str
         Rates of posts, bytes and reports, as the package limits writes them: ``"100/second"`` or
         ``"6000 per hour"``; "" for no limit.
-    most : int
-        The most clients that are counted at a time.
+    max_clients : int
+        The largest number of clients that are counted at a time.
     clock : callable
         Returns seconds since any moment, and is never set back.
     """
@@ -194,14 +198,14 @@ class Clients:
         Parameters
         ----------
         unit : {"posts", "bytes", "reports"}
-            "posts" if a post has several batches, besides the first; "bytes" if they were not
-            announced.
+            What to count: "posts" for the batches of a post after the first, "bytes" if the post
+            did not announce its length, or "reports".
         client : Client
             The client, from :meth:`admit`.
         amount : int
             The number to count.
         charged : int
-            The number that :meth:`admit` has counted for this post.
+            The amount that :meth:`admit` has already counted for this post.
 
         Raises
         ------
@@ -216,7 +220,7 @@ class Clients:
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
     """Parse a rate in the notation of the package limits; "" means no limit, and gives None.
 
-    Raises ValueError if the text is no rate.
+    Raises ValueError if the text is not a rate.
 
     Examples
     --------

@@ -243,7 +243,7 @@ def time_of(label: CrowdLabel, metric: Metric) -> int:
 
 
 def valid_reports(metric: Metric, values: bytes) -> bytes:
-    """Return those encoded reports that are valid for the metric, in order."""
+    """Return the encoded reports that are valid for the metric, in the same order."""
     width = metric.randomizer.width
     count = len(values) // width
     try:

@@ -50,7 +50,7 @@ ACKNOWLEDGE_TIMEOUT = 10.0
 CHECKED_AT_ONCE = 8192
 """Up to this many bytes, a body is checked in the event loop; a larger body in a thread."""
 LOOK_SECONDS = 4.0
-"""The most time that a check of readiness waits for Kafka's answer."""
+"""How long a check of readiness waits for Kafka's answer at most."""
 
 TRUE_VALUES_IN_CLEAR = "true values of a metric with trusted collection over HTTP without TLS"
 USE_TLS = (
@@ -186,7 +186,7 @@ class Gateway:
         self._sender.start()
 
     async def close(self) -> None:
-        """Wait until the posts under way are answered, at most for the timeout."""
+        """Wait until the posts under way are answered, or the timeout has passed; then close."""
         await self._sender.close()
         if self._checking is not None:
             self._checking.shutdown(wait=False)
@@ -302,11 +302,11 @@ class Gateway:
     ) -> None:
         """Send a small post whose body has arrived completely: the fast path.
 
-        It does what :meth:`post` does, without creating a task for the post. `head`: the head,
-        which must name no encoding; `body`: at most `CHECKED_AT_ONCE` bytes; `client`: the client
-        that posts; `answer`: called once, later, with the body of the answer, and None if Kafka has
-        acknowledged the batch, or else the problem; `is_secret`: whether the post came over TLS.
-        Raises Problem if the batch was not sent; then `answer` is not called.
+        It does what :meth:`post` does, without creating a task for the post. `head`: the post's
+        head, which must name no encoding; `body`: at most `CHECKED_AT_ONCE` bytes; `client`: the
+        client that posts; `answer`: called once, later, with the body of the answer, and None if
+        Kafka has acknowledged the batch, or else the problem; `is_secret`: whether the post came
+        over TLS. Raises Problem if the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
         try:
@@ -340,7 +340,7 @@ class Gateway:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
     async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
-        """Check a body; a large body in a thread, so that other posts are answered meanwhile."""
+        """Check a body; use a thread if it is large, so that other posts are answered meanwhile."""
         if size <= CHECKED_AT_ONCE:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)

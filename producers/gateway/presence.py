@@ -9,28 +9,30 @@ from collections.abc import Callable
 AGAIN_SECONDS = 0.3
 """The time between two queries while Kafka does not answer."""
 SETTLED_SECONDS = 1.0
-"""For how long after an answer no check is made, unless Kafka's client says that nobody is
-there."""
+"""For this long after an answer no check is made, unless Kafka's client says that all brokers are
+down."""
 ASK_SECONDS, MOST_ASK_SECONDS = 1.0, 20.0
 """The timeout of a query: at first, and at most. It doubles after each timeout."""
 TIMES_TAKEN = 4
-"""For how many times the time that it took an answer is valid; that is also the next timeout."""
+"""An answer that took t seconds is valid for this many times t; the next timeout is as long."""
 VALID_SECONDS = 5.0
-"""For how long, at least, an answer proves that Kafka is there."""
+"""An answer proves for at least this long that Kafka is there."""
 SILENT_QUESTIONS = 3
-"""After this many queries without an answer Kafka counts as away, although connections are open. A
-query goes to a broker drawn at random, and perhaps only one of several is frozen."""
+"""After this many queries in a row without an answer, Kafka counts as away, even if connections are
+open. One query is not enough: it goes to a random broker, and perhaps only that broker is
+frozen."""
 
 
 class Presence:
     """Checks in its own thread whether Kafka answers, after a call of :meth:`request_check`.
 
-    `ask` returns whether Kafka answers within the given seconds; if not, the thread calls `left`.
+    `ask` returns whether Kafka answers within the given seconds. The thread calls `left` each time
+    Kafka begins to count as away.
 
     Attributes
     ----------
     is_away : bool
-        Whether Kafka did not answer the last check.
+        Whether Kafka counts as away, because the last queries had no answer.
     """
 
     def __init__(
@@ -59,7 +61,10 @@ class Presence:
             self._changed.notify_all()
 
     def request_check(self, *, is_sure: bool = False) -> None:
-        """Request a check, but not just after an answer, unless `is_sure` that Kafka is away."""
+        """Request a check; do nothing for `SETTLED_SECONDS` after an answer, unless `is_sure`.
+
+        `is_sure`: whether Kafka's client says that all brokers are down.
+        """
         with self._changed:
             if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return
@@ -74,7 +79,7 @@ class Presence:
                 self._answered()
 
     def check(self, seconds: float) -> bool:
-        """Return whether Kafka answers; an answer is reused for some seconds."""
+        """Return whether Kafka answers within `seconds`; an answer is reused for some seconds."""
         self.request_check()
         with self._changed:
             answers, settled = self._answers, self._answered_at

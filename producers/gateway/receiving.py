@@ -33,7 +33,7 @@ class Receiver:
         `hold`: reserves memory for each part that arrives, and for the expanded body; `arrived`:
         called with the number of bytes of each part; it may raise Problem. Raises Problem with
         status 408 if the body does not arrive in time, 413 if it is too large, 503 if there is no
-        memory for it, 400 if the client leaves early or it is not in this encoding.
+        memory for it, 400 if the client leaves early or the body is not in this encoding.
         """
         body = await self._whole(receive, hold, arrived)
         return await self._expanded(encoding, body, hold) if encoding else body
@@ -62,7 +62,7 @@ class Receiver:
         return b"".join(chunks)
 
     async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
-        """Return a body after expanding it.
+        """Return the expanded body.
 
         One body is expanded at a time, and memory for the largest result is reserved beforehand.
         The decompressor also takes memory for its window and for a copy of the result, but only for

@@ -77,8 +77,8 @@ class _Flight:
 class Sender:
     """Sends batches to Kafka; the parameters are those of `producers.gateway.gateway.Gateway`.
 
-    All methods run in the event loop, which polls for acknowledgements every few milliseconds, so
-    no post needs a change of threads.
+    Public methods run in the event loop, which polls for acknowledgements every few milliseconds,
+    so no post needs a change of threads. `timeout` is the gateway's `acknowledge_timeout`.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Sender:
             ).start()
 
     async def close(self) -> None:
-        """Wait until the batches under way are acknowledged, at most for the timeout."""
+        """Wait until all batches are acknowledged, or the timeout has passed; then close."""
         self.ready = False
         self._closing.set()
         self.presence.close()

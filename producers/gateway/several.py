@@ -16,7 +16,7 @@ from producers.wire.decoding import decode_json
 from producers.wire.report_batches_pb2 import ReportBatches
 
 MOST_BATCHES = 1000
-"""The most batches of a post."""
+"""The largest number of batches in a post."""
 BATCHES_FORMAT = "docs/gateway.md shows what a body of several batches looks like"
 
 
@@ -41,9 +41,9 @@ class BatchesAnswer(msgspec.Struct, frozen=True):
 
 
 def split(media_type: str, body: bytes) -> list[bytes]:
-    """Return the batches in a body, each in the form of a post of a single batch.
+    """Return the batches in a post's body, each as the body of a post of this batch alone.
 
-    Raises Problem with status 400 if the body is no list of batches, is empty, or has too many.
+    Raises Problem with status 400 if the body is not a list of batches, is empty, or has too many.
     """
     try:
         if media_type == PROTOBUF_TYPE:
@@ -67,7 +67,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
 def read_each(
     bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
 ) -> list[PostedBatch | Problem]:
-    """Return each batch for Kafka, or the problem with it."""
+    """Return, for each body, its batch for Kafka, or the problem with the body."""
     batches: list[PostedBatch | Problem] = []
     for body in bodies:
         try:
@@ -80,7 +80,10 @@ def read_each(
 def answer_each(
     batches: Sequence[PostedBatch | Problem], problems: Sequence[Problem | None]
 ) -> Response:
-    """Return the answer to a post: 202 if Kafka has all of its batches, else 207."""
+    """Return the answer to a post: 202 if Kafka has all of its batches, else 207.
+
+    `problems` has, for each batch, why Kafka has not acknowledged it; None if it has.
+    """
     answers = list(map(_answer, batches, problems))
     is_whole = all(answer.status == HTTPStatus.ACCEPTED for answer in answers)
     pauses = [

@@ -34,7 +34,7 @@ class GatewayAnswer(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What becomes of a batch after an answer."""
+    """What an answer means for the posted batch."""
 
     ACCEPTED = "accepted"
     """Kafka has the batch."""

@@ -56,7 +56,7 @@ class Failure:
     reports : int
         The number of reports concerned.
     retry_in : float
-        Seconds until the next attempt.
+        Seconds until the next attempt; 0 if the thread does not have to wait.
     """
 
     kind: Literal["delivery", "refused", "definition", "queue"]
@@ -68,7 +68,10 @@ class Failure:
 
 
 class Background:
-    """A daemon thread that posts a queue's batches; each failure is passed to `on_failure`."""
+    """A daemon thread that posts a queue's batches; each failure is passed to `on_failure`.
+
+    If `sealed`, the thread posts the queue's sealed reports to a relay instead.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,10 @@ class Background:
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
-        """Let the thread compare the gateway's definition of a name with the stored one."""
+        """Let the thread compare the gateway's definition of a name with the stored one.
+
+        The thread does so soon if `now`, and also whenever a batch of the metric is refused.
+        """
         with self._state:
             self._named.add(name)
             if now:
@@ -175,7 +181,7 @@ class Background:
         self._client.close()
 
     def _step(self) -> float | None:
-        """Do what is due; return the seconds until something is due, or None if that is unknown."""
+        """Do what is due; return the seconds until something is due, or None if nothing waits."""
         due = None if self._sealed else self._queue.seal_due()
         pause_seconds = self._not_before - time.monotonic()
         if pause_seconds <= 0:

@@ -56,7 +56,7 @@ SAME_KEYS = (
 )
 """Keys that are the same in a definition over HTTP and in ``metrics.toml``."""
 ServedAxes: TypeAlias = dict[str, list[str]]
-"""Axes as a definition over HTTP has them."""
+"""The values of each axis by its name, as in a definition over HTTP."""
 
 
 def read_served(body: bytes, name: str) -> Metric:
@@ -130,7 +130,7 @@ class GatewayDefinitions:
         return read_served(stored[0], name), False
 
     def fetch(self, name: str) -> Metric:
-        """Return the gateway's definition of a name, and store it if it is the first.
+        """Fetch the gateway's definition of a name, store it, and return it.
 
         Raises
         ------

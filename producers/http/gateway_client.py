@@ -35,9 +35,10 @@ SILENT_SECONDS = 2.0
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again, as the server may be closing it."""
 HEAD_BYTES = 2**14
-"""The most bytes of an answer's heads: the time to parse them grows with the square."""
+"""The most bytes of an answer's headers: the time to parse them grows with the square of their
+size."""
 FRAMING_BYTES = 2**16
-"""The most bytes that may frame an answer's body."""
+"""The most bytes between an answer's headers and its end that do not belong to the body."""
 
 
 class GatewayError(RuntimeError):
@@ -57,7 +58,7 @@ class GatewayError(RuntimeError):
 
 
 class _Counted(io.RawIOBase):
-    """The bytes of a socket; to read more bytes than `left` is an error."""
+    """Reads the bytes of a socket; raises HTTPException if more bytes than `left` are read."""
 
     def __init__(self, raw: io.RawIOBase, left: int) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, max_bytes: int) -> bytes:
-        """Return the body; if it is longer than `max_bytes`, return a part that is longer, too."""
+        """Return the body; if it exceeds `max_bytes`, a beginning of it that does so, too."""
         self._counted.left += max_bytes + FRAMING_BYTES
         body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
         while len(body) <= max_bytes and (count := self.readinto(piece)):
@@ -105,7 +106,7 @@ class GatewayClient:
     token : str, optional
         A token with the scope `report`, if the gateway requires one.
     tls : SSLContext, optional
-        By default a context with the system's certificates.
+        The TLS context; by default one with the system's certificates.
     timeout : float
         Seconds that each step of a request may take. All steps of a request together may take four
         times as long, so that an endless answer cannot keep a device waiting.
@@ -182,7 +183,9 @@ class GatewayClient:
             return self._request("POST", self.posts_path, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
-        """Return the gateway's answer about a metric, given the metric's name or a path below it.
+        """Return the body of the gateway's answer to GET for a metric.
+
+        `path`: the metric's name, and the parts of a path below it, such as "round".
 
         Raises GatewayError if there is no answer, or its status is not 200.
         """
@@ -190,7 +193,10 @@ class GatewayClient:
         return self.get_path(request_path, LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER)
 
     def get_path(self, request_path: str, max_bytes: int) -> bytes:
-        """Return the answer to GET, of at most `max_bytes`; raise GatewayError if it fails."""
+        """Return the body of the answer to GET; raise GatewayError if it fails.
+
+        `max_bytes`: the largest accepted size of the body.
+        """
         with self._lock:
             answer = self._request("GET", request_path, None, {}, max_bytes)
         if answer.status != http.client.OK:
@@ -285,7 +291,7 @@ class GatewayClient:
             self.abort()
 
     def _other_server(self) -> str:
-        """Return which other kind of server is there, as text; "" if a gateway ever answered."""
+        """Return as text which unexpected kind of server is there; "" if that is unknown."""
         if not self._is_known:
             self._is_known, server = True, self._silent_server or self._identify()
             if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):

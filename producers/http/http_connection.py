@@ -1,4 +1,4 @@
-"""A gateway, and the queue of reports for it, that any number of reporters share."""
+"""The connection to a gateway, with a queue of reports; any number of reporters can share it."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class HttpConnection(Closing):
     token : str, optional
         A token with the scope `report`, if the gateway requires one. The relay does not get it.
     tls : SSLContext, optional
-        A context for an authority that the system does not know, or for a certificate of the
-        device.
+        A TLS context, for a certificate authority that the system does not know, or for a client
+        certificate of the device.
     timeout : float
         Seconds that each step of a request may take.
     most_bytes : int
@@ -191,9 +191,10 @@ class HttpConnection(Closing):
         return self._asking.get(name, "round")
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
-        """Send everything, for one metric or for all, and wait until it is acknowledged.
+        """Send all waiting reports of `metric`, or of all metrics, until they are acknowledged.
 
-        Raises DeliveryError if a batch is not acknowledged in time. It is kept, and sent later.
+        Raises DeliveryError if a batch is not acknowledged within `timeout` seconds. The batch is
+        kept, and sent later.
         """
         deadline = time.monotonic() + timeout
         with self.calls.flushing():
@@ -228,8 +229,8 @@ class HttpConnection(Closing):
     def finish(self, metric: str | None, deadline: float) -> int:
         """Send the rest as long as the gateway accepts it; return the number of waiting reports.
 
-        It stops at the deadline (monotonic seconds); with a file, also at the first failure. It
-        raises DeliveryError if reports are lost because they waited in memory.
+        Sending stops at the deadline (monotonic seconds); with a file, also at the first failure.
+        Raises DeliveryError if reports are lost because they waited in memory.
         """
         try:
             self.queue.seal(metric, deadline)

@@ -100,7 +100,7 @@ class HttpTransport:
     def close(self, deadline: float) -> int:
         """Send the rest as long as the gateway accepts it; return how many reports are left.
 
-        If the queue is in a file, it stops at the first failure.
+        If the queue is in a file, sending stops at the first failure.
         """
         self._is_closed = True
         if self._scheduled is not None:
@@ -134,7 +134,7 @@ class SealedTransport(HttpTransport):
 
 
 class HttpReporter(BaseReporter):
-    """Randomizes values of one metric at once, and posts the reports to a gateway.
+    """Randomizes values of one metric immediately, and posts the reports to a gateway.
 
     It has the interface of :class:`producers.Reporter`. When `report` returns, the report is in the
     queue. It stays there until the gateway has acknowledged its batch; then Kafka has it. A thread
@@ -149,10 +149,10 @@ class HttpReporter(BaseReporter):
     gateway : str or HttpConnection
         The gateway's address, or a connection that several reporters share.
     batch_reports : int
-        The number of reports with which a batch is sent (fewer if its bytes or the metric's
+        A batch is sent when it has this many reports (fewer if its bytes or the metric's
         `max_batch_reports` require it).
     batch_age : float
-        The number of seconds after its first report at which a batch is sent, too.
+        A batch is sent at the latest this many seconds after its first report.
     attributes, deny, trusted, bits, clock
         As for :class:`producers.Reporter`. True values need an https:// address.
     **options
@@ -166,7 +166,7 @@ class HttpReporter(BaseReporter):
     TypeError, ValueError
         If a parameter cannot be used.
     GatewayError
-        If the definition is neither stored nor in the gateway's answer.
+        If `metric` is a name whose definition is not stored, and cannot be fetched.
     DefinitionChanged
         If the gateway has changed the meaning of a name.
     QueueError
@@ -262,7 +262,7 @@ class HttpReporter(BaseReporter):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Let this reporter, or its connection, wait for the end of a call before it closes."""
+        """Let this reporter and its connection wait for the end of a call before they close."""
         with super().calling(), self.connection.calls.under_way():
             yield
 

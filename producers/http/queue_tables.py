@@ -16,7 +16,7 @@ from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 NO_BATCH_ID = b""
-"""In place of an id: a sealed report, which is posted to a relay, has none."""
+"""Stands for the id of a sealed report, which has none because it is posted to a relay."""
 _OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
 
 

@@ -22,7 +22,10 @@ class RelayClient(GatewayClient):
     media_type = "application/octet-stream"
 
     def get_key(self) -> str:
-        """Return the relay's public key in hexadecimal digits; raise GatewayError without it."""
+        """Return the public key that the relay names, in hexadecimal digits.
+
+        Raises GatewayError if the relay does not answer, or its answer has no key.
+        """
         body = self.get_path("/v1/key", LARGEST_ANSWER)
         try:
             return decode_json(body, dict[str, str])["key"]
@@ -33,16 +36,16 @@ class RelayClient(GatewayClient):
 
 
 class RelayDefinitions(GatewayDefinitions):
-    """The definitions for which a relay collects reports, if its key is the application's.
+    """The definitions for which a relay collects reports; its key must be the application's.
 
     Parameters
     ----------
     file : QueueFile
         The file of the queue, which also keeps definitions.
     client : RelayClient
-        Asks the relay.
+        Sends the requests to the relay.
     public_key : bytes
-        The service's key in the application.
+        The service's key, as the application has it.
     application : dict of str to Metric
         The definitions that are part of the application, by name; the relay must have the same.
     """
@@ -58,11 +61,11 @@ class RelayDefinitions(GatewayDefinitions):
         self._relay, self._public_key, self._application = client, public_key, application
 
     def stored_name(self, name: str) -> str:
-        """Return the name under which a definition is stored, which differs from a gateway's."""
+        """Return the name for storing a relay's definition; a gateway's is stored under another."""
         return f"relay {name}"
 
     def fetch(self, name: str) -> Metric:
-        """Return the relay's definition of a name, and store it if it is the first.
+        """Fetch the relay's definition of a name, store it, and return it.
 
         Raises
         ------

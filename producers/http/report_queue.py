@@ -34,10 +34,10 @@ WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
 WHEN_FULL = ("refuse", "drop_new", "drop_old")
 MOST_BYTES = 16 * 2**20
 MOST_REFUSALS = 3
-"""After so many refusals a batch is given up; a single one may be due to a truncated request."""
+"""After this many refusals a batch is given up; one refusal may be due to a truncated request."""
 MOST_ERRORS = 20
 LONGEST_FAILING_MS = 7 * 86_400_000
-"""A batch that has failed for so long, and at least MOST_ERRORS times by itself, is given up."""
+"""A batch is given up if it alone has failed for this long, and at least MOST_ERRORS times."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRule:
-    """The most reports of a batch, and how long its first report waits for more, in ms."""
+    """The most reports of a metric's batch, and how long its first report waits for more, in ms."""
 
     metric: Metric
     reports: int
@@ -120,7 +120,10 @@ class ReportQueue:
             return stored_bytes(database) >= self.most_bytes
 
     def add(self, rule: BatchRule, panes: Iterable[tuple[int, Columns]]) -> bool:
-        """Store reports; return whether the sender must wake, as a batch was opened or closed."""
+        """Store reports; return whether the sender must wake, as a batch was opened or closed.
+
+        `panes`: the start of each pane in ms, and its reports.
+        """
         metric, has_news = rule.metric, False
         with self.file.transaction() as database:
             for start, part in panes:

@@ -49,7 +49,7 @@ DEFAULT_PROPERTIES: dict[str, Any] = {
     "client.id": "dither",
 }
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
-"""Properties that only a producer has; one set of properties configures producers and consumers."""
+"""Properties that only a producer has; consumers are configured with the others."""
 
 
 class Served(Protocol):
@@ -77,7 +77,7 @@ class Connection(Closing):
     Raises
     ------
     TypeError
-        If `config` is no mapping.
+        If `config` is not a mapping.
     ValueError
         If librdkafka refuses a property.
 

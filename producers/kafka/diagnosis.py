@@ -36,7 +36,9 @@ CERTIFICATE_PROBLEMS = {
 
 
 def certificate(reason: str, ca: str) -> str:
-    """Return what is wrong with a server's certificate, and the remedy, from OpenSSL's reason.
+    """Return what is wrong with a server's certificate, and the remedy.
+
+    `reason`: OpenSSL's error; `ca`: the setting that names the authorities.
 
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'

@@ -27,7 +27,7 @@ OAUTH_REMEDY = (
     "sasl.oauthbearer settings"
 )
 OAUTH_SIGNS = re.compile("OAUTHBEARER|invalid_token")
-"""What librdkafka's errors about a token contain, and those of brokers."""
+"""Text in errors about a token: librdkafka's, and those of brokers."""
 REFUSAL_CODES = frozenset(REMEDY_BY_CODE)
 """Codes of errors that last until somebody changes a right or a setting."""
 

@@ -1,4 +1,4 @@
-"""Checks the addresses of Kafka's brokers: librdkafka would use other ports for invalid ones."""
+"""Checks the addresses of Kafka's brokers: librdkafka reads wrong ports from invalid addresses."""
 
 from __future__ import annotations
 

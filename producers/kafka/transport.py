@@ -201,7 +201,7 @@ class KafkaTransport:
                 self._outbox.connection.close(max(0.0, deadline - time.monotonic()))
 
     def unsent(self) -> None:
-        """Raise the error for reports that are not acknowledged."""
+        """Raise DeliveryError for the reports that are not acknowledged."""
         raise self._outbox.error(are_kept=False)
 
     def _seal(self, ready: Iterable[Columns]) -> bool:

@@ -25,8 +25,8 @@ class BudgetSpent(RuntimeError):  # noqa: N818
     metric : str
         The metric.
     asked, left, budget : Fraction
-        The cost, and the rest and the whole of the tighter budget, in epsilon: the budget of the
-        metric, or the budget of all metrics.
+        The cost of the report, what is left of the tighter budget, and that whole budget, in
+        epsilon. The tighter budget is that of the metric or that of all metrics.
     of_metric : bool
         Whether the tighter budget is that of the metric.
     free_at : datetime or None
@@ -79,7 +79,7 @@ class Account:
         How many permanent answers among these are charged: the largest possible number, whatever
         the values were.
     ever_spent, ever_reports : Fraction, int
-        The same since the ledger was created; a repeated answer costs once.
+        The epsilon and the reports since the ledger was created; a repeated answer costs once.
     more_at : datetime or None
         When some of the spent epsilon will be available again; None if nothing was spent.
     trusted : bool
@@ -117,9 +117,9 @@ def number(epsilon: Fraction) -> str:
 
 
 def parts_of(number: Number, name: str) -> int:
-    """Return epsilon in units of one ten-thousandth.
+    """Return an epsilon as a whole number of ten-thousandths.
 
-    Raises ValueError if it is not above 0, or has more than 4 decimals.
+    Raises ValueError, with `name`, if it is not above 0, or has more than 4 decimals.
 
     Examples
     --------

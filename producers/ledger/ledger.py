@@ -1,7 +1,7 @@
 """The privacy ledger: the epsilon that a person's device has spent, and what is left.
 
-A SQLite file on the device. Epsilon is charged there first, durably, and only then is a value
-randomized and reported. A crash between the two steps loses the report, never the charge.
+The ledger is a SQLite file on the device. Epsilon is charged there first, durably, and only then is
+a value randomized and reported. A crash between the two steps loses the report, never the charge.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ SELECT name, budgets.parts, coalesce(sum(spent.parts), 0), coalesce(sum(spent.re
 FROM names LEFT JOIN budgets ON budgets.metric = name
 LEFT JOIN spent ON name IN ('', spent.metric) AND time_ms > :horizon
 GROUP BY name ORDER BY name"""
-"""Of each metric, and of all (the empty name): budget, parts, reports, permanent answers and the
-oldest time since the horizon; then parts and reports since the ledger was created."""
+"""Selects for each metric, and for all metrics (the empty name): the budget; the parts, the
+reports, the permanent answers and the oldest time since the horizon; the parts and the reports
+since the ledger was created."""
 
 
 class Ledger:
@@ -306,7 +307,10 @@ class Ledger:
             return draw_turn(database, self.path, now, start_ms, bits)
 
     def of_turn(self, start_ms: int) -> Ledger:
-        """Return this ledger as the payer of the turn that begins then, once the turn is over."""
+        """Return a copy of this ledger that can pay for a turn, once the turn is over.
+
+        `start_ms`: when the turn begins, in ms since the epoch.
+        """
         ledger = copy.copy(self)
         ledger._turn_start = start_ms
         return ledger
@@ -436,7 +440,7 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
 
 
 def true_values_of(database: sqlite3.Connection) -> set[str]:
-    """Return the metrics with reports of true values to a trusted collector."""
+    """Return the names of the metrics whose true values went to a trusted collector."""
     if not has_table(database, "trusted"):
         return set()
     return {name for (name,) in database.execute("SELECT metric FROM trusted")}

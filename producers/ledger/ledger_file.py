@@ -152,7 +152,7 @@ def fault_of_owner(path: Path) -> str:
 
 @contextmanager
 def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Provide the database for one transaction: on disk at the end, or rolled back.
+    """Provide the database for one transaction, which is on disk at the end or rolled back.
 
     Raises LedgerError if the file is missing, foreign, damaged or read-only, another user's or
     writable by others, the disk is full, another process or thread keeps the file locked, or this

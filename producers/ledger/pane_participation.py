@@ -1,4 +1,4 @@
-"""Allows at most one report of a device in a pane; its ledger records this over restarts."""
+"""Allows a device at most one report in a pane; its ledger remembers this across restarts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from producers.ledger.accounts import utc_time
 
 NEVER_ANSWERED = -1
 NO_THRESHOLD = b""
-"""In place of the device's threshold, for metrics that need none."""
+"""Stored instead of a device's threshold for metrics that need none."""
 
 
 class AlreadyAnswered(RuntimeError):  # noqa: N818
     """Raised for a second report of a metric in a pane, or a report in an earlier pane.
 
     Reports of a memoized metric in one pane must come from different devices, or bounds would be
-    too narrow. With two reports to a trusted metric, a person would lose more than the release
-    states; with two in a crowd, more than the crowd's epsilon.
+    too narrow. Two reports of a trusted metric would reveal more about a person than the release
+    states; two reports in a crowd, more than the crowd's epsilon.
 
     Attributes
     ----------

@@ -54,7 +54,8 @@ def repeat_or_draw(
     New answers and charges are on disk when this returns. `ledger`, `metric`: the device's ledger
     and the metric; `values`, `level`, `times`, shape (n,): values, indices of levels, and event
     times in ms, each in a later pane than the one before; `permanent`, `changes`, `bits`: as for
-    :meth:`producers.Reporter.report`; by default, each level is permanent.
+    :meth:`producers.Reporter.report`; if `permanent` is None, each answer is permanent at its
+    report's level.
 
     Raises ValueError if a value, `permanent` or `changes` cannot be used. Raises DefinitionChanged
     if the ledger has answers of another definition of that name. Raises AlreadyAnswered if the
@@ -108,7 +109,10 @@ def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Session:
-    """One transaction's answers; `now`: the ledger's time; `room`: how many a period pays for."""
+    """Answers in one transaction; a period has room for `room` different answers.
+
+    `now`: the ledger's time, in ms since the epoch.
+    """
 
     ledger: Ledger
     database: sqlite3.Connection

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS pins (
 
 
 class DefinitionChanged(ValueError):  # noqa: N818
-    """Raised if a metric's definition is not the one that the ledger has answered.
+    """Raised if a metric's definition means something else than the one that the device stores.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class DefinitionChanged(ValueError):  # noqa: N818
 def pin(database: sqlite3.Connection, metric: Metric) -> None:
     """Store a metric's definition, unless there is a stored definition of this name.
 
-    Raises DefinitionChanged if the stored definition is another one.
+    Raises DefinitionChanged if the stored definition has another meaning.
     """
     database.execute(_CREATE_PINS)
     row = database.execute(

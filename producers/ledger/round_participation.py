@@ -1,4 +1,4 @@
-"""Records in the ledger which rounds a device answers, and has answered, over restarts.
+"""Records in the ledger which rounds a device answers, and which it has answered.
 
 The device does not trust the sender of a round: a search has the rounds of the first definition
 that the device answered, and no other definition of this name starts the search again.
@@ -21,13 +21,13 @@ CREATE TABLE IF NOT EXISTS rounds (
     answered INTEGER NOT NULL, PRIMARY KEY (metric, revision)
 )"""
 EVERY_ROUND = 0
-"""In place of the drawn round, for a device that answers all rounds."""
+"""Stored instead of a drawn round for a device that answers all rounds."""
 
 
 def claim_round(
     ledger: Ledger, metric: SearchMetric, number: int, level: int, bits: Bits | None = None
 ) -> bool:
-    """Return whether this device answers a round now; if so, the answer is charged, on disk.
+    """Return whether this device answers a round now; if so, charge the answer, durably.
 
     A crash after that loses the answer, so no round is answered twice. If the users are split over
     the rounds, the device draws its round when it is first asked. If the budget is split, an answer

@@ -181,9 +181,9 @@ def claim_turn(
 
     `database`: a transaction that charges the metric; `path`: the ledger's file; `now`: the
     ledger's time in ms; `start_ms`: the start of the turn; None if the charge is for no turn;
-    `metric`: the metric's name. Raises ValueError if the ledger has a lottery, but this is no turn
-    that is over, or another metric was drawn. Raises AlreadyAnswered if the turn is already paid
-    for.
+    `metric`: the metric's name. Raises ValueError if the ledger has a lottery, and the turn is not
+    over, or drew another metric, or `start_ms` is None. Raises AlreadyAnswered if the turn is
+    already paid for.
     """
     lottery = read_lottery(database)
     if lottery is None:

@@ -204,7 +204,7 @@ class DitherMetricExporter(MetricExporter):
     def _export(
         self, name: str, data: list[Data], is_repeated: bool, old: UnusableError | None
     ) -> bool:
-        """Report the value of an instrument, or drop its points; return False if it failed."""
+        """Report an instrument's value, or drop its points; return False if reporting failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
             self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
@@ -269,7 +269,8 @@ class ExportedIncreases:
         """Refuse an export whose increases were exported before; otherwise remember its end.
 
         The intervals of a reader follow each other. If an interval ends before the last one, the
-        clock was set back. Raises UnusableError if the export is refused, as a whole.
+        clock was set back, and the export is accepted. Raises UnusableError if the export is
+        refused, as a whole.
         """
         intervals = {
             name: interval for name, data in exported.items() if (interval := _interval(data))

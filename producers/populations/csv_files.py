@@ -30,8 +30,8 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
 _SHARED_TEXTS = 50_000
-"""How many different texts are stored only once for equal cells; with more, all cells may
-differ."""
+"""Equal cells are stored as one text; after this many different texts, the texts are no longer
+compared with later cells, because all cells may differ."""
 LONG_CELL_LINES = 10
 """If a cell has more lines than this, and they look like rows, a quote was not closed."""
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
@@ -158,8 +158,8 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
     Raises
     ------
     ValueError
-        If the file cannot be unpacked or is no text, a column is missing or ambiguous, a row is not
-        as long as the header, or a quote is never closed.
+        If the file cannot be unpacked or is not text, a column is missing or ambiguous, a row is
+        not as long as the header, or a quote is never closed.
     """
     path = table_path(path)
     with open_bytes(path) as raw:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTLIER_DISTANCE = 10.0
-"""An outlier is this many times as far from the other values as these are spread."""
+"""An outlier is farther from the other values than this many times their range."""
 MIN_NINES = 3
 """Numbers of at least this many nines, such as -9999, are outliers at a tenth of that distance."""
 MAX_OUTLIERS_AT_END = 5

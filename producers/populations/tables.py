@@ -289,8 +289,8 @@ def read_values(
 
     `metric`: the metric; `cells`: the cell of each row, without spaces at its ends; `location`: the
     file and the column, for errors; `missing`: further marks of a missing value; `decimal`: as for
-    :func:`parse_number`. Raises ValueError if a cell is no number or no category; it names the
-    location and the cell.
+    :func:`parse_number`. Raises ValueError if a cell is not a number or a listed category; it names
+    the location and the cell.
 
     >>> from estimators import define
     >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 9), levels=[1])
@@ -344,10 +344,10 @@ def read_numbers(
 
 
 def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: str) -> ValueError:
-    """Return the error for cells that are no numbers.
+    """Return the error for cells that are not numbers.
 
-    `cells`: the cells; `numbers`: their numbers, infinite if a cell is no number; `location`: the
-    file and the column.
+    `cells`: the cells; `numbers`: their numbers, infinite if a cell is not a number; `location`:
+    the file and the column.
     """
     wrong = np.flatnonzero(np.isinf(numbers)).tolist()
     rows: dict[str, list[int]] = {}

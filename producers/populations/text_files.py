@@ -44,12 +44,12 @@ _FOREIGN_FORMATS = (
     (8, b"DUCK", "DuckDB", ""),
     (0, b"version https://git-lfs", "Git LFS, without the content", ""),
 )
-"""Other formats: the offset and the magic bytes, the name, and the command that unpacks it."""
+"""Formats other than CSV: offset and magic bytes, name, and the command that unpacks a file."""
 _TEXT_FORMATS = {
     re.compile(rb'[{[]\s*[{["\d]|[{[]\s*$', re.MULTILINE): "JSON",
     re.compile(rb"<[!?a-z][^<>]*(>(?![,;\t|])|$)", re.IGNORECASE): "HTML or XML",
 }
-"""The beginnings of other texts; titles such as <DATE> may begin a table."""
+"""How texts of other formats begin; titles such as <DATE> may begin a CSV file."""
 _OFFICE_FILES = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
 _OFFICE_FILES |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
 """Members of the zip files of spreadsheets."""
@@ -81,7 +81,7 @@ def open_table(path: Path) -> Iterator[TextIO]:
 def open_bytes(path: Path) -> Iterator[Any]:
     """Open a CSV file as unpacked bytes, which are seekable.
 
-    Raises ValueError if it cannot be unpacked, is no text, or is a zip without exactly one text
+    Raises ValueError if it cannot be unpacked, is not text, or is a zip without exactly one text
     file.
     """
     if path == STDIN_PATH and sys.stdin is None:

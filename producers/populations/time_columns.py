@@ -34,7 +34,7 @@ UNITS_PER_SECOND = {
     "nanoseconds": 10**9,
 }
 EARLIEST_SECONDS, LATEST_SECONDS = 315_532_800, 4_102_444_800
-"""The years 1980 to 2099; numbers outside of them are not taken for times."""
+"""The years 1980 to 2099, in seconds since the epoch; other numbers are not taken for times."""
 NO_NUMBER, NO_UNIT = "no number", "no time of 1980 to 2099 in any unit"
 EXCEL_FORMAT = "excel"
 DAY_NUMBER_STARTS = {
@@ -67,7 +67,8 @@ _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
 )
-"""Dates with years of two digits, in each order in use; most fit several: the user must choose."""
+"""Formats of dates with years of two digits, in each order in use. Most such dates fit several of
+these formats, and the user must choose one."""
 _HOUR_FORMATS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
 _ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
 _DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
@@ -202,7 +203,7 @@ class TimeFormat:
             ) from None
 
     def __str__(self) -> str:
-        """Return a description of the format for people."""
+        """Return a human-readable description of the format."""
         if self.form in UNITS_PER_SECOND:
             return f"{self.form} since the epoch"
         return f"{self.form}; times without a zone are in {self.zone}"
@@ -404,7 +405,7 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
 
 
 def _joined(forms: Sequence[TimeFormat], cells: Iterable[str]) -> TimeFormat | None:
-    """Return a format for cells that have several formats; None if a cell fits none of these."""
+    """Return the format, joined from `forms`, that all cells fit; None if a cell fits no form."""
     used: dict[TimeFormat, None] = {}
     for cell in cells:
         form = next((form for form in (*used, *forms) if form.fits(cell)), None)
@@ -486,8 +487,8 @@ def read_time_columns(
 
     `path`, `table`: the file and its table; `columns`: the columns of times; `time_format`, `zone`:
     as for :class:`TimeFormat`; by default they are detected; `missing`: the texts of cells without
-    a time. Raises ValueError like :func:`detect_time_format`; or if a cell is no time, with the row
-    and the cell.
+    a time. Raises ValueError like :func:`detect_time_format`; or if a cell is not a time: the error
+    names the row and the cell.
     """
     texts, marks = [], {_number(text) for text in missing if _SIGNED_NUMBER.fullmatch(text)}
     for row in zip(*(table.columns[name] for name in columns), strict=True):

@@ -3,9 +3,10 @@
 A crowd's files have the name of its label's hash. It passes through these folders::
 
     open/NAME       reports in order of arrival, each with a checksum
-    closing/NAME    the same, once it takes no more; until it is in out/, or dropped as too small
+    closing/NAME    the same file, once the crowd has closed, until its parts are in out/, or it
+                    is dropped as too small
     out/NAME.N      part N: the crowd's terms, and what is posted
-    closed/NAME     of the same label without pane: the last pane whose crowd has closed
+    closed/NAME     the last pane whose crowd has closed; NAME is for the label without its pane
 
 Each step is durable before the next one begins, and a restart repeats the step that was
 interrupted. A part is posted only after its crowd has left closing/: from then on, its id and its
@@ -82,7 +83,7 @@ class CrowdTerms:
         return _name_of(self.label)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Return whether half of the time from closing until its reports are late has passed."""
+        """Return whether half of the time between `closes_ms` and `late_ms` has passed."""
         return 2 * now_ms > self.closes_ms + self.late_ms
 
     def encode(self) -> bytes:
@@ -188,7 +189,7 @@ class CrowdFolder:
         self._root = path
         self.crowds, self.reports = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         self._unsynced: set[str] = set()
-        """Crowds that have left closing/, which a crash might undo."""
+        """The names of crowds whose removal from closing/ is not yet durable."""
         for folder in (path, *(path / name for name in CROWD_FOLDERS)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -362,7 +363,7 @@ class CrowdFolder:
 
 
 def random_order(count: int) -> NDArray[np.intp]:
-    """Return a random order: that of `count` keys of 128 bits from the operating system."""
+    """Return the order of `count` random keys of 128 bits from the operating system."""
     keys = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
     return np.lexsort((keys[0], keys[1]))
 
@@ -389,7 +390,7 @@ def _damaged(path: Path) -> ValueError:
 
 
 def hashes_of(prefixes: NDArray[np.uint8], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of each prefix, shape (count, 16), under two odd keys."""
+    """Return a hash of each prefix; `prefixes`: shape (count, 16); `keys`: two odd numbers."""
     sums: NDArray[np.uint64] = (prefixes.copy().view(np.uint64) * keys).sum(axis=1)
     return sums >> np.uint64(32)
 
@@ -400,8 +401,8 @@ def _groups(
     """Yield the rows of different reports in groups of about equal size; count the other rows.
 
     The group of a report follows from its hash under keys that are drawn here: no sender can choose
-    the group, it does not depend on the time, and retries are in the same group. A crash may leave
-    damaged records at the end, which were not acknowledged.
+    the group, it does not depend on the time of arrival, and a report's retries are in the same
+    group. A crash may leave damaged records at the end, which were not acknowledged.
     """
 
     def different(rows: list[NDArray[np.intp]]) -> NDArray[np.intp]:

@@ -17,7 +17,7 @@ logger = logging.getLogger("producers")
 SEALED_TYPE = "application/octet-stream"
 ACCEPTED_STATUS, REFUSED_STATUS = 202, 400
 TURN_SECONDS = 1.0
-"""The time between two looks for closed crowds, and for their parts."""
+"""The time between two checks for closed crowds, and for their parts."""
 RETRY_SECONDS = 60.0
 """The time until a crowd that could not be shuffled is tried again."""
 ANSWER_SECONDS = 300.0
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 300.0
 
 
 class ServiceClient(GatewayClient):
-    """Sends requests to the service; the file of the token is read for each post."""
+    """Sends requests to the service; the token is read from its file for each post."""
 
     server = "service"
     posts_path = "/v1/crowds"
@@ -55,7 +55,7 @@ class Forwarder:
     failure : str
         Why the last post was not acknowledged; empty if it was.
     unshuffled : str
-        Why closed crowds wait for another try; empty if no crowd waits.
+        Why closed crowds could not be shuffled and are tried again; empty if there are none.
     """
 
     def __init__(self, client: ServiceClient, folder: CrowdFolder) -> None:
@@ -81,7 +81,7 @@ class Forwarder:
         self._client.close()
 
     def _repeat(self, turn: Callable[[], float]) -> None:
-        """Take turns, each of which returns the pause until the next."""
+        """Call `turn` until the forwarder stops; it returns the seconds until its next call."""
         seconds = 0.0
         while not self._is_stopping.wait(seconds):
             seconds = turn()

@@ -32,14 +32,14 @@ logger = logging.getLogger("producers")
 
 SEALED_PATH = "/v1/sealed"
 MAX_BODY = 2**17
-"""The most bytes of a post, which has one report, whose length is written in two bytes."""
+"""The most bytes of a post: a label and one report, each with its length in two bytes."""
 MAX_IN_FLIGHT = 2**26
 GROUP_SECONDS = 0.002
 """Posts that arrive within this time share a write to the disk."""
 TICK_SECONDS = 1.0
-"""The time between two looks for crowds that are due."""
+"""The time between two checks for crowds that must close."""
 STUCK_SECONDS = 60.0
-"""After this time without a look at the crowds, the process must be restarted."""
+"""After this time without such a check, the process must be restarted."""
 FREE_BYTES = 2**26
 """How many bytes must be free on the disk, besides those needed to shuffle the largest crowd."""
 DISK_FAILS = "the relay's disk takes no reports now"
@@ -72,9 +72,10 @@ class CrowdRelay:
     forwarder : Forwarder
         Shuffles and posts the crowds of its folder; started and stopped with the relay.
     rate_limit, rate_limit_bytes : str
-        Limits for one client, on posts and on bytes of all labels together; empty for no limit.
+        Limits on the posts and the bytes of one client, for all labels together; empty for no
+        limit.
     future_ms : int
-        How far ahead of this clock a pane may begin.
+        How many milliseconds ahead of `clock` a pane may begin.
     clock : callable
         Returns seconds since the epoch.
 
@@ -187,7 +188,7 @@ class CrowdRelay:
             raise
 
     def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
-        """Hand a report to the disk; `answer` is called later."""
+        """Check a post, and queue its report for the disk; `answer` is called later."""
         if head.encoding:
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -211,7 +212,10 @@ class CrowdRelay:
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
 
     def _admit(self, client: Client, length: int) -> None:
-        """Count a client's post, unless the relay can take no posts: devices then retry often."""
+        """Count a client's post; raise Problem with status 429 if the client is above its limit.
+
+        Posts are not counted while the relay can take none, because devices then retry often.
+        """
         try:
             self._clients.admit_client(client, length)
         except Problem as problem:
@@ -286,7 +290,7 @@ class CrowdRelay:
             self._folder.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
 
     def _look(self) -> None:
-        """Close the crowds that are due, and look again later."""
+        """Close the crowds whose time has come, and schedule the next check."""
         self._looked_at = time.monotonic()
         for label, crowd in list(self._open.items()):
             if crowd.terms.closes_ms <= self.now_ms() or self._folder.is_closed(label):
@@ -295,7 +299,7 @@ class CrowdRelay:
         self._tick = self._loop.call_later(TICK_SECONDS, self._look)
 
     def _end_intake(self) -> None:
-        """End the intake of due crowds; runs in the thread that writes."""
+        """Move the crowds that are closing out of open/; runs in the thread that writes."""
         ending = [crowd.terms for crowd in list(self._open.values()) if crowd.is_ending]
         self._write()  # the reports that came before
         try:
@@ -315,11 +319,11 @@ class CrowdRelay:
 
 
 def default_rate_limit(metrics: Iterable[Metric]) -> str:
-    """Return how much one address may post: a twentieth of `minimum` while a crowd is open.
+    """Return the rate limit of one address: a twentieth of `minimum` while a crowd is open.
 
     Two periods may overlap with an open crowd. So if one metric has a crowd, a single address
-    cannot fabricate more than a tenth of the smallest crowd. But a device may always post in each
-    pane. `metrics`: at least one of them has a crowd.
+    cannot fabricate more than a tenth of the smallest crowd. But the limit always allows a post in
+    each pane. `metrics`: at least one of them has a crowd.
 
     Examples
     --------

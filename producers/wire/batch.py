@@ -19,7 +19,7 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 BATCH_ID_BYTES = 16
 LARGEST_BYTES = 33_554_432
-"""The most bytes of a parsed message: decompressed, it may exceed any broker's limit."""
+"""The most bytes of a message that is parsed: decompressed, it may exceed any broker's limit."""
 
 
 def new_batch_id() -> bytes:
@@ -93,7 +93,7 @@ def encode_randomized(
     number: int = 0,
     attributes: Attributes = (),
 ) -> bytes:
-    """Return reports that this metric has just made as bytes, without the checks of encode_batch.
+    """Return new reports of a metric as the bytes of a batch, without checking them.
 
     `metric`, `level`, `reports`, `time_ms`, `batch_id`, `number`: as for :func:`encode_batch`;
     `attributes`: the result of :func:`estimators.metrics.attributes.sent_attributes`.
@@ -140,6 +140,8 @@ def parse_bare_batch(message: bytes) -> ReportBatch:
 
 def heartbeat(metric: Metric, time_ms: int) -> bytes:
     """Return a batch without reports, as bytes; it only advances the metric's event time.
+
+    `time_ms`: the event time that is reached, in ms since the epoch.
 
     A publisher writes it to partitions without reports of the metric, so that the log closes the
     metric's panes there, too; see docs/architecture.md.

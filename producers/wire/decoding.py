@@ -1,7 +1,7 @@
 """Decodes untrusted JSON and MessagePack from a topic, a server, Redis or a file.
 
-msgspec's decoders raise RecursionError, which is no ValueError, for thousands of nested brackets;
-this module raises DecodeError instead.
+msgspec's decoders raise RecursionError, which is not a ValueError, for thousands of nested
+brackets; this module raises DecodeError instead.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ def frame(schema_id: int, batch: bytes) -> bytes:
 
 
 def frame_size(head: bytes) -> int:
-    """Return the size of a message's frame from its first seven bytes or more; 0 if there is none.
+    """Return the size of a message's frame; 0 if the message has none.
 
-    Raises ReportError with the reason ``bad_frame``, if a frame begins but is not that of a
-    ``ReportBatch``.
+    `head`: the first seven bytes of the message, or more. Raises ReportError with the reason
+    ``bad_frame``, if a frame begins but is not that of a ``ReportBatch``.
     """
     if not head or head[0] != MAGIC_BYTE:
         return 0
@@ -74,7 +74,9 @@ def frame_size(head: bytes) -> int:
 
 
 def unframed(message: bytes) -> bytes:
-    r"""Return the batch in a message without its frame, if any; raise ReportError("bad_frame").
+    r"""Return the batch in a message, without the frame that it may have.
+
+    Raises ReportError like :func:`frame_size`.
 
     Examples
     --------

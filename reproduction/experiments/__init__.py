@@ -1,7 +1,7 @@
 """The papers' tables and figures, and what goes beyond them, from the product's own estimators.
 
-Pure computation: `dither reproduce` runs and prints it. Seeds decide everything; values are
-synthetic wherever an experiment does not say otherwise.
+They only compute; `dither reproduce` runs and prints them. Seeds determine all numbers. Values are
+synthetic unless an experiment says otherwise.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ def _load() -> dict[str, Experiment]:
 
 
 EXPERIMENTS = _load()
-"""By the names that `dither reproduce` takes."""
+"""The experiments, by their names in `dither reproduce`."""

@@ -1,7 +1,7 @@
 """Mean Estimation Under Heterogeneous Privacy: Some Privacy Can Be Free (ADPM).
 
-Values lie in [-1/2, 1/2]. Errors are mean squared ones, logarithms natural. A user's demand is met
-by the largest of 255 levels that is not above it.
+Values lie in [-1/2, 1/2]. Errors are mean squared errors, and logarithms are natural. Each user has
+the largest of 255 levels that is not above the user's demand.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
     Parameters
     ----------
     metric : TrustedMetric
-        Collected in trust.
+        The metric.
     values : array_like, n rows
-        Within its domain.
+        The users' values, within the metric's domain.
     level : array_like of int, shape (n,)
         Index of each value's level.
     """
@@ -64,13 +64,15 @@ def released_error(
     Parameters
     ----------
     metric : TrustedMetric
+        The metric.
     statistic : ndarray
-        Of true values.
+        The statistic of the true values.
     policy : str
-        Of the weights.
+        The policy of the weights.
     seed : int
+        The seed of the release's noise.
     variance : float
-        Of the values.
+        The variance of the values.
     """
     released = metric.release(statistic, SeededBits(seed), policy, target="sample")
     assert released.privacy is not None  # noqa: S101
@@ -81,14 +83,14 @@ def released_error(
 
 
 def demanded(spread: str, seed: int) -> tuple[TrustedMetric, Floats]:
-    """Return a metric, and the epsilons of 1000 users, of Table II's high or low variance."""
+    """Return a metric, and the demands of 1000 users with Table II's high or low variance."""
     low, high = LOG_EPSILONS[spread]
     demands = np.exp(np.random.default_rng(seed).uniform(low, high, USERS))
     return trusted(np.exp(np.linspace(low, high, 255)), range=(-0.5, 0.5)), demands
 
 
 def table_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return ln MSE of 1000 users' mean of Beta(2, 3): the mean over draws of the demands."""
+    """Return the ln MSE of the mean of 1000 Beta(2, 3) values, averaged over drawn demands."""
     numbers = []
     for i, spread in enumerate(TABLE_2):
         logs: dict[str, list[float]] = {method: [] for method in TABLE_2[spread]}
@@ -129,11 +131,10 @@ def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dic
 def errors_beyond_sampling(
     runs: int, seed: int, tick: Tick
 ) -> tuple[list[int], dict[str, list[float]]]:
-    """Return numbers of users, and MSE - 1/(12 n) for each by method.
+    """Return the numbers n of users, and each method's MSE - 1/(12 n) for each n.
 
-    Epsilon is 0.1 and 0.15, half each; values are even on [-1/2, 1/2].
-
-    Parameters as of :func:`reproduction.running.run`.
+    Half of the users have epsilon 0.1, the others 0.15; values are uniform on [-1/2, 1/2]. The
+    parameters are as for :func:`reproduction.running.run`.
     """
     metric = trusted((0.1, 0.15), range=(-0.5, 0.5))
     sizes = [100, 300, 1000, 3000, 10_000]
@@ -159,7 +160,7 @@ def errors_beyond_sampling(
 
 
 def figure_1a(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return n^2 (MSE - 1/(12 n)): epsilon 0.1 and 0.15 half each, values even on [-1/2, 1/2]."""
+    """Return n^2 (MSE - 1/(12 n)) of each method, for half of the users at 0.1, half at 0.15."""
     sizes, excess = errors_beyond_sampling(runs, seed, tick)
     curves = {name: [n**2 * e for n, e in zip(sizes, y, strict=True)] for name, y in excess.items()}
     claims = [
@@ -188,7 +189,7 @@ def figure_1a(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return MSE: 700 users at 0.1, 300 at epsilon_2; a fair coin on -1/2 and 1/2."""
+    """Return MSEs for 700 users at 0.1 and 300 at epsilon_2, with fair coins on -1/2 and 1/2."""
     ratio = 1 + 8 / (0.1**2 * USERS * 0.7)
     floor = ratio / (4 * USERS * (0.7 + 0.3 * ratio))
     seconds = [0.1001, 0.13, 0.16, 0.1 * ratio, 0.3, 0.5, 1.0, 3.0, 10.0]

@@ -21,7 +21,7 @@ STATED_RATIO = 17.0
 
 
 def weight_ratio(ratio: float, seed: int) -> float:
-    """Return w_2 / w_1 of ADPM in Example 1, by epsilon_2 / epsilon_1."""
+    """Return ADPM's w_2 / w_1 in Example 1, where `ratio` is epsilon_2 / epsilon_1."""
     if ratio == 1:
         return 1.0
     metric = trusted((0.01, 0.01 * ratio), range=(-0.5, 0.5))
@@ -34,7 +34,7 @@ def weight_ratio(ratio: float, seed: int) -> float:
 def stretching(runs: int, seed: int) -> tuple[float, float]:
     """Return the squared error of Example 2: values shrunk by epsilon_i / 0.1, noise for 0.1.
 
-    All of 1000 users have 1/2, half of them epsilon 0.01, the others 0.1.
+    All 1000 users have the value 1/2; half of them have epsilon 0.01, the others 0.1.
     """
     users = 1000
     shrunk = np.repeat([0.1, 1.0], users // 2) * 0.5
@@ -53,7 +53,7 @@ def public_half(runs: int, seed: int) -> tuple[float, float]:
 
 
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return n (MSE - 1/(12 n)), the weights' ratio of Example 1, and Examples 2 and Remark 2."""
+    """Return n (MSE - 1/(12 n)), Example 1's ratio of weights, errors of Example 2 and Remark 2."""
     sizes, excess = errors_beyond_sampling(runs, seed, lambda share: tick(0.9 * share))
     curves = {name: [n * e for n, e in zip(sizes, y, strict=True)] for name, y in excess.items()}
     curves["FME"] = [

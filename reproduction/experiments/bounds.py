@@ -36,7 +36,7 @@ COVERAGE_REPORTS = 1_000
 
 
 def ours(bound: str, *, own: bool = False) -> Bound:
-    """Return the product's bound; `own`: for the plain mean of the users' own values."""
+    """Return the product's bound; if `own`, that for the plain mean of the users' own values."""
     options: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
 
     def found(sample: Sample) -> tuple[Floats, float]:
@@ -49,7 +49,7 @@ def ours(bound: str, *, own: bool = False) -> Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A metric with Dither's bound, and others for the same reports."""
+    """A metric, Dither's bound, and published bounds for the same reports."""
 
     name: str
     metric: LocalMetric
@@ -73,16 +73,16 @@ class Case:
         return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
 
     def sample(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Sample:
-        """Return reports in random order of levels, equally many at each.
+        """Return reports of the values, equally many at each level, with levels in random order.
 
         Parameters
         ----------
         values : array_like, n rows
-            One a user.
+            One value for each user.
         rng : Generator
-            Of the levels.
+            Draws the order of the levels.
         bits : SeededBits
-            Of the reports.
+            Draws the reports.
         """
         level = rng.permutation(np.arange(len(values)) % len(LEVELS)).astype(np.uint8)
         reports, statistic = self.metric.randomize(values, level, bits), self.metric.zero()

@@ -18,13 +18,14 @@ from reproduction.outcome import Claim, Number, Outcome, Tick, mean_and_error
 USERS, STRINGS = 200_000, 3_000
 LEVELS = (2.0, 4.0)
 LAST_DEPTH = 40
-"""Bits of the longest prefix, of both: the longest code word of a serial number."""
+"""The bits of the longest prefix in both searches: those of a serial number's longest code word."""
 DEPTH_STEP = 8
-"""New bits of PEM's prefixes; steps of 4 and 12 find less."""
+"""The bits by which PEM extends a prefix; with 4 or 12 it finds less."""
 KEPT_PREFIXES = 100
-"""Prefixes that PEM keeps, and strings that it returns; with 30 or 1,000 it proves less."""
+"""The number of prefixes that PEM keeps, and of strings that it returns; with 30 or 1,000 it proves
+less."""
 FLOOR_UNITS = (5, 8, 10)
-"""In units of the noise floor."""
+"""Strings with frequencies above these should be found, in units of the noise floor."""
 BETA = 0.05
 
 
@@ -39,7 +40,7 @@ def serial_numbers(count: int, generator: np.random.Generator) -> list[str]:
 
 
 def noise_floor(epsilon: float, users: int) -> float:
-    """Return phi, the least standard error of a frequency."""
+    """Return phi, the least possible standard error of an estimated frequency."""
     odds = np.exp(epsilon)
     return float(2 * np.sqrt(odds / users) / (odds - 1))
 
@@ -51,20 +52,21 @@ def pem(
 
     Users are divided into as many groups as there are depths. Group by group, the continuations of
     the prefixes that were kept are ranked by the estimates of the group alone, and the first 100
-    are kept. Its frequency oracle is the best known (projective geometry response). Source: Wang,
-    Li and Jha, "Locally differentially private heavy hitter identification" (1708.06674). It has no
-    test; a string is proved here if its last estimate is beyond the normal quantile at beta over
-    the number of continuations that were ranked.
+    are kept. The frequency oracle is the best known (projective geometry response). Source: Wang,
+    Li and Jha, "Locally differentially private heavy hitter identification" (1708.06674). PEM has
+    no test; here a string counts as proved if its last estimate is beyond the normal quantile at
+    beta over the number of continuations that were ranked.
 
     Parameters
     ----------
     code : StringCode
+        Turns strings into bits.
     layout : DiscoveryLayout
-        Of one level. Its depths are those of the groups; of its rows nothing is used.
+        A layout of one level. Its depths are those of the groups; its rows are not used.
     bits : ndarray of uint64, shape (n, 2)
         The users' code words.
     generator : numpy.random.Generator
-        Simulates the reports, in their law but for rounding.
+        Simulates the reports; their law is exact up to rounding.
     """
     tree, depths = layout.trees[0], layout.depths
     groups = generator.integers(0, len(depths), len(bits))
@@ -103,12 +105,16 @@ def _split(places: NDArray[np.intp], width: int) -> tuple[list[int], list[int]]:
 
 
 def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]]:
-    """Return the strings' frequencies over phi; strings that Dither and PEM find and PEM proves.
+    """Return the strings' frequencies in units of phi, and three sets of strings.
+
+    The sets are what Dither finds, what PEM finds, and what PEM proves.
 
     Parameters
     ----------
     epsilon : float
+        The level of all reports.
     seed : int
+        The seed of the population and of the reports.
     """
     generator = np.random.default_rng([seed, int(10 * epsilon)])
     names = serial_numbers(STRINGS, generator)
@@ -143,7 +149,7 @@ def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]
 
 
 def run(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Compare the found shares of frequent strings."""
+    """Return the shares of frequent strings that Dither and PEM find."""
     numbers: list[Number] = []
     recalls: dict[int, list[tuple[float, ...]]] = {floor_units: [] for floor_units in FLOOR_UNITS}
     strays: list[float] = []

@@ -1,9 +1,9 @@
 """Empirical Mean and Frequency Estimation Under Heterogeneous Privacy (HDP-WC): errors.
 
-Releases of trusted sums, clipped to [0, 1] as in the paper. "P" is the 95% quantile of the largest
-error of a frequency, or of a mean's; "E" the mean of its square, for which the weights are those of
-beta = 1. A user's demand is met by the largest of 150 levels that is not above it, the largest of
-all being 64.
+The errors are those of releases of trusted sums, clipped to [0, 1] as in the paper. "P" is the 95%
+quantile of the largest error over the frequencies, or of a mean's error; "E" is the mean of its
+square, with the weights for beta = 1. Each user has the largest of 150 levels that is not above the
+user's demand; the largest level is 64.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from reproduction.records import Records, cases, wages
 BETA = 0.05
 BINS = 12
 DOMAIN = 1e7
-"""What a year's pay can be, for its mean: fixed before any is seen, as a range has to be."""
+"""The largest yearly pay, for its mean; like any range, it is fixed before values are seen."""
 LEVELS = np.exp(np.linspace(-9, math.log(64), 150))
 METHODS = ("HP", "HP-A", "Prop", "UNI", "SM", "LDP")
-"""HP stands for HPF or HPM, with -C where levels go with the values and -U where they do not."""
+"""HP stands for HPF or HPM, with -C if levels correlate with the values and -U if they do not."""
 POLICIES = {"HP-A": "{}-a", "Prop": "proportional", "UNI": "uniform-minimum"}
 
 
@@ -40,13 +40,15 @@ class Population:
     Attributes
     ----------
     name : str
+        The name in tables and figures.
     values : ndarray, shape (users,)
-        Bins (int64) of a frequency; numbers in [0, 1] of a mean.
+        The users' bins (int64) for a frequency; numbers in [0, 1] for a mean.
     demands : ndarray of float64, shape (users,)
+        The largest epsilon that each user allows.
     bins : int or None
-        None for a mean.
+        The number of bins; None for a mean.
     correlated : bool
-        Whether demands go with the values; if not, values are dealt out anew in every run.
+        Whether demands depend on the values; if not, each run permutes the values.
     """
 
     name: str
@@ -64,21 +66,21 @@ class Population:
 
     @property
     def domain(self) -> dict[str, Any]:
-        """The domain of its metric."""
+        """The domain of the population's metric, as arguments of `define`."""
         return {"range": (0, 1)} if self.bins is None else {"categories": self.bins}
 
 
 def bins_of(paid: Floats) -> NDArray[np.int64]:
-    """Return twelve bins of equal width up to the 99% quantile; the last one is open above."""
+    """Return each pay's bin: twelve of equal width to the 99% quantile, the last open above."""
     width = float(np.quantile(paid, 0.99)) / BINS
     return np.minimum(paid / width, BINS - 1).astype(np.int64)
 
 
 def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generator) -> Floats:
-    """Return demands, laxest in the middle bins.
+    """Return the users' demands, which are largest in the middle bins.
 
-    For twelve bins the paper's law: ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], i from 1.
-    Other numbers of bins are stretched to the same ends.
+    For twelve bins they have the paper's law: ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], i
+    from 1. Other numbers of bins are stretched to the same ends.
 
     Parameters
     ----------
@@ -87,7 +89,7 @@ def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generat
     number : int
         How many bins there are.
     rng : Generator
-        Of the uniform part.
+        Draws the uniform part.
     """
     middle = (number - 1) / 2
     away = np.abs(bins - middle) * ((BINS - 1) / 2 / middle)
@@ -96,16 +98,16 @@ def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generat
 
 
 def salaries(records: Records, seed: int, *, mean: bool = False) -> tuple[Population, str]:
-    """Return the salaries of 50,000, with the demands of their bins.
+    """Return the salaries of 50,000 people with the demands of their bins, and a description.
 
     Parameters
     ----------
     records : Records
-        Whose wages count, where there are some.
+        The published records; without wages, stand-ins are drawn.
     seed : int
-        Of who is drawn, and of the demands.
+        The seed of the drawn people and of the demands.
     mean : bool
-        Whether values are salaries over the domain, for a mean; bins otherwise.
+        Whether the values are salaries as shares of `DOMAIN`, for a mean; otherwise they are bins.
     """
     rng = np.random.default_rng([4, seed])
     paid, description = wages(records, rng)
@@ -116,7 +118,7 @@ def salaries(records: Records, seed: int, *, mean: bool = False) -> tuple[Popula
 
 
 def cancers(records: Records, seed: int) -> tuple[Population, str]:
-    """Return cancers by type, with ln epsilon uniform on [-5, 5]."""
+    """Return cases by type with ln epsilon uniform on [-5, 5], and a description."""
     rng = np.random.default_rng([5, seed])
     kinds, description = cases(records, rng)
     demands = np.exp(rng.uniform(-5, 5, kinds.size))
@@ -126,16 +128,17 @@ def cancers(records: Records, seed: int) -> tuple[Population, str]:
 def synthetic(bins: int | None, seed: int, *, correlated: bool) -> Population:
     """Return 10,000 users: bins with shares 1/i, or uniform values (the paper does not say which).
 
-    The demands are those of salaries and of cancers; a mean's go with ten equal bins of its values.
+    The demands have the law of salaries if correlated, else of cancers. For a mean, they depend on
+    ten equal bins of the values.
 
     Parameters
     ----------
     bins : int, optional
-        How many; without, values are uniform, for a mean.
+        The number of bins; None for uniform values, for a mean.
     seed : int
-        Of values and demands.
+        The seed of values and demands.
     correlated : bool
-        Whether demands go with the values.
+        Whether the demands depend on the values.
     """
     rng, users = np.random.default_rng([6, bins or 0, seed]), 10_000
     if bins is None:
@@ -197,15 +200,16 @@ def largest_errors(
     Parameters
     ----------
     method : str
-        One of :data:`METHODS`, or a policy of releases, as ``"hpf-ct"``.
+        One of :data:`METHODS`, or a policy of releases, such as ``"hpf-ct"``.
     population : Population
-        Its values stay, where demands go with them; else they are shuffled.
+        The users; each run permutes their values, unless the demands depend on them.
     runs : int
-        Repetitions.
+        The number of runs.
     seed : int
-        Of shuffling and noise.
+        The seed of permutations and noise.
     mse : bool
-        Whether HP has the weights for a small square; for a small 95% quantile otherwise.
+        Whether HP has the weights for a small mean square; otherwise those for a small 95%
+        quantile.
     """
     log_term = 1.0 if population.bins is None else 0.0
     beta = math.exp(-log_term) * (1 - 1e-12) if mse else BETA
@@ -218,7 +222,7 @@ def largest_errors(
 
 
 def tail(errors: Floats) -> tuple[float, float]:
-    """Return the 95% quantile, and its standard error from the order statistics about it."""
+    """Return the 95% quantile, and its standard error from the order statistics around it."""
     ordered, runs = np.sort(errors), errors.size
     reach = math.sqrt(runs * BETA * (1 - BETA))
     low, high = (

@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of HDP-WC: of the errors in :mod:`reproduction.experiments.hdpwc`."""
+"""Figures 1 and 2 of HDP-WC, from the errors in :mod:`reproduction.experiments.hdpwc`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reproduction.records import Records
 
 
 def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return ln errors of six methods: mean squares if correlated, tails if not."""
+    """Return errors of six methods: mean squares if levels follow values, tails if not."""
     paid, wages_description = salaries(records, seed)
     kinds, cases_told = cancers(records, seed)
     panels = {
@@ -57,7 +57,7 @@ TURBO = {True: ("hpf-a", "hpf-c", "hpf-ct"), False: ("hpf-a", "hpf-u", "hpf-ut")
 
 
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return tail errors of the turbo variants beside those of the replaced policies."""
+    """Return tail errors of the turbo variants, and of the policies that they replace."""
     numbers, curves, claims, done = [], [], [], 0
     for correlated, policies in TURBO.items():
         errors_by_policy: dict[str, list[float]] = {}

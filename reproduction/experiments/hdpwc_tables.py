@@ -1,4 +1,4 @@
-"""Tables 4 and 5 of HDP-WC: of the errors in :mod:`reproduction.experiments.hdpwc`."""
+"""Tables 4 and 5 of HDP-WC, from the errors in :mod:`reproduction.experiments.hdpwc`."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ TABLE_5: dict[str, Rows] = {
         "E": (4e-5, 3e-7, 5e-6, 1e-4, 0.003, 0.002),
     },
 }
-"""By METHODS. The correlated synthetic rows are left out: the paper does not say how they are."""
+"""The paper's errors, in the order of METHODS. The correlated synthetic rows are left out, because
+the paper does not say how they were made."""
 ORDER_OF_MAGNITUDE = 10.0
-"""An order of magnitude."""
+"""By at most this factor our errors may differ from the paper's."""
 OTHER_RECORDS = (
     "The paper's numbers are for other records: compare orders and orders of magnitude. P: 95% "
     "quantile, E: mean square."
@@ -66,7 +67,7 @@ def _rows(
     seed: int,
     tick: Tick,
 ) -> tuple[list[Number], dict[str, dict[str, float]]]:
-    """Return the paper's numbers, and ours by row and method."""
+    """Return the paper's numbers beside ours, and our errors by row and method."""
     numbers: list[Number] = []
     errors_by_row: dict[str, dict[str, float]] = {}
     steps, done = 2 * len(populations) * len(METHODS), 0
@@ -114,7 +115,11 @@ def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def _magnitudes(numbers: Sequence[Number], *, but: str = "") -> Claim:
-    """Claim that errors, the roots of mean squares among them, are of the paper's size."""
+    """Return the claim that errors are within an order of magnitude of the paper's.
+
+    Mean squared errors are compared by their roots. Numbers whose name begins with `but` are left
+    out.
+    """
     ratios = {
         n.name: (n.ours / n.paper) ** (0.5 if n.name.endswith("E") else 1.0)
         for n in numbers

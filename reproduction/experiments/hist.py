@@ -50,11 +50,11 @@ def histogram(mechanism: str, categories: int, epsilon: float) -> LocalMetric:
     Parameters
     ----------
     mechanism : str
-        Its name.
+        The mechanism's name.
     categories : int
-        k.
+        The number of categories.
     epsilon : float
-        The one level.
+        The metric's only level.
     """
     return define(
         name="m", kind="frequency", mechanism=mechanism, categories=categories, levels=[epsilon]
@@ -69,15 +69,15 @@ def largest_errors(
     Parameters
     ----------
     metric : LocalMetric
-        With one level.
+        A metric with one level.
     frequencies : ndarray of float64, shape (k,)
         The law of the users' categories.
     users : int
-        In each run.
+        The number of users in each run.
     runs : int
-        Repetitions.
+        The number of runs.
     seed : int
-        Of users and reports.
+        The seed of users and reports.
     """
     rng, errors = np.random.default_rng(seed), np.empty(runs)
     level = np.zeros(users, np.uint8)
@@ -92,7 +92,7 @@ def largest_errors(
 
 
 def median(values: Floats, name: str) -> Number:
-    """Return a median with its standard error, from the order statistics about it."""
+    """Return a median with its standard error, from the order statistics around it."""
     ordered, n = np.sort(values), values.size
     reach = math.sqrt(n) / 2
     low, high = (ordered[min(n - 1, max(0, round(n / 2 + side * reach)))] for side in (-1.0, 1.0))
@@ -100,7 +100,7 @@ def median(values: Floats, name: str) -> Number:
 
 
 def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return the distribution of l_inf: epsilon = 5, k = 5000, n = 2000, a point mass."""
+    """Return the distribution of l_inf errors for a point mass: epsilon = 5, k = 5000, n = 2000."""
     numbers, curves = [], []
     for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
         metric = histogram(mechanism, 5000, 5.0)
@@ -120,7 +120,7 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return medians of l_inf by Zipf's exponent: epsilon = 5, k = 500, n = 1000."""
+    """Return medians of l_inf errors by Zipf's exponent: epsilon = 5, k = 500, n = 1000."""
     alphas = [0.0, 0.5, 1.0, 2.0, 2000.0]
     numbers, curves = [], []
     for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
@@ -151,7 +151,7 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return medians of l_inf by epsilon, k = 100, n = 1000: falling until only sampling counts."""
+    """Return medians of l_inf errors for a point mass by epsilon: k = 100, n = 1000."""
     epsilons = [0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     curves = []
     for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
@@ -195,7 +195,7 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def crowd(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return medians of l_inf of shuffled PGR: central epsilon 1, k = 100, delta = 1e-8.
+    """Return medians of l_inf errors of shuffled PGR: central epsilon 1, k = 100, delta = 1e-8.
 
     The level is that of Lemma 7, ln(n / (256 ln(4 / delta))), or the largest that is proved here.
     """

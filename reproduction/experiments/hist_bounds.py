@@ -1,7 +1,8 @@
 """The bounds of HIST, Figure 4, and RAPPOR's true error where they differ.
 
-The paper has bounds alone there: simulating every report was too expensive. Of a point mass the
-counts have a known law, and are drawn from it; estimates are the product's.
+The paper shows only bounds there, because simulating every report was too expensive. For a point
+mass the counts have a known law, from which they are drawn here; the product computes the
+estimates.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def lower_bound(epsilon: float) -> float:
 
 
 def sub_gaussian_bound(epsilon: float) -> float:
-    """Return Theorem 6 for RAPPOR, with ln 2k: the largest of two-sided errors."""
+    """Return Theorem 6's bound for RAPPOR, with ln 2k, because errors have two signs."""
     log = math.log(2 * CATEGORIES)
     return math.sqrt(2 * log / (math.tanh(epsilon / 4) * USERS * epsilon))
 
 
 def geometry_bound(epsilon: float) -> float:
-    """Return Theorem 9 for projective geometry response, which a point mass can exceed."""
+    """Return Theorem 9's bound for projective geometry response, which a point mass can exceed."""
     log, power = math.log(CATEGORIES + 1), math.exp(-epsilon)
     ratio = (2 + power) / (1 - power)
     first = 4 * ratio * math.sqrt(log * power / USERS)
@@ -48,12 +49,12 @@ def geometry_bound(epsilon: float) -> float:
 
 
 def flip_chance(epsilon: float) -> float:
-    """Return the chance that a bit of RAPPOR is flipped, as the product has it."""
+    """Return the probability with which the product flips a bit of RAPPOR."""
     return flip_threshold(Fraction(str(epsilon)) / 2) / WORD
 
 
 def exact_bound(epsilon: float) -> float:
-    """Bound the mean of the largest error by the law of the flips.
+    """Return an upper bound of the mean largest error, from the law of the flips.
 
     E max <= min over t of (ln 2k + ln E e^(t noise)) / t, for noise of 2k sides. The noise is that
     of signs, twice as large as that of frequencies.
@@ -67,16 +68,16 @@ def exact_bound(epsilon: float) -> float:
 
 
 def point_mass_errors(metric: LocalMetric, runs: int, seed: int) -> Floats:
-    """Return the largest error in each run, all users holding the first category.
+    """Return the largest error in each run, if all users have the first category.
 
     Parameters
     ----------
     metric : LocalMetric
-        A `rappor` of one level.
+        A metric of `rappor` with one level.
     runs : int
-        Repetitions.
+        The number of runs.
     seed : int
-        Of the sums, which are drawn from their law.
+        The seed of the sums, which are drawn from their law.
     """
     rng, errors = np.random.default_rng(seed), np.empty(runs)
     flip = flip_chance(float(metric.levels[0]))

@@ -20,7 +20,7 @@ PROFILES = {
 }
 SIZES = [2**k for k in range(10, 18)]
 PEEKED = 20_000
-"""Reports on a path."""
+"""The number of reports on each simulated path."""
 DIMENSIONS = [16, 32, 64, 128, 256]
 BETA = 0.05
 KINDS: dict[str, dict[str, Any]] = {
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "histogram": {"kind": "frequency", "mechanism": "projection", "categories": 16},
 }
 MAX_USERS = {"vector": 2**14}
-"""Users, where randomizing them takes long."""
+"""The most users of kinds whose values take long to randomize."""
 
 
 def _errors(
@@ -65,12 +65,14 @@ def lower_bound(kind: str, budget: float) -> float:
     Parameters
     ----------
     kind : {"mean", "vector"}
+        What is estimated.
     budget : float
-        Sum of epsilon^2, each at most 1.
+        The sum of the users' epsilon^2; each epsilon is at most 1.
 
     Notes
     -----
-    HLDP, equations (46) and (102), with their constants; of vectors in 16 dimensions with radius 1.
+    Source: HLDP, equations (46) and (102), with their constants; for vectors in 16 dimensions with
+    radius 1.
     """
     if kind == "mean":
         return math.sqrt(min(1.0, math.log(1 / (4 * BETA * (1 - BETA))) / (8 * budget)))
@@ -137,9 +139,10 @@ GRID = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
-    """Return two epsilons, and how much larger the squared error is than with optimal weights.
+    """Return the two epsilons at which the paper's weights cost most, and the ratio of errors.
 
-    The worst of a grid; nine of ten users are at the lower one.
+    They are the worst of a grid; nine of ten users are at the lower epsilon. The ratio is that of
+    the squared errors with the paper's weights and with optimal weights.
     """
     ratios = []
     size = 20_000
@@ -160,7 +163,7 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
 
 
 def weights(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return how much more the paper's weights err than the optimal ones, in mean square."""
+    """Return how much larger mean squared errors are with the paper's than with optimal weights."""
     numbers, worst = [], {}
     for i, mechanism in enumerate(WEIGHED):
         low, high, worst[mechanism] = cost_of_the_papers_weights(mechanism)
@@ -183,7 +186,7 @@ def weights(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return how often a 95% bound ever fails up to a number of reports."""
+    """Return how often 95% bounds fail after 20,000 reports, and how often at some look before."""
     metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[0.5, 2]
     )

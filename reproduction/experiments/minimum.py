@@ -1,7 +1,8 @@
 """Locally Differentially Private Minimum Finding (MIN), on synthetic data.
 
-Users lie evenly over 0.3 of the domain [-1, 1]; errors are mean absolute ones, at the worst of six
-places for the minimum. Answers are drawn from their exact law; decisions are the product's.
+The users' values lie evenly in an interval of length 0.3 of the domain [-1, 1]. Errors are mean
+absolute errors, at the worst of six positions of the interval. Answers are drawn from their exact
+law, and the product's code decides the rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WIDTH = 0.3
 PLACES = np.linspace(-1, 1 - WIDTH, 6)
 SLOPES_WITHIN = 0.05
 BETA = 1e-4
-"""Of our searches in Figure 2: wrong turns, rare and large, add little to a mean."""
+"""The beta of our searches in Figure 2: wrong turns are so rare that they add little to a mean."""
 SIZES = [2**k for k in range(10, 21)]
 Setting = Callable[[int], dict[str, Any]]
 SETTINGS: dict[str, Setting] = {
@@ -36,18 +37,18 @@ def minimum(levels: tuple[float, ...], **changes: Any) -> Search:
 def searched(
     search: Search, users: int, share_beyond: Callable[[float], float], rng: np.random.Generator
 ) -> Progress:
-    """Run a search among users of whom a known share is at or beyond a threshold, levels alike.
+    """Run a search among users, equally many at each level, and return its progress.
 
     Parameters
     ----------
     search : Search
-        What is searched for.
+        The search.
     users : int
-        Who answer every round, or are split over the rounds.
+        The number of users, who answer every round, or are split over the rounds.
     share_beyond : callable
         Takes a threshold; returns the share of users at or beyond it.
     rng : Generator
-        Of the answers.
+        Draws the answers.
     """
     flip = 1 / (1 + np.exp([float(epsilon) for epsilon in search.randomizer.epsilons]))
     round_users = users if search.split == "budget" else users // search.rounds
@@ -65,21 +66,24 @@ def searched(
 
 
 def evenly_from(start: float) -> Callable[[float], float]:
-    """Return the share of values at or below a threshold, if they are even on [start, +0.3]."""
+    """Return a function of a threshold: the share of values at or below it.
+
+    The values lie evenly on [start, start + 0.3].
+    """
     return lambda threshold: min(1.0, max(0.0, (threshold - start) / WIDTH))
 
 
 def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[float, float]:
-    """Return the mean absolute error at the worst of the places, and its standard error.
+    """Return the mean absolute error at the worst of six positions, and its standard error.
 
     Parameters
     ----------
     search, users
         As in :func:`searched`.
     runs : int
-        Repetitions at each place.
+        The number of runs at each position.
     seed : int
-        Of the answers.
+        The seed of the answers.
     """
     rng = np.random.default_rng([seed, users])
 
@@ -91,7 +95,7 @@ def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[f
 
 
 def guideline(setting: Setting, users: int) -> float:
-    """Return MIN's Corollary 1 or 2 at alpha = 1: the root of ln^3 N / N, or of ln^6 N / N."""
+    """Return the error by MIN's Corollaries at alpha = 1: sqrt(ln^3 N / N) or sqrt(ln^6 N / N)."""
     power = 3 if setting is lower_alpha_setting else 6
     return math.sqrt(math.log(users) ** power / users)
 
@@ -118,7 +122,7 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return errors of Algorithm 2 as printed, of ours, and of the smallest Laplace report."""
+    """Return errors of Algorithm 2 as printed, of our searches, of Laplace's smallest report."""
     claims, curves = [], []
     for done, epsilon in enumerate((1.0, 4.0)):
         methods: dict[str, dict[str, Any]] = {

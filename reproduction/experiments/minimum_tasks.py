@@ -1,7 +1,8 @@
 """Minimum finding (MIN) on records: extremes of ratings, of customers' ages, of anything.
 
-Subsamples of N users, errors against the extreme of all. "As printed" is Algorithm 2 for an unknown
-alpha; ours splits the users over as many rounds instead of each budget.
+Subsamples of N users answer; errors are distances to the extreme of all users. "As printed" is
+Algorithm 2 for an unknown alpha; our search has as many rounds, and splits the users over them
+instead of each user's budget.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from reproduction.records import Records, Task, tasks
 
 EPSILONS = (1.0, 4.0)
 MAX_LOG2_USERS, SIZES = 18, 5
-"""Up to 2^18 users, and half as many four times."""
+"""The largest of five samples has up to 2^18 users; each smaller sample has half of the next."""
 
 
 def sizes(task: Task) -> list[int]:
@@ -31,20 +32,20 @@ def sizes(task: Task) -> list[int]:
 def task_error(
     task: Task, search: Search, sample: Floats, runs: int, seed: int
 ) -> tuple[float, float]:
-    """Return the mean absolute error among these users, and its standard error.
+    """Return the mean absolute error among the users of a sample, and its standard error.
 
     Parameters
     ----------
     task : Task
-        Its extreme value is the truth.
+        The task; its extreme value is the truth.
     search : Search
-        What is searched for.
+        The search.
     sample : ndarray of float64, shape (users,)
         The values of those who answer.
     runs : int
-        Repetitions.
+        The number of runs.
     seed : int
-        Of the answers.
+        The seed of the answers.
     """
     users, ordered = sample.size, np.sort(sample)
     extreme = float(task.values.min() if task.kind == "minimum" else task.values.max())
@@ -60,7 +61,7 @@ def task_error(
 
 
 def exponent(users: list[int], errors: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return the alpha for which errors go like (ln^6 N / N)^(1 / (2 alpha)), and its error."""
+    """Return alpha, if errors go like (ln^6 N / N)^(1 / (2 alpha)), and its standard error."""
     means, uncertain = zip(*errors, strict=True)
     power, error = slope([math.log(n) ** 6 / n for n in users], means, uncertain)
     return 1 / (2 * power), error / (2 * power**2)
@@ -105,7 +106,7 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
 
 
 def _orders(alphas: dict[str, float]) -> list[Claim]:
-    """Claim the orders of the paper's exponents, of its own tasks."""
+    """Return claims that exponents of the paper's tasks have the paper's order."""
     claims = []
     for thin, fat in (
         ("lowest average rating", "highest average rating"),

@@ -30,13 +30,13 @@ class Sample(NamedTuple):
 
     @property
     def epsilons(self) -> Floats:
-        """Of each report."""
+        """The epsilon of each report."""
         epsilons: Floats = np.array(LEVELS)[self.level]
         return epsilons
 
 
 Bound = Callable[[Sample], tuple[Floats, float]]
-"""Returns the middle and half the width."""
+"""Returns the middle and half of the width of a bound."""
 
 
 def _middle(sample: Sample, weights: str) -> Floats:
@@ -46,13 +46,13 @@ def _middle(sample: Sample, weights: str) -> Floats:
 
 
 def randomized_response_constants(sample: Sample) -> tuple[Floats, float]:
-    """HLDP (35): Hoeffding's inequality for the weighted signs."""
+    """Return the bound of HLDP (35): Hoeffding's inequality for the weighted signs."""
     information = float(np.square(np.tanh(sample.epsilons / 2)).sum())
     return _middle(sample, "optimal"), math.sqrt(2 * math.log(2 / BETA) / information)
 
 
 def laplace_constants(sample: Sample) -> tuple[Floats, float]:
-    """HLDP (28), solved for t, with the weights of Algorithm 1."""
+    """Return the bound of HLDP (28), solved for t, with the weights of Algorithm 1."""
     weights = 1 / (1 + 1 / sample.epsilons**2)
     weights /= weights.sum()
     ratio = weights / sample.epsilons
@@ -72,14 +72,17 @@ def laplace_constants(sample: Sample) -> tuple[Floats, float]:
 
 
 def rappor_constants(sample: Sample) -> tuple[Floats, float]:
-    """HDP-WC (147), which is HIST's Theorem 6 with weights: uniform, for the users' own values."""
+    """Return the bound of HDP-WC (147), for the users' own values with uniform weights.
+
+    This is HIST's Theorem 6 with weights.
+    """
     k, n = len(sample.metric.category_names), sample.level.size
     spread = float((1 / (np.tanh(sample.epsilons / 4) * sample.epsilons)).sum()) / n**2
     return _middle(sample, "uniform"), math.sqrt(2 * math.log(2 * k / BETA) * spread)
 
 
 def projection_constants(sample: Sample) -> tuple[Floats, float]:
-    """HLDP, proof of Theorem 4.1, for rows without a bias: sqrt(2 ln(4 d / beta) / A2)."""
+    """Return the bound of HLDP's Theorem 4.1 for unbiased rows: sqrt(2 ln(4 d / beta) / A2)."""
     information = float(np.square(np.tanh(sample.epsilons / 2)).sum())
     d = len(sample.metric.category_names)
     return _middle(sample, "optimal"), math.sqrt(2 * math.log(4 * d / BETA) / information)
@@ -93,8 +96,9 @@ def nprr_interval(signs: Floats, contrast: Floats, beta: float) -> tuple[float, 
     signs : ndarray of float64, shape (n,)
         Reports, -1 or 1.
     contrast : ndarray of float64, shape (n,)
-        r = (e^eps - 1) / (e^eps + 1) of each.
+        r = (e^eps - 1) / (e^eps + 1) of each report.
     beta : float
+        The largest probability that the interval misses the mean.
 
     Examples
     --------
@@ -108,7 +112,7 @@ def nprr_interval(signs: Floats, contrast: Floats, beta: float) -> tuple[float, 
 def nprr_sequence(signs: Floats, contrast: Floats, beta: float) -> tuple[float, float]:
     """Return the last interval of NPRR's Hoeffding confidence sequence, which holds at all times.
 
-    Parameters as of :func:`nprr_interval`.
+    The parameters are as for :func:`nprr_interval`.
     """
     t, log = np.arange(1, signs.size + 1), math.log(2 / beta)
     return _hoeffding(signs, contrast, np.minimum(1, np.sqrt(8 * log / (t * np.log(t + 1)))), log)
@@ -120,7 +124,7 @@ def _hoeffding(signs: Floats, contrast: Floats, tilt: Floats, log: float) -> tup
 
 
 def nprr(bound: Callable[[Floats, Floats, float], tuple[float, float]]) -> Bound:
-    """Return a bound of NPRR for one-bit reports."""
+    """Return the bound of one-bit reports that a function of NPRR gives."""
 
     def found(sample: Sample) -> tuple[Floats, float]:
         signs = 2.0 * np.asarray(sample.reports).reshape(-1) - 1

@@ -13,7 +13,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"used_x": "yes"}, "axis crashed of crash is missing: expected one of no, yes"),
     ({}, "axis used_x of crash is missing: expected one of no, yes"),
 ]
-"""Values that are no category."""
+"""Values that are no category, and the message of the refusal."""
 LIES: list[Any] = [
     {"used_x": ["no", "yes"], "crashed": ["yes", "no"]},
     {"crashed": ["no", "yes"], "used_x": ["no", "yes"]},
@@ -21,4 +21,4 @@ LIES: list[Any] = [
     {"used_x": ["no", "yes"], "crashed": ["no", "yes"], "more": ["a", "b"]},
     {f"a{index}": ["no", "yes"] for index in range(18)},
 ]
-"""Axes that do not give the categories of that metric."""
+"""Axes whose combinations are not the categories of `CRASH` in their order."""

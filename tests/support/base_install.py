@@ -1,4 +1,4 @@
-"""Python as on a device: with the base requirements of the package, and nothing else."""
+"""A Python environment as on a device: it has only the base requirements of the package."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def project() -> dict[str, object]:
 
 
 def closure(requirements: list[str]) -> set[str]:
-    """Return the names of the distributions that requirements bring, on this machine."""
+    """Return the names of all distributions that the requirements install, on this machine."""
     found: set[str] = set()
     left = [Requirement(each) for each in requirements]
     while left:
@@ -38,7 +38,7 @@ def modules(distribution: str) -> set[str]:
 
 
 def link_base_requirements(folder: Path) -> None:
-    """Link the base requirements into a folder: all that is there of them, and no other package."""
+    """Link all modules of the base requirements into a folder, and no other package."""
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
     for name in closure(dependencies):
@@ -54,7 +54,7 @@ def link_base_requirements(folder: Path) -> None:
 
 
 def run_as_device(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that can import this repository and the packages in a folder, no others."""
+    """Run a program that can import only this repository and the packages in a folder."""
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     return subprocess.run(
         [sys.executable, "-S", "-c", program, *arguments],

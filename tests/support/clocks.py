@@ -9,7 +9,7 @@ from aggregator import clock
 
 
 class Clock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until it is set."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
@@ -20,7 +20,7 @@ class Clock:
 
 @dataclasses.dataclass
 class Hands(clock.Clock):
-    """The service's clock, which stands still until it is moved; it has no wall clock."""
+    """A monotonic clock for the service, which stands still until it is moved."""
 
     now: float = 1000.0
 
@@ -32,7 +32,7 @@ class Hands(clock.Clock):
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look every 10 ms until something has happened."""
+    """Check a condition every 10 ms until it holds."""
     deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline, f"still not: {what}"

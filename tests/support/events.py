@@ -59,12 +59,12 @@ def on_topic(
 
 
 def final_ids(deployment: Deployment, topic: str = "") -> Counter[str]:
-    """Return how often each final event is there."""
+    """Return how often the topic has each final event, by its id."""
     return Counter(event.id for event in on_topic(deployment, topic) if event.is_final)
 
 
 def settings_of(deployment: Deployment, **publish: Any) -> Settings:
-    """Return a deployment's settings with others for publishing."""
+    """Return a deployment's settings, with these for publishing."""
     settings = copy.deepcopy(deployment.settings)
     settings.publish.interval, settings.publish.lease = "200ms", "2s"
     settings.aggregate.idle = "500ms"
@@ -75,7 +75,7 @@ def settings_of(deployment: Deployment, **publish: Any) -> Settings:
 
 @contextlib.contextmanager
 def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
-    """Publish in a thread."""
+    """Run a publisher in a thread."""
     publisher = Publisher(settings_of(deployment, **publish), deployment.reader())
     publisher.start()
     try:
@@ -86,15 +86,15 @@ def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
 
 @contextlib.contextmanager
 def service(deployment: Deployment, *flags: str, settings: Sequence[str] = ()) -> Iterator[str]:
-    """Run a worker and a server that publishes soon, as processes; yield the server's address.
+    """Run a worker and a server that publishes at short intervals; yield the server's address.
 
     Parameters
     ----------
     deployment : Deployment
     *flags : str
-        For both.
+        Flags for both processes.
     settings : sequence of str
-        For the server alone: ``aggregate.idle=1s``.
+        Settings for the server alone, such as ``aggregate.idle=1s``.
     """
     soon = ("publish.interval=200ms", "publish.lease=2s", "aggregate.idle=300ms")
     sets = [f"--set={one}" for one in (*soon, *settings)]
@@ -110,7 +110,7 @@ def service(deployment: Deployment, *flags: str, settings: Sequence[str] = ()) -
 
 @contextlib.contextmanager
 def coordinating(deployment: Deployment, coordinators: int = 1) -> Iterator[None]:
-    """Coordinate rounds in threads."""
+    """Run coordinators of rounds in threads."""
     running = [Coordinator(deployment.settings, deployment.reader()) for _ in range(coordinators)]
     for coordinator in running:
         coordinator.start()
@@ -122,7 +122,7 @@ def coordinating(deployment: Deployment, coordinators: int = 1) -> Iterator[None
 
 
 def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple[int, bytes]]:
-    """Return a batch of `age` in each of some panes, in one partition after the other."""
+    """Return one batch of `age` for each of these panes, in the partitions in turn."""
     age = deployment.metrics["age"]
     return [
         (
@@ -136,7 +136,7 @@ def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple
 
 
 def close(deployment: Deployment, panes: int) -> None:
-    """Write the heartbeats that close the first panes of `age`, as a publisher does in the end."""
+    """Write the heartbeats that close the first panes of `age`, as a publisher would later."""
     age = deployment.metrics["age"]
     one = EPOCH + panes * PANE + age.lateness_ms
     deployment.produce(
@@ -149,6 +149,6 @@ def close(deployment: Deployment, panes: int) -> None:
 
 
 def all_are_final(deployment: Deployment, panes: int) -> bool:
-    """Whether the first panes of `age` are final."""
+    """Return whether the first panes of `age` are final."""
     closed = deployment.reader().finality_watermarks(deployment.store.overview())
     return closed.get("age", 0) >= EPOCH + panes * PANE

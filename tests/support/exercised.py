@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document."""
+"""Requests that are generated from the OpenAPI document."""
 
 from collections import Counter
 from typing import Any
@@ -21,12 +21,12 @@ CHECKS = [
 
 STREAM = "/v1/events"
 LONGEST_URL = 60_000
-"""A longer one is refused by the server before the application sees it."""
+"""The server refuses a longer URL before the application sees it."""
 SENT = ("method", "url", "params", "headers", "cookies", "data", "json")
 
 
 def exercise(url: str, names: list[str], requests_wanted: int) -> Counter[int]:
-    """Send generated requests, right and wrong ones; return how often each status came."""
+    """Send generated requests, valid and invalid ones; return the count of each status."""
     described = requests.get(f"{url}/openapi.json", timeout=30).json()
     for operations in described["paths"].values():
         for operation in operations.values():
@@ -50,10 +50,10 @@ def exercise(url: str, names: list[str], requests_wanted: int) -> Counter[int]:
 
 
 def _modes(operation: dict[str, Any]) -> list[GenerationMode]:
-    """Return which requests are worth sending often: those with something to get wrong."""
+    # given values, repeated reports are as those of more users
     places = {parameter["in"] for parameter in operation["parameters"]}
     content = operation.get("requestBody", {}).get("content", {})
-    if "query" in places or "application/json" in content:  # no bytes are wrong by their schema
+    if "query" in places or "application/json" in content:  # bytes are always valid
         return list(GenerationMode)
     return [GenerationMode.POSITIVE]
 
@@ -83,7 +83,7 @@ def _round(
             return
         answer = case.call(base_url=url, session=session)
         statuses[answer.status_code] += 1
-        # a wrong batch among several is refused for itself, in an answer that says so
+        # an invalid batch among several is refused alone, in an answer of status 200
         wrong = [] if answer.status_code == 207 else [checks.negative_data_rejection]
         case.validate_response(answer, checks=[*CHECKS, *wrong])
 
@@ -95,7 +95,7 @@ def _sent(url: str, case: Any) -> dict[str, Any]:
 
 
 def _stream(url: str, session: requests.Session, case: Any) -> int:
-    """Look at the beginning of a stream, as it has no end."""
+    """Read only the beginning of a stream, since it does not end."""
     with session.request(**_sent(url, case), stream=True, timeout=60) as answer:
         media = {200: "text/event-stream"}.get(answer.status_code, "application/problem+json")
         assert answer.headers["content-type"].partition(";")[0] == media

@@ -23,22 +23,22 @@ from tests.support.running import fleet, servers
 
 CONTEXT = multiprocessing.get_context("fork")
 
-#: What the tests ran against, one line for each component.
+#: The server behind each component that the tests used.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
-#: Where a process of a run gets the Kafka of all of them, or why it did not start. Topics have
-#: names of their own, so tests do not meet there.
+#: Gives each process of a run the shared Kafka, or the reason why it did not start. Topics have
+#: unique names, so tests do not share any.
 SHARED_KAFKA = pytest.StashKey["multiprocessing.SimpleQueue[servers.Kafka | str]"]()
 
 
 class ForkedRun:
-    """Runs tests in processes, each of which takes one file after the other.
+    """Runs the tests in several processes, each of which takes one test file after the other.
 
     Parameters
     ----------
     processes : int
     together : iterable of str
-        Folders whose files one process takes at once.
+        Folders: one process takes all files of such a folder.
     """
 
     def __init__(self, processes: int, together: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class ForkedRun:
                 self._receive_reports(session)
             finally:
                 for reader in self._readers:
-                    reader.close()  # a process that has more to tell ends
+                    reader.close()  # a process that sends more ends
                 for process in self._readers.values():
                     process.join()
                 if is_shared:
@@ -103,7 +103,7 @@ class ForkedRun:
             config.stash[SHARED_KAFKA].put(kafka)
 
     def _receive_reports(self, session: pytest.Session) -> None:
-        """Report what the processes tell, until all have ended or the run is to stop."""
+        """Report what the processes send, until all have ended or the run has to stop."""
         config, hook = session.config, session.config.hook
         unfinished = {item.nodeid: item for item in session.items}
         running: dict[Connection, str] = {}
@@ -138,13 +138,13 @@ class ForkedRun:
 
 
 def fail(item: pytest.Item, reason: str) -> None:
-    """Report that a test failed of which its process cannot tell."""
+    """Report the failure of a test whose process cannot report it."""
     report = pytest.TestReport(item.nodeid, item.location, {}, "failed", reason, "teardown")
     item.config.hook.pytest_runtest_logreport(report=report)
 
 
 def shares_kafka(items: Iterable[pytest.Item]) -> bool:
-    """Whether tests use an Apache Kafka that the run has to start."""
+    """Return whether these tests use an Apache Kafka that the run has to start."""
     if any(os.environ.get(name) for name in ("DITHER_TEST_BROKER", "DITHER_TEST_KAFKA")):
         return False
     return not missing() and any("kafka" in getattr(item, "fixturenames", ()) for item in items)
@@ -157,19 +157,19 @@ def run_items(
     readers: Iterable[Connection],
     writer: Connection,
 ) -> None:
-    """Be a process that runs tests.
+    """Run tests in this process, and send their reports.
 
     Parameters
     ----------
     session : pytest.Session
     items : iterable of pytest.Item
-        Those that this process takes; none may be taken before the last one begins.
+        The tests that this process takes; it may take the next one only when the last one begins.
     folder : Path
-        For temporary files.
+        The folder for temporary files.
     readers : iterable of Connection
-        Of the process that reports: kept open here, they would hide that it has ended.
+        The reporting process's ends of the connections; open here, they would hide its end.
     writer : Connection
-        To the process that reports.
+        The connection to the reporting process.
     """
     for reader in readers:
         reader.close()
@@ -195,14 +195,14 @@ def run_items(
 
 
 class Teller:
-    """Tells the process that reports what tests have to report."""
+    """Sends the reports of the tests to the reporting process."""
 
     def __init__(self, writer: Connection) -> None:
         self._writer = writer
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test without reporting it here."""
+        """Run a test, and send its reports instead of reporting them here."""
         self._writer.send(item.nodeid)
         serialize = item.config.hook.pytest_report_to_serializable
         reports = runtestprotocol(item, log=False, nextitem=nextitem)

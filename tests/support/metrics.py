@@ -8,7 +8,7 @@ BY_COUNTRY: dict[str, Any] = {"by": ["country"], "attributes": {"country": ["DE"
 
 
 def mean_metric(name: str, mechanism: str, range: Any, levels: Any, **keys: Any) -> LocalMetric:  # noqa: A002
-    """Define a mean."""
+    """Define a metric of kind "mean"."""
     keys |= {"kind": "mean", "mechanism": mechanism, "range": range, "levels": levels}
     return LocalMetric.require(define(name=name, **keys))
 
@@ -16,6 +16,6 @@ def mean_metric(name: str, mechanism: str, range: Any, levels: Any, **keys: Any)
 def frequency_metric(
     name: str, mechanism: str, categories: Any, levels: Any, **keys: Any
 ) -> LocalMetric:
-    """Define a frequency."""
+    """Define a metric of kind "frequency"."""
     keys |= {"kind": "frequency", "mechanism": mechanism, "categories": categories}
     return LocalMetric.require(define(name=name, levels=levels, **keys))

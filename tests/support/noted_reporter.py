@@ -1,4 +1,4 @@
-"""A device's reporter that notes what it reports."""
+"""A reporter over HTTP that records what it reports."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from producers import HttpReporter
 
 
 class NotedReporter(HttpReporter):
-    """Notes each value and its time as they are given, once they are charged and in the queue."""
+    """Records each given value and time, once the report is charged and in the queue."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         self.noted: list[tuple[Any, Any]] = []
         super().__init__(*given, **options)
 
     def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
-        """Report a value, and note it."""
+        """Report a value, and record it."""
         super().report(value, epsilon, time, **more)
         self.noted.append((value, time))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 @dataclasses.dataclass
 class PreparedWords:
-    """Prepared random words, and how many were used."""
+    """Prepared random words, and the number of words used so far."""
 
     words: NDArray[np.uint64]
     used: int = 0

@@ -1,4 +1,4 @@
-"""Everything that a Redis has: to be compared, and to be brought back."""
+"""The whole content of a Redis, to compare and to restore."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def dumped(client: redis.Redis, pattern: str = "*") -> dict[bytes, bytes]:
 
 
 def restore(client: redis.Redis, values: Mapping[bytes, bytes]) -> None:
-    """Replace everything by values that were dumped; none of them expires."""
+    """Replace the whole content by dumped values, none of which expires."""
     with client.pipeline() as pipeline:
         pipeline.flushdb()
         for key, value in values.items():

@@ -1,4 +1,4 @@
-"""Tables of cases in one test: a row that fails names itself."""
+"""Tables of cases in one test: a failure names its row."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def row(*name: object) -> Iterator[None]:
-    """Check one row of a table; a failure says which one it is."""
+    """Check one row of a table; a failure names the row."""
     try:
         yield
     except BaseException as error:

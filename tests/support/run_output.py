@@ -1,4 +1,4 @@
-"""What a run of the tests prints: its progress, the first failure, and one line at the end."""
+"""The output of a test run: its progress, the first failure, and one line at the end."""
 
 import os
 import re
@@ -25,17 +25,17 @@ TIERS = {
     MORE: ("make test-more", "`make slow` runs those that take minutes"),
 }
 
-#: Files that take long, and as how many others each of their tests counts in what is left.
+#: Files with long tests, and the weight of such a test in the forecast of the remaining time.
 LONG = tuple(f"tests/{name}/" for name in ("services", "models", "statistics", "unit/reproduction"))
 LONG_TESTS = 6
 
 #: Seconds between two lines of progress where output is not a terminal.
 LINE_SECONDS = 10.0
 
-#: Lines of the first failure that are shown: they fit a terminal without scrolling.
+#: The most lines of the first failure that are shown: they fit a terminal without scrolling.
 MAX_FAILURE_LINES = 18
 
-#: What is timed to know how fast the machine is, and prints its processor time.
+#: The reference job, which prints its processor time; it measures the speed of the machine.
 REFERENCE_JOB = """
 import time
 import numpy, scipy.stats
@@ -44,12 +44,12 @@ assert len(words) == 10_007
 print(time.process_time())
 """
 
-#: Seconds between two timings of the reference job, beside the tests.
+#: Seconds between two timings of the reference job, which runs beside the tests.
 REFERENCE_SECONDS = 40.0
 
 SLOWEST = 10
 
-#: Where pytest's cache keeps how long each file took when it ran last.
+#: The key in pytest's cache of the durations of the files in their last runs.
 SECONDS = "dither/seconds"
 
 
@@ -60,7 +60,7 @@ class RunOutput:
     ----------
     config : pytest.Config
     ran_against : mapping
-        What the tests ran against, by component; filled while they run.
+        The server behind each component that the tests used; filled while they run.
     """
 
     def __init__(self, config: pytest.Config, ran_against: Mapping[str, str]) -> None:
@@ -82,12 +82,12 @@ class RunOutput:
     # -- While tests run ----------------------------------------------------------------------
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Learn how many tests there are."""
+        """Store the number of tests."""
         self._total = len(session.items)
         self._work = sum(work(item.nodeid) for item in session.items)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Count a report as pytest does, without its letter."""
+        """Count a report as pytest does, without printing its letter."""
         if report.passed:
             return ("passed" if report.when == "call" else ""), "", ""
         if report.failed:
@@ -95,12 +95,12 @@ class RunOutput:
         return "skipped", "", ""
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Show what cannot be collected."""
+        """Show a file that cannot be collected."""
         if report.failed:
             self._note_failure(report)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a report, and show the first failure as soon as it is known."""
+        """Count a report, and show the first failure at once."""
         self._seconds[report.nodeid] += report.duration
         if report.failed:
             self._outcomes["failed"] += 1
@@ -128,7 +128,7 @@ class RunOutput:
             f"{self._done:,} of {self._total:,} tests, {self._outcomes['failed']} failed, "
             f"{minutes(passed)} so far"
         )
-        if 20 * self._worked >= self._work:  # the first ones tell too little
+        if 20 * self._worked >= self._work:  # before, a forecast has too few tests
             left = passed / self._worked * (self._work - self._worked)
             line += f", about {minutes(left)} left"
         if is_terminal:
@@ -138,7 +138,7 @@ class RunOutput:
             self._write_line(line)
 
     def _time_reference(self) -> None:
-        """Time the reference job now and then: what shares the cores slows it as it slows tests."""
+        """Time the reference job at intervals: other load on the cores slows it and the tests."""
         due = self._began + REFERENCE_SECONDS * len(self._references)
         if self._is_checked and time.monotonic() >= due:
             self._references.append(reference_seconds())
@@ -152,7 +152,7 @@ class RunOutput:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep how long files took; fail a run that took more processor time than allowed."""
+        """Store the files' durations; fail a run that used more processor time than allowed."""
         if (cache := getattr(session.config, "cache", None)) is not None:
             cache.set(SECONDS, {**cache.get(SECONDS, {}), **files(self._seconds)})
         self._took = processor_seconds()
@@ -164,7 +164,7 @@ class RunOutput:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what is missing, what was slow, and what failed first."""
+        """Print the missing components, the slowest tests, and the first failure."""
         write = terminalreporter.write_line
         terminalreporter.ensure_newline()
         for reason, count in missing_components(terminalreporter.stats.get("skipped", ())).items():
@@ -187,7 +187,7 @@ class RunOutput:
             )
 
     def pytest_unconfigure(self) -> None:
-        """Say in the last line what ran on what, how long it took, and how to run the rest."""
+        """Print the last line: what ran against what, how long it took, and how to run the rest."""
         components = ", ".join(self._ran_against.values()) or "no server"
         more = f"; {self._rest}" if self._is_whole else ""
         elapsed = minutes(time.monotonic() - self._began)
@@ -198,7 +198,7 @@ class RunOutput:
 
 
 def work(test: str) -> int:
-    """Return as how many tests one counts in what is left."""
+    """Return the weight of a test in the forecast of the remaining time."""
     return LONG_TESTS if test.startswith(LONG) else 1
 
 
@@ -215,7 +215,7 @@ def failure_lines(report: pytest.TestReport | pytest.CollectReport) -> list[str]
 
 
 def missing_components(skipped: Any) -> Counter[str]:
-    """Return how many tests were skipped for want of each component."""
+    """Return how many tests were skipped because of each missing component."""
     reasons = (
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in skipped
@@ -233,7 +233,7 @@ def slowest(seconds: Mapping[str, float]) -> Iterator[str]:
 
 
 def files(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of files, from those of tests."""
+    """Return the duration of each file in seconds, the sum over its tests."""
     summed: defaultdict[str, float] = defaultdict(float)
     for name, spent in seconds.items():
         summed[name.partition("::")[0]] += spent
@@ -252,12 +252,12 @@ def minutes(seconds: float) -> str:
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of all that it started and that have ended."""
+    """Return the processor time of this process, and of its descendants that have ended."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def reference_seconds() -> float:
-    """Return the processor time of a fixed job that works as tests do: it starts, imports, runs."""
+    """Return the processor time of the reference job: a start, imports and work, as in tests."""
     job = [sys.executable, "-c", REFERENCE_JOB]
     return float(subprocess.run(job, check=True, capture_output=True, text=True).stdout)

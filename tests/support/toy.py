@@ -1,4 +1,4 @@
-"""A kind of question and a mechanism that Dither does not have: what anybody can bring along.
+"""A kind of question and a mechanism that Dither does not have: an example of a plug-in.
 
 The question is what share of the devices would say yes. One file beside the packages is all that it
 takes: docs/extending.md shows it.
@@ -35,33 +35,33 @@ class YesOrNo(Domain):
     no: str = "no"
 
     def __post_init__(self) -> None:
-        """Refuse one word for both."""
+        """Refuse the same word for both."""
         if self.yes == self.no:
             self.refuse("no", f"another word than {self.yes!r}")
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Nothing: the mechanism knows -1 and 1."""
+        """No parameters: the mechanism randomizes -1 or 1."""
         return {}
 
     @property
     def unit(self) -> tuple[float, float]:
-        """A half, and a half: -1 is 0, and 1 is 1."""
+        """The offset and the scale, a half each: they turn -1 into 0 and 1 into 1."""
         return 0.5, 0.5
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Those of a share."""
+        """The smallest and the largest share."""
         return 0.0, 1.0
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The two words."""
+        """The two words, by name."""
         return {"yes": self.yes, "no": self.no}
 
     @property
     def opposite(self) -> tuple[str, str]:
-        """The two words."""
+        """The two values that differ most: the two words."""
         return self.yes, self.no
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -73,7 +73,7 @@ class YesOrNo(Domain):
 
 
 class Coin(ScalarMean):
-    """A coin decides whether the answer is turned round; it falls on that side once in 1 + e^eps.
+    """Reverses the answer with probability 1 / (1 + e^eps), by a biased coin.
 
     A report is 1 for yes and 0 for no. Statistic of a level: the reports, and those that say yes.
     """
@@ -122,7 +122,7 @@ class Coin(ScalarMean):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what no and yes stand for."""
+        """Return the values that the reports no and yes estimate."""
         return self._signs.range()
 
     def privacy_ratio(self, level: int) -> Fraction:

@@ -14,11 +14,11 @@ from estimators.exact.piecewise_shapes import WindowShape, shape_at
 from estimators.question import Question
 
 HARD = ("ends", "uniform", "narrow", "top", "knot", "rare")
-"""Data: values -1 and 1; in [-1, 1]; in [0.2, 0.4]; all 1; all a knot; one in a hundred is 1."""
+"""Kinds of data: -1 and 1; even in [-1, 1], in [0.2, 0.4]; all 1; all at a knot; 1 % are 1."""
 
 
 def knots_of(shape: WindowShape, values: Floats) -> Floats:
-    """Return how likely each knot is, shape (windows,), for values rounded to knots at random."""
+    """Return each knot's probability, shape (windows,), for values rounded to knots at random."""
     share = np.zeros(shape.windows)
     left = np.clip(np.searchsorted(shape.knots, values, side="right") - 1, 0, shape.windows - 2)
     up = (values - shape.knots[left]) / (shape.knots[left + 1] - shape.knots[left])
@@ -43,7 +43,7 @@ class Sample:
         self.chances = [shape.chances for shape in shapes]
 
     def values(self, kind: str) -> Floats:
-        """Return users' values, 200 or fewer that are equally likely."""
+        """Return the users' values: at most 200, which are equally likely."""
         values = {
             "ends": np.array([-1.0, 1.0]),
             "uniform": (np.arange(200) + 0.5) / 100 - 1,
@@ -55,7 +55,7 @@ class Sample:
         return values[kind]
 
     def laws(self, kind: str) -> list[Floats]:
-        """Return how likely each symbol is, for each level."""
+        """Return the probabilities of the symbols, for each level."""
         return [
             knots_of(shape, self.values(kind)) @ chance
             for shape, chance in zip(self.law.shapes, self.chances, strict=True)
@@ -81,9 +81,9 @@ class Sample:
         rng: np.random.Generator,
         data: Sequence[Floats] | None = None,
     ) -> int:
-        """Return how many of so many samples had bounds that miss the mean.
+        """Return how many of `runs` samples have bounds that miss the mean.
 
-        `data`: how likely each level's symbols are, if levels differ.
+        `data` has the probabilities of each level's symbols, if the data of the levels differ.
         """
         laws = self.laws(kind) if data is None else data
         share = self.law.counts * self.law.coefficient

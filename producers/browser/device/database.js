@@ -1,8 +1,8 @@
 /**
- * What a device stores: one IndexedDB object store, whose keys are lists, and its transactions.
+ * A device's storage: one IndexedDB object store, whose keys are lists, and its transactions.
  *
- * A transaction is done as a whole, or not at all, and is alone: other pages of the same origin
- * wait. So a report is charged, randomized and queued together.
+ * A transaction is done as a whole or not at all, and other pages of the same origin wait for it.
+ * So a report is charged, randomized and queued together.
  *
  * @module database
  */
@@ -11,7 +11,7 @@
 
 const STORE = "kept";
 
-/** Raised if the browser cannot store what a device must remember. Nothing was reported. */
+/** Thrown if the browser cannot store what a device must remember. Nothing was reported. */
 export class StorageError extends Error {
   /** @param {string} message */
   constructor(message) {
@@ -20,13 +20,13 @@ export class StorageError extends Error {
   }
 }
 
-/** The keys that begin with others. @param {Key} prefix */
+/** Returns the range of the keys that begin with `prefix`. @param {Key} prefix */
 function under(prefix) {
   return IDBKeyRange.bound(prefix, [...prefix, []]); // lists come after all numbers and texts
 }
 
 /**
- * A request's answer.
+ * Returns the result of a request.
  *
  * @template T
  * @param {IDBRequest<T>} request
@@ -52,7 +52,7 @@ export class Transaction {
     this.#store = store;
   }
 
-  /** @param {Key} key @returns {Promise<any>} The value, undefined if there is none. */
+  /** @param {Key} key @returns {Promise<any>} The value; undefined if there is none. */
   get(key) {
     return answerOf(this.#store.get(key));
   }
@@ -67,13 +67,13 @@ export class Transaction {
     await answerOf(this.#store.delete(key));
   }
 
-  /** Deletes keys with a prefix, up to one. @param {Key} prefix @param {Key} last */
+  /** Deletes the keys with a prefix through `last`. @param {Key} prefix @param {Key} last */
   async deleteThrough(prefix, last) {
     await answerOf(this.#store.delete(IDBKeyRange.bound(prefix, [...last, []])));
   }
 
   /**
-   * The keys and values with a prefix, in the order of the keys.
+   * Returns the keys and values with a prefix, in the order of the keys.
    *
    * @param {Key} prefix
    * @param {number} [most]
@@ -88,13 +88,13 @@ export class Transaction {
     return keys.map((key, i) => ({ key: /** @type {Key} */ (key), value: values[i] }));
   }
 
-  /** The last parts of the keys with a prefix, in order. @param {Key} prefix */
+  /** Returns the last parts of the keys with a prefix, in order. @param {Key} prefix */
   async numbers(prefix) {
     const keys = await answerOf(this.#store.getAllKeys(under(prefix)));
     return /** @type {Key[]} */ (keys).map((key) => Number(key[key.length - 1]));
   }
 
-  /** A number that was not given before. @returns {Promise<number>} */
+  /** Returns a number that it did not return before. @returns {Promise<number>} */
   async next() {
     const number = 1 + ((await this.get(["setting", "number"])) ?? 0);
     await this.put(["setting", "number"], number);
@@ -134,11 +134,11 @@ export class Database {
   }
 
   /**
-   * Does something in a transaction. What it throws undoes all of it.
+   * Runs `work` in a transaction; if it throws, the whole transaction is undone.
    *
    * @template T
    * @param {(transaction: Transaction) => Promise<T>} work
-   * @returns {Promise<T>} When it is on disk.
+   * @returns {Promise<T>} What `work` returned, once the transaction is on disk.
    * @throws {StorageError}
    */
   transact(work) {

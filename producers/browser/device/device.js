@@ -50,33 +50,34 @@ export { RollUp } from "./roll_up.js";
 
 /**
  * @typedef {object} DeviceOptions
- * @property {string} [database] Of one person: its name in IndexedDB; "dither" by default.
- * @property {number} [budget] Epsilon in any period, for all metrics; kept until another is given.
- * @property {Record<string, number>} [budgets] Of single metrics, in addition.
- * @property {string} [period] Such as "1d", the default; it never changes.
- * @property {string} [turn] With `tickets`, for a lottery: a turn such as "1d", in which the device
- *   answers one metric alone, by a roll-up whose window is the turn. It never changes.
- * @property {Record<string, number>} [tickets] How likely a metric is drawn, over all tickets.
+ * @property {string} [database] The name of a person's database: "dither" by default.
+ * @property {number} [budget] Epsilon in any period, for all metrics; stored until changed.
+ * @property {Record<string, number>} [budgets] Budgets of single metrics, in addition.
+ * @property {string} [period] The length of a period, "1d" by default; it never changes.
+ * @property {string} [turn] With `tickets`, for a lottery: the length of a turn, such as "1d". In a
+ *   turn the device answers one metric, by a roll-up over the turn. It never changes.
+ * @property {Record<string, number>} [tickets] A metric's tickets divided by all tickets are the
+ *   probability that it is drawn.
  * @property {string | URL} [relay] For metrics with a crowd: the address of the relay.
  * @property {string} [key] The public key's 64 hexadecimal digits, for which reports are sealed.
- * @property {string} [token] With the scope `report`, where the server wants one.
- * @property {number} [mostBytes] Of all that waits: 4 MiB by default.
+ * @property {string} [token] A token with the scope `report`, if the gateway requires one.
+ * @property {number} [mostBytes] The most bytes of all waiting reports: 4 MiB by default.
  * @property {(failure: Failure) => void} [onFailure]
  * @property {() => number} [clock] Milliseconds since the epoch.
  */
 
 /**
  * @typedef {object} ReportOptions
- * @property {number | Date} [time] When it happened, now by default.
+ * @property {number | Date} [time] When the values were true, now by default.
  * @property {Record<string, string>} [attributes] Public properties of this device.
  * @property {import("../deny.js").Deny} [deny] The page's own rule, for strings.
  * @property {number} [permanent] The epsilon of the answers that a memoized metric repeats.
- * @property {number} [changes] How many different answers a period has room for after the first: 1.
+ * @property {number} [changes] How often the answer may change in a period: 1 by default.
  */
 
 const ADDRESS = /^(https?:\/\/[^/?#@\s\\]+)?(\/[^?#\s\\]*)?$/i;
 
-/** Whether a gateway can have an address. @param {string} text */
+/** Returns whether a text can be a gateway's address. @param {string} text */
 function isAddress(text) {
   try {
     return ADDRESS.test(text) && new URL(text, "http://localhost").port !== "0";
@@ -104,12 +105,12 @@ function addressOf(name, address) {
 
 const METRIC = /^[a-z][a-z0-9_]{0,63}$/;
 const LONGEST_FETCH_MS = 60_000;
-const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
+const LOOK_MS = 60_000; // between two checks of the windows of roll-ups
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
 /**
- * Raised if the gateway describes another question than the one that this device knows by a name.
+ * Thrown if a metric's definition means something else than the one that this device stores.
  */
 export class DefinitionChanged extends TypeError {
   /** @param {string} metric @param {string} [reason] */
@@ -124,7 +125,7 @@ export class DefinitionChanged extends TypeError {
 }
 
 /**
- * A time of the clock, if the calendar has it: the ledger's time never goes back.
+ * Returns the clock's time; throws if no calendar has it: the ledger's time never goes back.
  *
  * @param {number} now Milliseconds.
  */
@@ -147,7 +148,7 @@ export class Device {
   #clock;
   /** @type {Map<string, Promise<Definition>>} */
   #definitions = new Map();
-  /** @type {Map<string, DefinitionChanged>} Of metrics whose definition or key was changed. */
+  /** @type {Map<string, DefinitionChanged>} The errors of metrics that were changed. */
   #changed = new Map();
   /** @type {Map<string, RollUp>} */
   #rollUps = new Map();
@@ -186,8 +187,8 @@ export class Device {
   }
 
   /**
-   * @param {string | URL} gateway The gateway's address, as "https://reports.example.org"; "" for
-   *   the page's own server.
+   * @param {string | URL} gateway The gateway's address, such as "https://reports.example.org"; ""
+   *   for the page's own server.
    * @param {DeviceOptions} [options]
    * @returns {Promise<Device>}
    * @throws {TypeError | RangeError} If an option cannot be used.
@@ -219,13 +220,13 @@ export class Device {
 
   /**
    * Returns a metric's definition: the one that this device knows by its name, or else the
-   * gateway's, which is checked and stored. With a relay, names are asked there, and never at the
-   * gateway.
+   * gateway's, which is checked and stored. With a relay, the relay is asked for definitions, and
+   * never the gateway.
    *
-   * @param {string | Definition} metric A name; or a definition that the page ships.
+   * @param {string | Definition} metric A metric's name, or a definition that is part of the page.
    * @returns {Promise<Definition>}
-   * @throws {TypeError} If it is none, or another one than this device knows (`DefinitionChanged`);
-   *   if it has a crowd, and this device cannot seal.
+   * @throws {TypeError} If the definition is invalid or has another meaning than the stored one
+   *   (`DefinitionChanged`); or if it has a crowd, and this device cannot seal reports.
    */
   async definition(metric) {
     const name = typeof metric === "string" ? metric : metric.name;
@@ -245,15 +246,15 @@ export class Device {
    * Charges, randomizes and stores reports, all of them or none; they are sent in the background.
    *
    * @param {string | Definition} metric
-   * @param {Value | Value[]} values Several become one batch.
-   * @param {number | number[]} epsilons The privacy that their owner demands, for all or for each.
+   * @param {Value | Value[]} values Several values become one batch.
+   * @param {number | number[]} epsilons The largest epsilon that the owner allows, or one for each.
    * @param {ReportOptions} [options]
-   * @returns {Promise<{reports: number, denied: number}>} How many were made, when they are stored;
-   *   and how many strings a rule replaced by "other", which the server does not know.
+   * @returns {Promise<{reports: number, denied: number}>} Once the reports are stored: their
+   *   number, and how many strings a rule replaced by "other", which the gateway does not know.
    * @throws {TypeError | RangeError} If a value, an epsilon or the definition cannot be used.
    * @throws {import("./ledger.js").BudgetSpent}
-   * @throws {import("./permanent.js").AlreadyAnswered} For memoized metrics, and those with a
-   *   crowd: once a pane.
+   * @throws {import("./permanent.js").AlreadyAnswered} If a metric that is memoized or has a crowd
+   *   was already reported in the pane.
    * @throws {StorageError}
    */
   async report(metric, values, epsilons, options = {}) {
@@ -273,10 +274,10 @@ export class Device {
    * Answers the open round of a minimum or maximum, if it is this device's turn.
    *
    * @param {string | Definition} metric
-   * @param {number} value One that does not change between rounds.
+   * @param {number} value A value that does not change between rounds.
    * @param {number} epsilon
    * @param {Round} [round] The open round; fetched from the gateway by default.
-   * @returns {Promise<boolean>} Whether it has answered.
+   * @returns {Promise<boolean>} Whether this device has answered.
    * @throws {TypeError | RangeError} If the definition does not allow the round.
    * @throws {import("./ledger.js").BudgetSpent}
    */
@@ -310,15 +311,15 @@ export class Device {
   }
 
   /**
-   * Returns what gathers values over windows of time, and reports once a window. Call it when the
-   * page starts, whether there is something to add or not.
+   * Returns a roll-up, which gathers values over windows of time, and reports once a window. Call
+   * this when the page starts, whether there is something to add or not.
    *
    * @param {string | Definition} metric
    * @param {import("./roll_up.js").How} how
    * @param {string} window Such as "1h", "1d", "7d" or "28d": a multiple of the metric's pane.
    * @param {number} epsilon
    * @param {Omit<ReportOptions, "time"> & { nothing?: string }} [options] `nothing`: for "furthest"
-   *   and "flags", the first category, which is reported of a window without values.
+   *   and "flags", the first category, which is reported for a window without values.
    * @returns {Promise<RollUp>}
    * @throws {TypeError | RangeError} If a parameter cannot be used.
    */
@@ -338,22 +339,22 @@ export class Device {
     return rollUp;
   }
 
-  /** What has become of a metric's reports. @param {string} metric @returns {Promise<Totals>} */
+  /** What became of a metric's reports. @param {string} metric @returns {Promise<Totals>} */
   totals(metric) {
     return this.#queue.totals(metric);
   }
 
   /**
-   * Resolves when the gateway has acknowledged everything.
+   * Resolves when the gateway has acknowledged all reports.
    *
    * @param {number} [timeout] Milliseconds.
-   * @throws {import("../posting.js").DeliveryError} If something still waits. It is sent later.
+   * @throws {import("../posting.js").DeliveryError} If a report still waits. It is sent later.
    */
   async flush(timeout = 30_000) {
     await Promise.all([this.#queue.flush(timeout), this.#relay?.queue.flush(timeout)]);
   }
 
-  /** Ends what runs in this page. What waits stays stored, and the next page sends it. */
+  /** Stops what runs in this page. Waiting reports stay stored, and the next page sends them. */
   close() {
     clearInterval(this.#looking);
     this.#queue.close();
@@ -371,7 +372,7 @@ export class Device {
    * @param {Value[]} values
    * @param {number[]} epsilons
    * @param {ReportOptions} options
-   * @param {Ledger | null} [ledger] Null: it is paid.
+   * @param {Ledger | null} [ledger] Null if the reports are paid for already.
    * @returns {Promise<Put>}
    */
   async #put(transaction, definition, values, epsilons, options, ledger = this.ledger) {
@@ -434,8 +435,8 @@ export class Device {
 
   /**
    * Seals reports and queues them for the relay. Nothing may be awaited within a transaction, so
-   * this is after the one in which they were charged: if the page ends between the two, they are
-   * lost.
+   * this is done after the transaction that charged the reports: if the page ends between the two,
+   * the reports are lost.
    *
    * @param {Definition} definition
    * @param {number[]} panes The starts of their panes.
@@ -468,7 +469,7 @@ export class Device {
 
   // -- Definitions --------------------------------------------------------------------------------
 
-  /** The definition of a name: the stored one, or the server's. @param {string} name */
+  /** The definition of a name: the stored one, or else the server's. @param {string} name */
   async #find(name) {
     const stored = await this.#database.transact((all) => all.get(this.#stored(name)));
     if (stored === undefined) return this.#pin(await this.#describe(name));
@@ -476,14 +477,14 @@ export class Device {
     return /** @type {Definition} */ (stored.definition);
   }
 
-  /** The page's own definition. @param {Definition} definition */
+  /** A definition of the page; throws if another one is stored. @param {Definition} definition */
   async #ship(definition) {
     await this.#pin(definition);
     if (definition.crowd !== undefined && this.#relay !== undefined) this.#compare(definition.name);
     return definition;
   }
 
-  /** Compares what the server says of a name with what this device knows. @param {string} name */
+  /** Compares the server's definition of a name with the stored one. @param {string} name */
   #compare(name) {
     this.#describe(name)
       .then((definition) => this.#pin(definition))
@@ -493,12 +494,12 @@ export class Device {
       });
   }
 
-  /** Where a definition is stored: a gateway's is never taken for a relay's. @param {string} name */
+  /** A definition's key: a gateway's is never taken for a relay's. @param {string} name */
   #stored(name) {
     return [this.#relay === undefined ? "definition" : "relayDefinition", name];
   }
 
-  /** What the server says of a name. @param {string} name @returns {Promise<Definition>} */
+  /** The server's definition of a name. @param {string} name @returns {Promise<Definition>} */
   async #describe(name) {
     const path = `/v1/metrics/${encodeURIComponent(name)}`;
     const server = this.#relay?.address ?? this.#gateway;
@@ -535,7 +536,7 @@ export class Device {
     await (this.#relay.trial ??= sealedPost(definition, 0, new Uint8Array(1), this.#relay.publicKey));
   }
 
-  /** Stores the first definition of a name; refuses another one. @param {Definition} definition */
+  /** Stores the first definition of a name; refuses another. @param {Definition} definition */
   async #pin(definition) {
     const { name } = definition;
     const fingerprint = checkRevision(definition);
@@ -551,10 +552,10 @@ export class Device {
   }
 
   /**
-   * What the gateway, or another server, answers.
+   * Returns what the gateway, or another server, answers.
    *
    * @param {string} path
-   * @param {number} most Bytes.
+   * @param {number} most The most bytes of the answer.
    * @param {string} [server]
    * @returns {Promise<unknown>}
    */

@@ -12,16 +12,16 @@ import { StorageError } from "./database.js";
 /** @import { Transaction } from "./database.js" */
 
 /**
- * What was spent on one metric, or on all of them.
+ * What was spent on one metric, or on all metrics.
  *
  * @typedef {object} Account
  * @property {string} metric Empty for all metrics together.
  * @property {number | null} budget Epsilon in any period; null: no limit.
  * @property {number} spent Epsilon in the last period.
  * @property {number | null} left
- * @property {number} reports In the last period.
- * @property {number} everSpent Since the ledger began; a repeated answer costs once.
- * @property {number} everReports
+ * @property {number} reports The number of reports in the last period.
+ * @property {number} everSpent Epsilon since the ledger began; a repeated answer costs once.
+ * @property {number} everReports The number of reports since the ledger began.
  * @property {Date | null} moreAt When some of what was spent is free again.
  */
 
@@ -29,7 +29,7 @@ import { StorageError } from "./database.js";
  * How a device draws which metric it answers, and what it drew.
  *
  * @typedef {object} Lottery
- * @property {number} turn Milliseconds.
+ * @property {number} turn The length of a turn, in milliseconds.
  * @property {Record<string, number>} tickets In the order of names.
  * @property {string | null} drawn The metric of the present turn; null if nothing is drawn yet.
  */
@@ -48,11 +48,11 @@ export const KEPT_MS = 62 * DURATIONS.d;
 /** Epsilon as text. @param {number} parts */
 const shown = (parts) => String(parts / UNITS);
 
-/** Raised if a report costs more than is left. Nothing was randomized. */
+/** Thrown if a report costs more than is left. Nothing was randomized. */
 export class BudgetSpent extends Error {
   /**
    * @param {string} metric
-   * @param {number} asked In parts of an epsilon.
+   * @param {number} asked The cost, in ten-thousandths of epsilon, as `left` and `budget`.
    * @param {number} left
    * @param {number} budget
    * @param {Date | null} freeAt
@@ -73,15 +73,15 @@ export class BudgetSpent extends Error {
     this.asked = asked / UNITS;
     this.left = left / UNITS;
     this.budget = budget / UNITS;
-    /** When enough will be left; null if it costs more than the whole budget. */
+    /** When enough will be left; null if the report costs more than the whole budget. */
     this.freeAt = freeAt;
-    /** Whether it is the metric's own budget, and not that of all metrics. */
+    /** Whether the metric's own budget is spent, and not that of all metrics. */
     this.ofMetric = ofMetric;
   }
 }
 
 /**
- * Milliseconds of a duration such as "1d".
+ * Returns the milliseconds of a duration such as "1d".
  *
  * @param {string} what
  * @param {string} duration
@@ -95,7 +95,7 @@ export function millisecondsOf(what, duration) {
   return found;
 }
 
-/** The tickets in the order of names. @param {Record<string, number>} tickets */
+/** Returns the tickets in the order of names. @param {Record<string, number>} tickets */
 function checkedTickets(tickets) {
   const entries = Object.entries(tickets).sort(([a], [b]) => (a < b ? -1 : 1));
   const isCounted = (/** @type {[string, number]} */ [, count]) => Number.isInteger(count) && count > 0;
@@ -115,7 +115,7 @@ function ticketCount(tickets) {
 }
 
 /**
- * A metric, with the probability of its tickets over all tickets.
+ * Draws a metric with the probability of its tickets divided by all tickets.
  *
  * @param {Record<string, number>} tickets In the order of names.
  * @param {import("../sampling.js").Bits} [bits]
@@ -138,9 +138,9 @@ export class Ledger {
 
   /**
    * @param {Database} database
-   * @param {number} period Milliseconds.
+   * @param {number} period The period of the budget, in milliseconds.
    * @param {() => number} clock Milliseconds since the epoch.
-   * @param {number} [turnStart] Where the turn begins that it pays for.
+   * @param {number} [turnStart] The start of the turn that this ledger pays for.
    * @internal
    */
   constructor(database, period, clock, turnStart) {
@@ -152,7 +152,7 @@ export class Ledger {
   }
 
   /**
-   * Stores budgets; what is not given stays.
+   * Stores the given budgets, and returns the ledger; other budgets stay.
    *
    * @param {Database} database
    * @param {{budget?: number, budgets?: Record<string, number>, period?: string, turn?: string,
@@ -188,7 +188,7 @@ export class Ledger {
   }
 
   /**
-   * The accounts by metric; the first, with the empty name, is that of all metrics.
+   * Returns the accounts by metric; the first, with the empty name, is that of all metrics.
    *
    * @returns {Promise<Map<string, Account>>}
    */
@@ -230,9 +230,9 @@ export class Ledger {
   }
 
   /**
-   * The epsilon that a report of a metric may cost now; null: no limit.
+   * Returns the epsilon that a report of a metric may cost now; null if there is no limit.
    *
-   * @param {string} [metric] All of them together by default.
+   * @param {string} [metric] By default all metrics together.
    * @returns {Promise<number | null>}
    */
   async left(metric = ALL) {
@@ -244,7 +244,7 @@ export class Ledger {
   // -- The lottery --------------------------------------------------------------------------------
 
   /**
-   * How the device draws which metric it answers; null without a lottery.
+   * Returns how the device draws which metric it answers; null without a lottery.
    *
    * @returns {Promise<Lottery | null>}
    */
@@ -259,8 +259,8 @@ export class Ledger {
   }
 
   /**
-   * The draws of turns; those that were never asked for are drawn. They are stored by themselves,
-   * so that no later failure undoes them.
+   * Returns the draws of turns, and makes those that were not made before. They are stored in a
+   * separate transaction, so that no later failure undoes them.
    *
    * @param {number[]} starts
    * @returns {Promise<Turn[]>}
@@ -280,7 +280,7 @@ export class Ledger {
     return turns;
   }
 
-  /** This ledger, to pay for the turn that begins then. @param {number} start @internal */
+  /** This ledger, to pay for the turn that begins at `start`. @param {number} start @internal */
   ofTurn(start) {
     return new Ledger(this.#database, this.period, this.#clock, start);
   }
@@ -310,13 +310,13 @@ export class Ledger {
 
   // -- Charges ------------------------------------------------------------------------------------
 
-  /** The time, never before the latest known. @param {Transaction} transaction */
+  /** Returns the time, at least the latest in the ledger. @param {Transaction} transaction */
   async #now(transaction) {
     return Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
   }
 
   /**
-   * The time, never before the latest known; deletes charges that have expired.
+   * Returns the time, at least the latest in the ledger; deletes charges that have expired.
    *
    * @param {Transaction} transaction
    * @returns {Promise<number>} Milliseconds.
@@ -334,7 +334,7 @@ export class Ledger {
    *
    * @param {Transaction} transaction
    * @param {string} metric
-   * @param {number} parts Of an epsilon.
+   * @param {number} parts The cost, in ten-thousandths of epsilon.
    * @param {number} reports
    * @throws {BudgetSpent}
    * @internal
@@ -374,7 +374,7 @@ export class Ledger {
   }
 
   /**
-   * Adds to a metric's total since the ledger began.
+   * Adds reports and their cost to a metric's total since the ledger began.
    *
    * @param {Transaction} transaction
    * @param {string} metric
@@ -390,7 +390,7 @@ export class Ledger {
 }
 
 /**
- * Stores a turn, which is fixed, and tickets, which hold for turns that are not drawn yet.
+ * Stores the length of a turn, which is fixed, and the tickets for turns that are not drawn yet.
  *
  * @param {Transaction} transaction
  * @param {number} period
@@ -419,13 +419,13 @@ async function storeLottery(transaction, period, turn, tickets, now = 0) {
     throw outside("a lottery in a database that repeats answers", "another database");
   }
   if (stored !== undefined && JSON.stringify(stored.tickets) !== JSON.stringify(given)) {
-    await drawTurn(transaction, stored.tickets, now - (now % wished), now); // other tickets: later
+    await drawTurn(transaction, stored.tickets, now - (now % wished), now); // new tickets: later
   }
   await transaction.put(["setting", "lottery"], { turn: wished, tickets: given });
 }
 
 /**
- * The draw of a turn; drawn and stored if it was never asked for.
+ * Returns the draw of a turn; draws and stores it if that was not done before.
  *
  * @param {Transaction} transaction
  * @param {Record<string, number>} tickets

@@ -24,11 +24,11 @@ const FLIPPED = ["randomized_response", "rappor"]; // only bits can be flipped a
 const LARGEST = 64;
 
 /**
- * Raised for a second report of a memoized metric, or one with a crowd, in a pane; or for one of an
- * earlier pane.
+ * Thrown for a second report in a pane, or one in an earlier pane, of a metric that is memoized or
+ * has a crowd.
  */
 export class AlreadyAnswered extends Error {
-  /** @param {string} metric @param {number} next Start of the next pane, ms since the epoch. */
+  /** @param {string} metric @param {number} next The next pane's start, ms since the epoch. */
   constructor(metric, next) {
     super(
       `this device already answered ${metric}, in the pane that ends at ` +
@@ -42,7 +42,7 @@ export class AlreadyAnswered extends Error {
 }
 
 /**
- * Reports a value of a memoized metric: its permanent answer, or the last one if there is no room.
+ * Returns a memoized metric's report: the value's permanent answer, or the last one without room.
  *
  * @param {Transaction} transaction
  * @param {Ledger} ledger
@@ -107,7 +107,7 @@ export async function repeatOrDraw(
  * @param {Transaction} transaction
  * @param {Definition} definition
  * @param {number} time Milliseconds since the epoch.
- * @param {{answered: number}} device What is stored of it.
+ * @param {{answered: number}} device What is stored about the metric.
  * @returns {Promise<number>} The pane's start.
  * @throws {AlreadyAnswered}
  * @internal
@@ -137,7 +137,7 @@ function permanentEpsilon({ name, mechanism }, own, permanent = own) {
   return permanent;
 }
 
-/** The side of the device's own threshold, 1 or -1. @param {number} value @param {bigint} word */
+/** The side of the device's threshold, 1 or -1. @param {number} value @param {bigint} word */
 function sideOf(value, word) {
   return Number(word >> 11n) < ((1 + value) / 2) * 2 ** 53 ? 1 : -1;
 }
@@ -166,8 +166,8 @@ async function reserve(transaction, ledger, now, metric, parts, room) {
 }
 
 /**
- * A report made from a permanent answer: bits are flipped again, so that one report has the law of
- * its level; the answer itself where both have one epsilon.
+ * Returns a report made from a permanent answer: bits are flipped again, so that the report has the
+ * law of its level. If both epsilons are equal, it is the answer itself.
  *
  * @param {Definition} definition
  * @param {number} epsilon

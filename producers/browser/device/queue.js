@@ -1,10 +1,9 @@
 /**
  * Batches that wait for a gateway's acknowledgement, sealed reports that wait for a relay's, and
- * what posts them.
+ * the code that posts them.
  *
- * A batch has its id and its bytes from the transaction in which its reports were made. It is
- * posted as it is until it is acknowledged, by whatever page of this origin is open, so it is
- * counted once.
+ * A batch has its id and its bytes from the transaction in which its reports were made. Whichever
+ * page of this origin is open posts it unchanged until it is acknowledged, so it is counted once.
  *
  * @module queue
  */
@@ -16,7 +15,7 @@ import { StorageError } from "./database.js";
 /** @import { Transaction } from "./database.js" */
 
 /**
- * What has become of a metric's reports on this device.
+ * What became of a metric's reports on this device.
  *
  * @typedef {object} Totals
  * @property {number} taken Reports that were put into the queue.
@@ -34,19 +33,19 @@ import { StorageError } from "./database.js";
  *   definition cannot be used; a window is not reported yet, or may not be; the browser stores
  *   nothing.
  * @property {string} detail
- * @property {number} [status] Of HTTP; 0 if there was no answer.
+ * @property {number} [status] The HTTP status; 0 if there was no answer.
  * @property {string} [metric]
  * @property {number} [reports]
- * @property {number} [retryIn] Milliseconds.
+ * @property {number} [retryIn] Milliseconds until the next attempt.
  */
 
 /** @import { Batch, Receiver } from "./inside.js" */
 
 const MOST_BYTES = 4 * 2 ** 20;
 const LONGEST_PAUSE_MS = 3_600_000;
-const OF_ALL = [401, 408, 429, 503]; // what the gateway says to every batch
+const OF_ALL = [401, 408, 429, 503]; // statuses that do not depend on the batch
 const [MOST_ERRORS, LONGEST_FAILING_MS] = [20, 7 * 86_400_000]; // a batch is given up after both
-const LONGEST_POST_MS = 60_000; // what has no answer by then is posted again
+const LONGEST_POST_MS = 60_000; // a batch without an answer by then is posted again
 const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
 
 /** @type {Receiver} */
@@ -55,7 +54,7 @@ const GATEWAY = {
   stored: "batch",
   until: "until",
   refused: [400, 413, 422],
-  mostRefusals: 3, // one refusal may be of a request that was cut
+  mostRefusals: 3, // one refusal may be due to a truncated request
   isAccepted: ({ status, told }, { id }) => status === 202 && told?.batch_id === id,
 };
 /** It takes sealed reports, which cannot be sealed again. @type {Receiver} @internal */
@@ -77,14 +76,14 @@ export class Queue {
   #token;
   #mostBytes;
   #tell;
-  /** @type {Map<number, Batch>} Batches of this page, for its end. */
+  /** @type {Map<number, Batch>} This page's batches, which are posted when it ends. */
   #own = new Map();
-  /** @type {number | undefined} Of the batch that is under way. */
+  /** @type {number | undefined} The number of the batch under way. */
   #posting;
   #failures = 0;
-  /** @type {Map<number, number>} When to post a batch again that failed by itself. */
+  /** @type {Map<number, number>} When to post each batch again that alone has failed. */
   #later = new Map();
-  /** Until when the gateway wants no posts. */
+  /** Until when the server wants no posts. */
   #until = 0;
   #isRunning = false;
   #isClosed = false;
@@ -114,19 +113,19 @@ export class Queue {
     );
   }
 
-  /** Posts what waits, soon; after a failure, when its pause is over. */
+  /** Posts waiting batches soon; after a failure, when its pause is over. */
   wake() {
     if (this.#failures === 0) this.#schedule(0);
   }
 
-  /** Posts now what waits, whatever has failed before. */
+  /** Posts waiting batches now, whatever has failed before. */
   #hurry() {
     this.#later.clear();
     this.#schedule(0);
   }
 
   /**
-   * Until when no posts are wanted, as far as it is known; 0 if that is too far away, because a
+   * Returns until when the server wants no posts; 0 if that is unknown, or too far away because a
    * clock was set back.
    *
    * @param {Transaction} transaction
@@ -143,7 +142,7 @@ export class Queue {
     if (!this.#isClosed) this.#timer = setTimeout(() => this.#run(), pause);
   }
 
-  /** Ends all that runs here; what waits stays stored. */
+  /** Stops posting; waiting batches stay stored. */
   close() {
     this.#isClosed = true;
     clearTimeout(this.#timer);
@@ -155,7 +154,7 @@ export class Queue {
    *
    * @param {Transaction} transaction
    * @param {Omit<Batch, "refusals">} given
-   * @returns {Promise<() => void>} What to call when the transaction is done.
+   * @returns {Promise<() => void>} A function to call when the transaction is done.
    */
   async add(transaction, given) {
     const batch = { ...given, refusals: 0 };
@@ -170,14 +169,14 @@ export class Queue {
     };
   }
 
-  /** @param {Transaction} transaction @throws {StorageError} If as much waits as may wait. */
+  /** @param {Transaction} transaction @throws {StorageError} If the queue is full. */
   async checkRoom(transaction) {
     const waiting = await this.#bytes(transaction);
-    if (waiting < this.#mostBytes) return; // not so if it is no number
+    if (waiting < this.#mostBytes) return; // false if it is not a number
     throw new StorageError(`${waiting} bytes wait, at most ${this.#mostBytes}`);
   }
 
-  /** The bytes of all that waits. @param {Transaction} transaction @returns {Promise<number>} */
+  /** The bytes of all waiting batches. @param {Transaction} transaction @returns {Promise<number>} */
   async #bytes(transaction) {
     return (await transaction.get(["setting", "bytes"])) ?? 0;
   }
@@ -192,10 +191,10 @@ export class Queue {
   }
 
   /**
-   * Posts until nothing waits.
+   * Posts until no batch waits.
    *
    * @param {number} timeout Milliseconds.
-   * @throws {DeliveryError} If something still waits. It is kept, and sent later.
+   * @throws {DeliveryError} If a batch still waits. It is kept, and sent later.
    */
   async flush(timeout) {
     const deadline = performance.now() + timeout; // a clock that is set changes nothing
@@ -217,7 +216,7 @@ export class Queue {
   // -- Sending ------------------------------------------------------------------------------------
 
   /**
-   * Posts batches, the oldest first; in one page of this origin at a time, where it can be told.
+   * Posts batches, the oldest first; one page of this origin at a time, if the browser has locks.
    */
   async #run() {
     if (this.#isRunning || this.#isClosed) return;
@@ -238,10 +237,10 @@ export class Queue {
   }
 
   /**
-   * A batch that fails by itself is posted again later, and others go on. When two fail one after
-   * the other, it is the gateway that fails: all wait.
+   * If a single batch fails, it is posted again later, and the other batches continue. If two
+   * batches fail in a row, the gateway is assumed to fail, and all batches wait.
    *
-   * @returns {Promise<number | undefined>} How long to wait; undefined if nothing is left.
+   * @returns {Promise<number | undefined>} How long to wait; undefined if no batch is left.
    */
   async #send() {
     for (let alone = 0; !this.#isClosed; ) {
@@ -279,7 +278,7 @@ export class Queue {
    * @param {number} number
    * @param {Batch} batch
    * @returns {Promise<{pause: number, isAlone: boolean}>} How long to wait, in milliseconds, and
-   *   whether it is this batch alone that has to.
+   *   whether only this batch has to wait.
    */
   async #post(number, batch) {
     const { metric, reports } = batch;
@@ -345,15 +344,16 @@ export class Queue {
   /**
    * @param {number} failures
    * @param {string | null} after
-   * @param {number} [last] What a pause doubles up to.
+   * @param {number} [last] The longest pause that doubling reaches.
    */
   #pause(failures, after, last) {
     return Math.min(Math.max(waitMs(failures, after, last), 1000), LONGEST_PAUSE_MS);
   }
 
   /**
-   * Notes an error that is of a batch alone; gives the batch up after enough refusals, or a week of
-   * other errors in the gateway's own words. Not to be heard for a week gives up nothing.
+   * Counts an error that only the batch can have caused; gives the batch up after enough refusals,
+   * or after a week of other errors that the gateway itself answered. A week without answers gives
+   * up no batch.
    *
    * @param {number} number
    * @param {Batch} batch
@@ -394,8 +394,8 @@ export class Queue {
   }
 
   /**
-   * Posts this page's batches at its end: requests that outlive it. What is not known to have
-   * arrived is posted again by the next page.
+   * Posts this page's batches when it ends, in requests that outlive it. The next page posts a
+   * batch again if it is unknown whether it arrived.
    */
   #end() {
     let room = KEPT_ALIVE;

@@ -1,8 +1,8 @@
 /**
  * One number or value of a device for each window of time (`producers.device.roll_up` in Python).
  *
- * What is gathered is not randomized yet. It stays in the browser's database, and is deleted in the
- * transaction in which its report is made.
+ * Gathered values are not randomized yet. They stay in the browser's database, and are deleted in
+ * the transaction that makes their report.
  *
  * @module roll_up
  */
@@ -25,9 +25,9 @@ import { KEPT_MS, millisecondsOf } from "./ledger.js";
 /**
  * @typedef {object} Ended A window that is over.
  * @property {number} start
- * @property {any} value Undefined without one.
+ * @property {any} value Undefined if the window has no value.
  * @property {number} epsilon
- * @property {() => void | Promise<void>} [queued] What to call when it is claimed.
+ * @property {() => void | Promise<void>} [queued] A function to call when the window is claimed.
  */
 
 const OF_CATEGORIES = ["furthest", "flags"];
@@ -107,7 +107,7 @@ export class RollUp {
     if (definition.crowd !== undefined) this.#hide(definition.crowd);
   }
 
-  /** Reports while a relay waits for them. @param {import("../dither.js").Crowd} crowd */
+  /** Makes reports come while a relay waits. @param {import("../dither.js").Crowd} crowd */
   #hide({ wait_seconds: seconds }) {
     if (!OF_NOTHING.includes(this.#how)) {
       throw wrong(
@@ -119,7 +119,7 @@ export class RollUp {
     this.#longest = BigInt(Math.floor(this.#lateness / 2));
   }
 
-  /** Begins the first window, unless it has begun; tells of a small budget. @internal */
+  /** Begins the first window, unless it has begun; warns if the budget is too small. @internal */
   async begin() {
     const { name, levels, memoized } = this.#definition;
     const { permanent, changes = 1 } = this.#options;
@@ -145,7 +145,7 @@ export class RollUp {
 
   // -- The lottery --------------------------------------------------------------------------------
 
-  /** Refuses what cannot take part. @param {import("./ledger.js").Lottery} lottery */
+  /** Throws if it cannot take part. @param {import("./ledger.js").Lottery} lottery */
   #checkTurn({ turn, tickets }) {
     const { name, memoized, crowd } = this.#definition;
     if (this.window !== turn) {
@@ -160,7 +160,7 @@ export class RollUp {
     this.#lateness = Math.min(this.#lateness, KEPT_MS - this.window);
   }
 
-  /** Whether the turn of a moment, if there are turns, draws this metric. @param {number} moment */
+  /** Whether a moment's turn drew this metric; true without a lottery. @param {number} moment */
   async #isDrawn(moment) {
     if (this.#lottery === null) return true;
     const [turn] = await this.#inside.ledger.drawnTurns([this.#start(moment)]);
@@ -180,7 +180,7 @@ export class RollUp {
    * Adds a value to the present window. It is stored when this resolves, unless a lottery drew
    * another metric; nothing is sent.
    *
-   * @param {import("./device.js").Value} [value] For "flags" an axis; none for "count" and
+   * @param {import("./device.js").Value} [value] For "flags" an axis; no value for "count" and
    *   "active".
    * @throws {TypeError | RangeError} If the metric cannot have this value. Nothing is added then.
    * @throws {import("./database.js").StorageError}
@@ -206,7 +206,7 @@ export class RollUp {
    */
   async reportEnded() {
     const now = this.#inside.clock();
-    // by itself: the delay that it draws stays, whether a report is refused or not
+    // a separate transaction: the delay that it draws stays even if a report is refused
     const due = await this.#inside.transact(async (transaction) => {
       await this.#look(transaction, now);
       return (await this.#course(transaction, now)).due;
@@ -222,7 +222,7 @@ export class RollUp {
     }
   }
 
-  /** Reports the windows that are over; tells of errors. @internal */
+  /** Reports the windows that are over; passes errors to `onFailure`. @internal */
   look() {
     return this.reportEnded().catch((error) => this.#tell(String(error)));
   }
@@ -236,7 +236,7 @@ export class RollUp {
 
   /**
    * Reports the oldest window that is over and has something to report. In a lottery it only pays
-   * for it: a transaction of its own, so nothing that happened decides whether it is paid.
+   * for the window, in a separate transaction, so that no value decides whether it is paid for.
    *
    * @param {Transaction} transaction
    * @param {number} now
@@ -299,7 +299,7 @@ export class RollUp {
     const open = this.#opened(before.open, now);
     const begin = Math.min(before.open, open);
     const end = this.#start(now);
-    // the start of the first that is not late; most wait for one of the last
+    // the start of the first window that is not late, among the last MOST_DUE
     const counted = Math.max(this.#start(now - this.#lateness), end - MOST_DUE * this.window);
     const first = Math.max(begin, counted);
     const due = before.due.filter((start) => start >= counted);
@@ -338,7 +338,7 @@ export class RollUp {
   }
 
   /**
-   * The course of the windows, begun where there is none.
+   * Returns the course of the windows; begins one if there is none.
    *
    * @param {Transaction} transaction
    * @param {number} now
@@ -355,10 +355,10 @@ export class RollUp {
   }
 
   /**
-   * The first window that is not over now. If the clock was set back by more than the lateness,
-   * what was in the future is not waited for: windows go on at the present.
+   * Returns the start of the first window that is not over. If the clock was set back by more than
+   * the lateness, windows continue at the present.
    *
-   * @param {number} open What it was before.
+   * @param {number} open The start before this call.
    * @param {number} now
    */
   #opened(open, now) {
@@ -382,7 +382,7 @@ export class RollUp {
 
   // -- Values -------------------------------------------------------------------------------------
 
-  /** A value as it is stored. @param {unknown} value */
+  /** Returns a value in the form in which it is stored. @param {unknown} value */
   #checked(value) {
     const how = this.#how;
     if (how === "count" || how === "active") {
@@ -415,7 +415,7 @@ export class RollUp {
     let joined = given;
     if (held !== undefined && this.#how !== "last") {
       const isSum = this.#how === "count" || this.#how === "sum";
-      joined = isSum ? held + given || 0 : Math.max(held, given); // of infinite ones no number
+      joined = isSum ? held + given || 0 : Math.max(held, given); // infinities may add up to NaN
       if (OF_CATEGORIES.includes(this.#how)) {
         const order = /** @type {string[]} */ (this.#definition.categories);
         const [first, second] = [order.indexOf(held), order.indexOf(given)];
@@ -428,7 +428,7 @@ export class RollUp {
 }
 
 /**
- * The first window from a start on that is not closed.
+ * Returns the start of the first window from `start` on that is not closed.
  *
  * @param {[number, number][]} closed
  * @param {number} start
@@ -438,7 +438,8 @@ function afterClosed(closed, start) {
 }
 
 /**
- * Runs of closed windows, in order, and one more; of too many the oldest become one.
+ * Returns ordered runs of closed windows with one more; if there are too many, the two oldest are
+ * merged.
  *
  * @param {[number, number][]} closed
  * @param {[number, number]} run

@@ -1,6 +1,6 @@
 /**
- * An exporter for the OpenTelemetry SDK (`producers.otel` in Python): each instrument that is mapped
- * to a metric is one value in an export, which is randomized in the browser.
+ * An exporter for the OpenTelemetry SDK (`producers.otel` in Python): each instrument that is
+ * mapped to a metric gives one value in an export, which is randomized in the browser.
  *
  *     import { DitherMetricExporter } from "@dither/opentelemetry";
  *
@@ -10,7 +10,7 @@
  *     });
  *     const reader = new PeriodicExportingMetricReader({ exporter });
  *
- * It needs nothing of the SDK's code: types of instruments and points are its numbers and names.
+ * It imports no code of the SDK: it knows types of instruments and points by number and name.
  *
  * @module exporter
  */
@@ -18,16 +18,16 @@
 /** @import { Definition, Device, ReportOptions, RollUp } from "@dither/device" */
 
 /**
- * What becomes of an instrument. With `how` and `window` it is gathered, and reported once a window;
- * without, it is reported at each export.
+ * What to do with the values of an instrument. With `how` and `window` they are gathered, and
+ * reported once a window; otherwise each export reports one value.
  *
  * @typedef {object} Mapped
- * @property {string | Definition} metric A name; or a definition that the page ships.
- * @property {number} epsilon For one report.
- * @property {Of} [of] Of a histogram: "mean" by default.
+ * @property {string | Definition} metric A metric's name, or a definition that is part of the page.
+ * @property {number} epsilon The largest epsilon of one report.
+ * @property {Of} [of] Which number of a histogram is reported: "mean" by default.
  * @property {string} [category] The attribute whose values are the metric's categories.
  * @property {"sum" | "last" | "largest" | "active"} [how] As for `Device.rollUp`.
- * @property {string} [window] Such as "1d".
+ * @property {string} [window] The length of a window, such as "1d".
  * @property {Omit<ReportOptions, "time">} [options] As for `Device.report`.
  */
 /** @typedef {"mean" | "sum" | "count" | "smallest" | "largest"} Of */
@@ -57,7 +57,7 @@ const SUM = 3;
 const OF = ["mean", "sum", "count", "smallest", "largest"];
 const HOW = ["sum", "last", "largest", "active"];
 
-/** Data points that have no value to report. */
+/** Thrown for data points that have no value to report. */
 class Unusable extends Error {
   /** @param {string} reason */
   constructor(reason) {
@@ -83,8 +83,8 @@ export class DitherMetricExporter {
 
   /**
    * @param {Device} device
-   * @param {Record<string, Mapped>} mapped By the instrument's name.
-   * @throws {TypeError} If something else than expected is mapped.
+   * @param {Record<string, Mapped>} mapped What to do with each instrument, by its name.
+   * @throws {TypeError} If an entry of `mapped` cannot be used.
    */
   constructor(device, mapped) {
     for (const [name, { of = "mean", how, window }] of Object.entries(mapped)) {
@@ -106,13 +106,13 @@ export class DitherMetricExporter {
     return Object.fromEntries(this.#reported);
   }
 
-  /** How many data points had no part in a report, by instrument and reason. */
+  /** How many data points are in no report, by instrument and reason. */
   get dropped() {
     return Object.fromEntries([...this.#dropped].map(([name, all]) => [name, Object.fromEntries(all)]));
   }
 
   /**
-   * The SDK's question: up-down counters are levels, and everything else is what is new.
+   * Tells the SDK what to export: the levels of up-down counters, and the increases of all others.
    *
    * @param {string} instrumentType
    */
@@ -135,7 +135,7 @@ export class DitherMetricExporter {
     await this.#device.flush();
   }
 
-  /** Exports nothing more. The device stays open. */
+  /** Stops exporting. The device stays open. */
   async shutdown() {
     this.#isShutDown = true;
   }
@@ -192,7 +192,8 @@ export class DitherMetricExporter {
   }
 
   /**
-   * Makes the roll-up of an instrument, used or not: the gateway sees when its definition is fetched.
+   * Creates the roll-up of an instrument, used or not, because the gateway sees when a definition
+   * is fetched.
    *
    * @param {string} name
    * @param {Mapped} mapped
@@ -218,7 +219,7 @@ export class DitherMetricExporter {
   }
 }
 
-/** Refuses data whose values mean something else than is made of them. @param {Data[]} data */
+/** Throws for data whose meaning is not what this module assumes. @param {Data[]} data */
 function check(data) {
   const kinds = new Set(data.map((one) => `${one.dataPointType} ${one.isMonotonic ?? false}`));
   if (kinds.size > 1) throw new Unusable("several_kinds");
@@ -234,12 +235,12 @@ function isAdditive([{ dataPointType, isMonotonic }], of) {
   return dataPointType === SUM ? Boolean(isMonotonic) : of === "sum" || of === "count";
 }
 
-/** The value of an instrument, as of a view without attributes. @param {Data[]} data @param {Of} of */
+/** An instrument's value, as in a view without attributes. @param {Data[]} data @param {Of} of */
 function valueOf(data, of) {
   return joined(data[0].dataPointType, data.flatMap(({ dataPoints }) => dataPoints), of);
 }
 
-/** The attribute value with the largest value. @param {Data[]} data @param {Of} of @param {string} key */
+/** The attribute's value with the largest total. @param {Data[]} data @param {Of} of @param {string} key */
 function categoryOf(data, of, key) {
   /** @type {Map<string, Point[]>} */
   const groups = new Map();
@@ -260,7 +261,7 @@ function categoryOf(data, of, key) {
   return first;
 }
 
-/** The one value of points of a kind. @param {number} kind @param {Point[]} points @param {Of} of */
+/** The value of points of one kind. @param {number} kind @param {Point[]} points @param {Of} of */
 function joined(kind, points, of) {
   const values = points.map(({ value }) => value);
   if (kind === SUM) return sum(values);

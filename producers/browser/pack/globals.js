@@ -1,4 +1,5 @@
-// Names that the package repeats often: as variables of its own they become one letter each.
+// Global names that the package uses often: as variables of this module they are shortened to one
+// letter.
 export const {
   Array, BigInt, Error, Map, Math, Number, Object, Promise, RangeError, Set, String, TypeError,
   Uint8Array, clearTimeout, encodeURIComponent,

@@ -45,8 +45,9 @@ def slice_parts(
 ) -> list[Part]:
     """Return the slices of some values, slices with most reports first.
 
-    The bounds of slices with enough reports hold together. `metric`: the metric; `values`: the
-    values; `attributes`: the attributes of each value, by name; "" is not sent.
+    The bounds of all slices with enough reports hold at once, with probability 95%. `metric`: the
+    metric; `values`: the values; `attributes`: the attributes of each value, by name; "" is not
+    sent.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():

@@ -29,9 +29,9 @@ def simulated_estimate(
 ) -> Estimate:
     """Return the estimate from simulated reports, whose values are drawn from `values`.
 
-    Its bounds are about as wide as real ones will be. Values are drawn in random order, and equally
-    often (counts differ by one at most), so that their order has no effect. A million reports take
-    about a second. `metric`: the metric; `values`, shape (n,): values as for
+    Its bounds are about as wide as those of real reports will be. Values are drawn in random order,
+    and equally often (counts differ by one at most), so that their order has no effect. A million
+    reports take about a second. `metric`: the metric; `values`, shape (n,): values as for
     :meth:`LocalMetric.randomize`; `reports`: the number of simulated reports; `level_shares`: the
     share of the reports at each level; by default equal shares; `seed`: the seed of all randomness;
     `asked`: arguments of :meth:`LocalMetric.estimate`.

@@ -25,9 +25,9 @@ MAX_TRIAL_REPORTS = 20_000
 BINS_TAIL = 0.001
 """The share of values on either side that the bins leave out, before rounding."""
 MIDDLE_QUANTILE = 0.05
-"""The middle of the values lies between this quantile and its opposite."""
+"""The middle of the values lies between this quantile and the quantile of 1 minus this."""
 WIDE_RANGE_RATIO = 4.0
-"""Values are wide if their range is at least this many times as wide as their middle.
+"""The range of the values is wide if it is at least this many times as wide as their middle.
 
 The ratio is 1.9 for normal, 1.1 for uniform and 2.3 for exponential values.
 """
@@ -69,7 +69,7 @@ class Range:
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return what a range costs: exactly by clipping, and by the width of bounds in a simulation.
+    """Return a range with its costs: the exact effect of clipping, the width of simulated bounds.
 
     `numbers`: the values; `low`, `high`: the ends of the range; `levels`: the epsilons, which have
     equal shares.

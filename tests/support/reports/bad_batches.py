@@ -1,4 +1,4 @@
-"""Kinds of bad batch, and the reason for which each has to be refused."""
+"""Kinds of bad batches, and the reason for which each has to be refused."""
 
 import os
 
@@ -12,17 +12,17 @@ Payload = bytes | None
 def bad_batches(
     delay: Metric, carrier: Metric, age: Metric, *, noise_bytes: int, now_ms: int = ARRIVAL
 ) -> dict[str, tuple[Payload, str]]:
-    """Return (payload, reason) by kind.
+    """Return the pairs (payload, reason) by kind.
 
     Parameters
     ----------
     delay, carrier, age : Metric
-        By randomized response, by RAPPOR with categories that do not fill their last byte, and by
-        Laplace.
+        Metrics of randomized response, of RAPPOR with categories that do not fill their last byte,
+        and of Laplace.
     noise_bytes : int
-        Length of the longest one.
+        The length of the payload of random bytes, the longest one.
     now_ms : int
-        When they will reach Kafka.
+        The time at which the batches will reach Kafka.
     """
     good = batch(delay, [1.0, 2.0, 3.0], seed=2**70).SerializeToString()
     told = {

@@ -1,4 +1,4 @@
-"""A Dither that breaks its promise: an attack that does not notice is none."""
+"""Faults that break Dither's promise: the attack has to find each of them."""
 
 import contextlib
 import functools
@@ -52,7 +52,7 @@ def bits(replace: Replace) -> None:
 
 
 def restarted(replace: Replace) -> None:
-    """Begin with the same randomness at each call, as copies of one process would."""
+    """Start with the same randomness at each call, as copies of one process would."""
 
     def again(self: ReportedMetric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, level, SeededBits(7))
@@ -65,7 +65,7 @@ def restarted(replace: Replace) -> None:
 
 
 def shared(replace: Replace) -> None:
-    """Use the same randomness for two reports that stand side by side."""
+    """Use the same randomness for two neighbouring reports."""
 
     def twice(draw: Callable[..., Any], values: Any, level: Any) -> Any:
         seed = int.from_bytes(os.urandom(8), "big")
@@ -89,7 +89,7 @@ def shared(replace: Replace) -> None:
 
 
 def level(replace: Replace) -> None:
-    """Randomize at the next level, and say that it was the one demanded."""
+    """Randomize at the next level, and label the report with the demanded one."""
 
     def weaker(self: ReportedMetric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, np.minimum(level + 1, len(self.levels) - 1), bits)
@@ -102,7 +102,7 @@ def level(replace: Replace) -> None:
 
 
 def byte(replace: Replace) -> None:
-    """Write another level into the batch than the one that was demanded."""
+    """Write a wrong level into the batch instead of the demanded one."""
 
     def wrong(metric: ReportedMetric, level: Any, *more: Any, **rest: Any) -> bytes:
         higher = np.minimum(level + 1, len(metric.levels) - 1)
@@ -118,7 +118,7 @@ FAULTS: dict[str, Callable[[Replace], None]] = {
 
 @contextlib.contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """Have a fault for a while."""
+    """Install a fault until the end of the context."""
     with contextlib.ExitStack() as stack:
         FAULTS[fault](
             lambda place, name, value: stack.enter_context(mock.patch.object(place, name, value))

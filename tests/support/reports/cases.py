@@ -1,4 +1,4 @@
-"""What the tests of the estimators share: scripted randomness and one small metric a mechanism."""
+"""Shared by the estimators' tests: scripted randomness, and a small metric of each mechanism."""
 
 import functools
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from estimators.estimate import Counts
 from estimators.exact.randomness import SeededBits, Words
 from estimators.mechanisms import MECHANISMS, mechanism_class
 
-#: From next to nothing to next to no privacy; 64 is the largest that a metric may offer.
+#: From strong privacy to almost none; 64 is the largest level that a metric may offer.
 MANY_LEVELS = (0.0001, 0.0099, 0.25, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 45.0, 64.0)
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CATEGORIES = 10
@@ -25,20 +25,20 @@ DOMAINS: dict[str, dict[str, Any]] = {
 }
 
 NAMES = tuple("abcdefghij")
-#: The domain of a mechanism that has no list of categories: the same ten are asked for.
+#: The domain of a mechanism without a list of categories, which watches the same ten.
 OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
 
-#: What a mechanism that discovers strings has besides; a small table.
+#: Further settings of a mechanism that discovers strings, with a small table.
 DISCOVERED: dict[str, Any] = {
     "discover": True,
     "preset": "bytes",
     "options": {"last": 16, "rows": 8},
 }
 
-#: What a projective sketch has besides: a small table.
+#: Further settings of a projective sketch, with a small table.
 SKETCHED: dict[str, Any] = {"options": {"rows": 256, "points": 64}}
 
-#: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
+#: Every mechanism with each of its kinds, by name: the mechanism's, and the kind if it has two.
 CASES = {
     name if len(by_kind) == 1 else f"{name}_{kind}": (name, kind)
     for name, by_kind in MECHANISMS.built_in.items()
@@ -47,7 +47,7 @@ CASES = {
 
 
 class ScriptedBits:
-    """Hands out given words, then fails: a test says every bit that is used."""
+    """Returns given words, and fails after them: a test states every bit that is used."""
 
     def __init__(self, *words: Iterable[int]) -> None:
         self.words = [word for part in words for word in part]
@@ -81,7 +81,7 @@ def _defined(case: str, levels: tuple[float, ...], changes: dict[str, Any]) -> L
 
 
 def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return `n` values of a metric's domain, uneven over it."""
+    """Return `n` values of a metric's domain, with unequal frequencies."""
     if metric.kind == "vector_mean":
         vectors = np.random.default_rng(seed).normal(0.1, 0.2, (n, DIMENSION))
         shortened: np.ndarray[Any, np.dtype[Any]] = vectors / np.maximum(
@@ -98,7 +98,7 @@ def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtyp
 
 
 def summed(metric: Any, values: Any, level: Any = 0, seed: int = 1) -> Counts:
-    """Return the statistic of a report of each value, at one level or at a level each."""
+    """Return the statistic of one report of each value, at one level or each at its own."""
     statistic: Counts = metric.zero()
     levels = np.full(len(values), level, dtype=np.uint8)
     metric.accumulate(statistic, levels, metric.randomize(values, levels, SeededBits(seed)))

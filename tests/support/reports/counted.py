@@ -1,4 +1,4 @@
-"""A store with something counted, and servers that answer for it."""
+"""A store with counted batches, and servers that answer from it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ silent = {kind = "mean", mechanism = "laplace", range = [0, 1], levels = [1]}
 
 
 class Counting:
-    """Counts batches into a store, partition by partition, as a worker does."""
+    """Counts batches into the partitions of a store, as a worker does."""
 
     def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
         self.store, self.metrics = store, dict(metrics)
@@ -56,14 +56,14 @@ class Counting:
         self._owned: dict[int, tuple[int, Partition]] = {}
 
     def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
-        """Take a partition over, count batches after what is there, and commit."""
+        """Take a partition over, count batches from its next offset on, and commit."""
         snapshot = self.store.partition.acquire(partition, "test")
         state = snapshot.partition(self.metrics, 10 * MINUTE)
         self._owned[partition] = int(snapshot.owner["epoch"]), state
         self._commit(partition, snapshot.next_offset, contents, facts)
 
     def count_on(self, partition: int, *contents: ReportBatch | bytes) -> None:
-        """Count more batches as the owner of before."""
+        """Count more batches as the present owner."""
         self._commit(partition, self._owned[partition][1].next_offset, contents, {})
 
     def _commit(
@@ -83,13 +83,13 @@ class Counting:
     def batch(
         self, name: str, answers: Sequence[Any], minute: float = 0, epsilon: float = 1.0
     ) -> ReportBatch:
-        """Return a batch with an id of its own."""
+        """Return a batch with a new id."""
         self._seed += 1
         at = int(EPOCH + minute * MINUTE)
         return batch(self.metrics[name], answers, epsilon, at, self._seed)
 
     def some(self, minutes: int = 90) -> None:
-        """Two partitions: eight batches of delays a minute, some carriers, places and pages."""
+        """Count two partitions: eight batches of delays a minute, some carriers, places, pages."""
         for number in (0, 1):
             each = [minute for minute in range(minutes) for _ in range(CONFIRMING_BATCHES)]
             delays = [self.batch("delay", [minute % 10] * 5, minute) for minute in each]
@@ -102,7 +102,7 @@ class Counting:
 
 
 class Client:
-    """Asks an application without a socket; a connection's errors are the server's."""
+    """Sends requests to an application without a socket, so that it raises the server's errors."""
 
     def __init__(self, store: Store, metrics: Mapping[str, Metric], settings: Settings) -> None:
         self.store, self.settings = store, settings
@@ -126,14 +126,14 @@ class Client:
         return self.ask("GET", path, **options)
 
     def json(self, path: str, **params: Any) -> Any:
-        """Return what a GET that succeeds answers."""
+        """Return the JSON of a GET that succeeds."""
         answer = self.get(path, params=params)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "application/json"
         return answer.json()
 
     def problem(self, status: int, path: str, method: str = "GET", **options: Any) -> Any:
-        """Return the problem that a request is answered with."""
+        """Return the problem with which a request is answered."""
         answer = self.ask(method, path, **options)
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
@@ -150,7 +150,7 @@ class Client:
 
 @dataclasses.dataclass
 class Server:
-    """A `dither serve` that runs, and the file that it writes to."""
+    """A running `dither serve`, and the file with its output."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -159,7 +159,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]:
-    """Run `dither serve` as a process, from when it answers until it is told to end."""
+    """Run `dither serve` as a process until the end of the context; yield it once it answers."""
     (port,) = free_ports(1)
     url, told = f"http://127.0.0.1:{port}", metrics_file.with_name("serve.log")
     command = [
@@ -173,7 +173,7 @@ def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]
 
 @contextlib.contextmanager
 def serving_a_gateway(metrics_file: Path, redis_url: str, **sets: str) -> Iterator[Server]:
-    """Run `dither serve` with a gateway before the in-process broker; underscores are dots."""
+    """Run `dither serve` with a gateway and the in-process broker; settings have `_` for dots."""
     with EmbeddedBroker() as broker:
         broker.create_topic("dither.reports")
         servers = f"kafka.bootstrap.servers={broker.bootstrap_servers}"
@@ -185,5 +185,5 @@ def serving_a_gateway(metrics_file: Path, redis_url: str, **sets: str) -> Iterat
 
 
 def connected(url: str) -> Store:
-    """Return a store at a URL."""
+    """Return the store at a URL."""
     return Store(connect(url), TOPIC)

@@ -1,4 +1,4 @@
-"""Crowds as a relay posts them: reports are really sealed, only the relay is left out."""
+"""Crowds as a relay posts them: the reports are really sealed, but there is no relay."""
 
 import dataclasses
 from pathlib import Path
@@ -23,7 +23,7 @@ def public(private: str) -> bytes:
 
 
 def key_file(folder: Path) -> Path:
-    """Return a file with both keys."""
+    """Write both keys into a file, and return it."""
     file = folder / "crowd-keys"
     file.touch(0o600)
     file.write_text(f"{OTHER_KEY}\n{KEY}\n")
@@ -34,22 +34,22 @@ LABEL = CrowdLabel(key_hash(public(KEY)), HIDDEN.fingerprint, PANE, "hidden")
 
 
 def sealed(values: bytes, private: str = KEY, **changes: Any) -> list[bytes]:
-    """Return a sealed report of one byte for each value, with changes of its label."""
+    """Return a sealed report of one byte for each value; `changes` replace fields of its label."""
     label = dataclasses.replace(LABEL, **changes)
     return [seal(bytes([value]), label, public(private)) for value in values]
 
 
 def opened(sealed: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
-    """Return the report in a sealed one, if it opens."""
+    """Return the report in a sealed report, if it can be opened."""
     key = bytes.fromhex(private)
     return [*open_each(key, label_info(label), sealed, max(1, len(sealed)))]
 
 
 def crowd(reports: list[bytes], **changes: Any) -> bytes:
-    """Return the body of a post, with changes of its label."""
+    """Return the body of a post; `changes` replace fields of its label."""
     return encode_crowd((1).to_bytes(16), dataclasses.replace(LABEL, **changes), reports)
 
 
 def mixed(zeros: int, ones: int) -> bytes:
-    """Return reports in an order that is not sorted."""
+    """Return reports of one byte: half of the zeros, then the ones, then the other zeros."""
     return bytes(zeros // 2) + b"\1" * ones + bytes(zeros - zeros // 2)

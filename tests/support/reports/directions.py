@@ -45,12 +45,12 @@ def scores(mechanism: RankedDirections, level: int, n: int, rng: np.random.Gener
 def vector_reports(
     mechanism: RankedDirections, values: Floats, level: int, rng: np.random.Generator
 ) -> Counts:
-    """Draw one integer report of a level for each row of `values`, in the unit ball; (n, d)."""
+    """Draw one integer report for each row of `values` (in the unit ball) at a level; (n, d)."""
     wide = lift(values) if isinstance(mechanism, LiftedCaps) else values
     n, d = wide.shape
     length = np.linalg.norm(wide, axis=1)
     toward = np.where(rng.random(n) < (1 + np.minimum(length, 1)) / 2, 1.0, -1.0)
-    nowhere = length == 0  # any direction will do: the candidates are ranked by nothing
+    nowhere = length == 0  # any direction does: a zero vector does not rank the candidates
     v = np.where(nowhere[:, None], np.eye(d)[0], wide / np.where(nowhere, 1, length)[:, None])
     z = scores(mechanism, level, n, rng)
     side = rng.normal(size=(n, d))
@@ -67,16 +67,17 @@ def vector_reports(
 def vector_statistics(
     metric: LocalMetric, data: Floats, counts: tuple[int, ...], runs: int, seed: int
 ) -> Iterator[tuple[Counts, Floats]]:
-    """Yield the statistic of each run, and its users' mean of each level, shape (levels, d).
+    """Yield each run's statistic, and its users' mean at each level, shape (levels, d).
 
     Parameters
     ----------
     metric : LocalMetric
-        Of vectors in the unit ball.
+        A metric of vectors in the unit ball.
     data : ndarray of float64, shape (values, d) or (levels, values, d)
-        What users hold, each value alike; of each level by itself.
+        The users' values, which are equally likely; with three axes, separate values for each
+        level.
     counts : tuple of int
-        Reports of each level.
+        The number of reports of each level.
     runs, seed : int
     """
     mechanism, rng = metric.randomizer, np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Metrics whose strings are discovered, words, and how many people hold each."""
+"""Metrics that discover strings, the strings, and the number of people who hold each."""
 
 from typing import Any
 
@@ -19,6 +19,6 @@ def discovering(seed: int, **changes: Any) -> LocalMetric:
 
 
 def zipf(n: int, names: int, power: float, seed: int) -> Counts:
-    """Draw how many of n people hold each name, by Zipf's law."""
+    """Draw how many of `n` people hold each name, by Zipf's law."""
     chances = np.arange(1, names + 1) ** -power
     return np.random.default_rng(seed).multinomial(n, chances / chances.sum()).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Consumers of a log that tests have made."""
+"""Consumers of a log that tests write."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

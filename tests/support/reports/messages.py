@@ -1,4 +1,4 @@
-"""Batches and messages as tests make them: reports are real, only Kafka is left out."""
+"""Batches and messages that tests make: the reports are real, but there is no Kafka."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DAY = 86_400_000
 EPOCH = 1_357_000_000_000 - 1_357_000_000_000 % DAY
 """A day in 2013, in milliseconds."""
 ARRIVAL = EPOCH + 365 * DAY
-"""When the messages of these tests reach Kafka, unless they say otherwise."""
+"""When the messages of these tests reach Kafka by default."""
 
 
 @dataclasses.dataclass
@@ -60,7 +60,7 @@ def batch(
     seed: int = 0,
     **fields: Any,
 ) -> ReportBatch:
-    """Return a batch with real reports of these answers; `fields` override what it says."""
+    """Return a batch with real reports of these answers; `fields` override the batch's fields."""
     level = question.level_of(np.full(len(answers), epsilon))
     reports = ReportedMetric.require(question).randomize(
         np.asarray(answers), level, SeededBits(seed)
@@ -86,7 +86,7 @@ def log(*payloads: ReportBatch | bytes | None, first: int = 0) -> list[LogMessag
 
 
 def agreeing(question: Metric, time_ms: int, seed: int) -> list[ReportBatch]:
-    """Return as many batches of one report as confirm a time: with the last one it is reached."""
+    """Return batches of one report, just as many as confirm a time together."""
     return [
         batch(question, [1], time_ms=time_ms, seed=seed + place)
         for place in range(CONFIRMING_BATCHES)

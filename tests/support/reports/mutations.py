@@ -1,4 +1,4 @@
-"""Batches of every mechanism, and what seeded damage makes of their bytes."""
+"""Batches of every mechanism, and seeded damage to their bytes."""
 
 import dataclasses
 import random
@@ -16,18 +16,18 @@ from tests.support.reports.cases import CASES, metric_for, values_for
 from tests.support.reports.messages import EPOCH
 
 STEP_MS = 60
-"""Between two messages of the stream."""
+"""The time between two messages of the stream, in ms."""
 JITTER_MS = 900_000
-"""How far event times lie behind, at most: some are late, most are not."""
+"""The largest delay of event times, in ms: some messages are late, most are not."""
 SIZES = (1, 1, 3, 40)
-"""Reports of a batch."""
+"""Numbers of reports in a batch."""
 VARIANTS = 3
 EXTREMES = (b"\x00", b"\x01", b"\x7f", b"\x80\x01", b"\xff" * 9 + b"\x01", b"\xff" * 11)
 """Varints: the smallest, the largest of a byte, of two, of 64 bits, and one that never ends."""
 
 ID_TAG = b"\x1a\x10"
 TIME_BYTES = 7
-"""Tag and time of a batch of this century."""
+"""The length of tag and time in a batch of this century."""
 
 Mutation = Callable[["Fuzzer", bytearray], None]
 
@@ -43,7 +43,7 @@ def fuzzed_metrics() -> dict[str, Metric]:
 
 
 def corpus(metrics: Mapping[str, Metric], seed: int) -> list[bytes]:
-    """Return batches as our reporters write them: of each metric some, of a few sizes."""
+    """Return batches as our reporters write them: for each metric, some of each size."""
     bits, found = SeededBits(seed), []
     rng = random.Random(seed)
     for metric in map(ReportedMetric.require, metrics.values()):
@@ -61,7 +61,7 @@ def arrival(message: int, start_ms: int = EPOCH) -> int:
 
 
 class Fuzzer:
-    """Makes messages out of a corpus: about a third as they are, the others damaged.
+    """Makes messages out of a corpus: about a third unchanged, the others damaged.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Fuzzer:
     Attributes
     ----------
     made : int
-        Messages so far.
+        The number of messages so far.
     """
 
     def __init__(self, corpus: list[bytes], seed: int, start_ms: int = EPOCH) -> None:
@@ -83,14 +83,14 @@ class Fuzzer:
         self._id = seed << 64
 
     def messages(self, count: int) -> Iterator[bytes | None]:
-        """Yield the payloads of so many messages."""
+        """Yield the payloads of `count` messages."""
         rng = self.random
         while count > 0:
-            # Neighbours that are alike are read as columns: runs of one template.
+            # Similar neighbours are read as columns, so there are runs of one template.
             run = min(count, rng.choice((1, 3, 30, 200)))
             template = rng.choice(self.corpus)
             count -= run
-            framed = rng.choice((0.0, 0.0, 0.5, 1.0))  # serializers of a registry, or some of them
+            framed = rng.choice((0.0, 0.0, 0.5, 1.0))  # the share from serializers of a registry
             for _ in range(run):
                 self.made += 1
                 made = self._message(template if rng.random() < 0.9 else rng.choice(self.corpus))
@@ -109,11 +109,11 @@ class Fuzzer:
         return bytes(data) if rng.random() < 0.999 else None
 
     def place(self, data: bytearray) -> int:
-        """Return a place in the data, or its end where there is none."""
+        """Draw an index of a byte in the data; 0 if the data is empty."""
         return self.random.randrange(len(data)) if data else 0
 
     def renew(self, data: bytearray) -> None:
-        """Give a batch of the corpus an id and a time of its own: otherwise it is a duplicate."""
+        """Give a batch of the corpus a new id and a new time: otherwise it is a duplicate."""
         at = data.index(ID_TAG) + len(ID_TAG)
         self._id += 1
         data[at : at + 16] = self._id.to_bytes(16, "big")
@@ -150,7 +150,7 @@ class Fuzzer:
         data += self.random.choice((*EXTREMES, b"\x03abc", b"\x00" * 8))
 
     def put_in_frame(self, data: bytearray) -> None:
-        """Put something like a frame of a schema registry in front."""
+        """Put bytes like a frame of a schema registry in front."""
         data[:0] = self.random.choice((b"\0", b"\0\0\0", b"\0\0\0\0\7"))
         data[5:5] = self.random.choice((b"\0", b"\2\0", b"\2\2", b"\1\0", b"\0\0", b"\x80\0"))
 
@@ -162,7 +162,7 @@ class Fuzzer:
         data += self.random.choice(self.corpus)
 
     def last_byte(self, data: bytearray) -> None:
-        """Change the end of the values, where most mechanisms have bits that must be zero."""
+        """Change the last byte of the values, where most mechanisms require zero bits."""
         if data:
             data[-1] = self.random.randrange(256)
 

@@ -1,4 +1,4 @@
-"""Metrics and times that the state's tests share, and all that a partition's state says."""
+"""Metrics and times that the tests of a partition's state share, and all its content."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ FUTURE_MS = 10 * MINUTE
 
 
 def everything(partition: Partition) -> dict[str, Any]:
-    """Return all that the store would hold, closed panes included."""
+    """Return the whole content of a store, with closed panes."""
     return {
         "next": partition.next_offset,
         "panes": {

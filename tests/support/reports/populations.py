@@ -1,9 +1,10 @@
-"""Populations whose statistic is drawn from the exact law of the reports, and their truths.
+"""Populations whose statistic is drawn from the exact law of the reports, and their true values.
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
 real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
-each category's count. Where points of a geometry are drawn for hashes, reports are real ones.) What
-an open vocabulary's hashes do to it depends on their seed: `reseeded` gives each run its own.
+each category's count. Where points of a geometry are drawn for hashes, reports are real ones.) For
+an open vocabulary, the law depends on the seed of the hashes: `reseeded` sets another seed for each
+run.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
-#: Of a count sketch: small enough that collisions are frequent.
+#: Options of a count sketch so small that collisions are frequent.
 SKETCH = {"rows": 16, "buckets": 8}
-#: Of a projective sketch, likewise.
+#: Options of a projective sketch with frequent collisions.
 POINTS = {"rows": 16, "points": 64}
-#: Of a prefix tree: one depth, and few rows.
+#: Options of a prefix tree with one depth and few rows.
 TREE = {"last": 16, "rows": 8}
 
 Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
@@ -96,18 +97,18 @@ class Population:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the values of an open vocabulary are called."""
+        """The names of the values of an open vocabulary."""
         return tuple(f"name {index}" for index in range(self.frequencies.size))
 
     def reseeded(self, seed: int) -> Population:
-        """Return the population with hashes of its own, where its mechanism cannot do without."""
+        """Return the population with the hashes of this seed, if its mechanism uses hashes."""
         if self.metric.mechanism_class.closed_vocabulary:
             return self
         return dataclasses.replace(self, options=(("seed", seed),))
 
     @property
     def frequencies(self) -> Floats:
-        """Of the categories; of -1 and +1 for a mean."""
+        """The frequencies of the categories, or of -1 and +1 for a mean."""
         if isinstance(self.theta, tuple):
             return np.array(self.theta)
         return np.array([(1 - self.theta) / 2, (1 + self.theta) / 2])
@@ -117,7 +118,7 @@ class Population:
         return np.array([rng.multinomial(n, self.frequencies) for n in self.counts])
 
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
-        """Draw the statistic of these users' reports from its exact law, or from reports."""
+        """Draw the statistic of these users' reports from its exact law, or by drawing reports."""
         if isinstance(self.metric.randomizer, CountSketch):
             sketch = functools.partial(sketch_chances, self)
             return _symbols(self.metric.randomizer, sketch, held, rng).ravel()
@@ -128,7 +129,7 @@ class Population:
         return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
-        """Return what the bounds have to cover."""
+        """Return the true values, which the bounds have to cover."""
         if estimate.target == "population":
             return self.frequencies if isinstance(self.theta, tuple) else self.theta
         realised = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
@@ -146,7 +147,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
         for level, child in enumerate(mechanism.children):
             table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
         return table
-    if isinstance(mechanism, Repetition):  # given their value, one user's reports are of many users
+    if isinstance(mechanism, Repetition):  # repeated reports are as those of more users
         table = _table(mechanism.repeated, held * np.array(mechanism.repeats)[:, None], rng)
         table[:, 0] = n
         return table
@@ -258,9 +259,9 @@ def covers(estimate: Estimate, truth: float | Floats) -> bool:
 def few_misses(
     misses: list[int], runs: int, questions: Sequence[dict[str, Any]], statements: int = 1
 ) -> bool:
-    """Return whether misses are no more than betas let all but one of 10^4 seeds have.
+    """Return whether the misses are at most the number that one of 10^4 seeds exceeds at beta.
 
-    An answer of several statements may be wrong in each with beta.
+    Each of an answer's statements may be wrong with probability beta.
     """
     return all(
         count <= binom.isf(1e-4, runs, min(1, statements * question["beta"]))

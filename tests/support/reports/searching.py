@@ -1,4 +1,4 @@
-"""A small search for a maximum whose outcome is certain, its devices, and what the topic says."""
+"""A small search for a maximum with a certain outcome, its devices, and its topic of rounds."""
 
 import contextlib
 import threading
@@ -30,12 +30,12 @@ ROUNDS = 4
 FOUND = (44.0, 48.0)
 DEVICES = 1_000
 VALUES = np.where(np.arange(DEVICES) % 4 < 2, 5.0, 45.0)
-"""So far apart that answers decide alike in all but one of a million runs."""
+"""So far apart that all but one of a million runs decide in the same way."""
 
 
 @contextlib.contextmanager
 def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
-    """Let a thousand devices answer, each the round that it drew for itself."""
+    """Make a thousand devices answer, each in the round that it has drawn."""
     epsilons = np.array(metric.levels)[np.arange(DEVICES) % len(metric.levels)]
     own = 1 + metric.search.own_round(DEVICES, SeededBits(5))
 
@@ -58,9 +58,9 @@ def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
 def forgetful_devices(
     deployment: Deployment, metric: Metric, folder: Path, count: int
 ) -> Iterator[list[int]]:
-    """Let devices with ledgers try to answer whatever is open, again and again, as if restarted.
+    """Make devices with ledgers try to answer every open round repeatedly, as after restarts.
 
-    At the end, the list has how many answers each of them has given.
+    At the end, the list has the number of answers of each device.
     """
     given: list[int] = [0] * count
     over = threading.Event()
@@ -86,7 +86,7 @@ def forgetful_devices(
 
 
 def told(deployment: Deployment) -> dict[int, set[Round]]:
-    """Return all that was ever committed to the topic of rounds, by the number of decisions."""
+    """Return every committed message of the topic of rounds, by the number of decisions."""
     found: defaultdict[int, set[Round]] = defaultdict(set)
 
     def whole() -> bool:
@@ -100,7 +100,7 @@ def told(deployment: Deployment) -> dict[int, set[Round]]:
 
 
 def assert_found(deployment: Deployment) -> None:
-    """Check the answer, that no round was told or decided in two ways, and the sums."""
+    """Check the answer, the sums, and that no round has two announcements or decisions."""
     found = deployment.reader().estimate("longest")
     assert (found.status, found.lower, found.upper) == ("final", FOUND[0], 64.0)
     rounds = told(deployment)

@@ -8,11 +8,11 @@ from tests.support.running.deployment import Deployment
 
 HOUR = 3_600_000
 COUNTRIES = ("DE", "FR", "GB")
-"""Of devices; the last one is not declared."""
+"""The countries of the devices; the last one is not declared."""
 
 
 def traffic(deployment: Deployment, batches: int, seed: int = 0) -> list[tuple[int, bytes]]:
-    """Return batches of all metrics over all partitions, their event time going on by the hour."""
+    """Return batches of all metrics for all partitions, with event times of hour after hour."""
     delay, carrier, age = (deployment.metrics[name] for name in ("delay", "carrier", "age"))
     rng = np.random.default_rng(seed)
     found = []

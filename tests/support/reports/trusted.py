@@ -1,4 +1,4 @@
-"""Two metrics that are collected in trust, for tests: wages and votes."""
+"""Two metrics of trusted collection, for tests: wages and votes."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Record batches as bytes, and their way into Kafka without a client that would refuse them."""
+"""Record batches as bytes, and a producer that sends also those which clients refuse."""
 
 import dataclasses
 import socket
@@ -11,16 +11,16 @@ from typing import Self
 
 Bytes = bytes | None
 NONE, GZIP, ZSTD = 0, 1, 4
-"""Codecs, as the attributes of a record batch name them."""
+"""The numbers of the codecs in the attributes of a record batch."""
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 PRODUCE, PRODUCE_VERSION = 0, 7
 NOT_YET, NEW_TOPIC_SECONDS = (3, 5, 6), 10.0
-"""Errors of a topic that was created just now: unknown, or without a leader."""
+"""Errors for a topic that is still being created: it is unknown, or has no leader."""
 CASTAGNOLI = 0x82F63B78
 ZSTD_MAGIC, ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 1 << 17
 GZIP_PIECE = 1 << 20
 ZSTD_WINDOW = 0x38
-"""A window of 128 KB; no size of the content, no checksum, no dictionary."""
+"""A window of 128 KB; the frame has no content size, no checksum and no dictionary."""
 
 
 def _castagnoli() -> list[int]:
@@ -49,7 +49,7 @@ def crc32c(data: bytes) -> int:
 
 
 def varint(number: int) -> bytes:
-    """Return a signed number as records have it: zigzag, seven bits a byte."""
+    """Encode a signed number as in a record: zigzag, seven bits a byte."""
     rest, found = (number << 1 ^ number >> 63) & 0xFFFFFFFFFFFFFFFF, bytearray()
     while rest > 0x7F:
         found.append(rest & 0x7F | 0x80)
@@ -64,7 +64,7 @@ def _sized(data: Bytes) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A record; the names of its headers are any bytes."""
+    """A record; the names of its headers may be any bytes."""
 
     value: Bytes
     key: Bytes = None
@@ -89,9 +89,9 @@ class Record:
 
 
 def zstd(*parts: tuple[bytes, int]) -> bytes:
-    """Return a frame of bytes, each as often as said: a single byte costs 4 bytes in 128 KB.
+    """Return a frame of byte strings, each repeated: a single byte takes 4 bytes for 128 KB.
 
-    No bytes are compressed but those that repeat, so that nobody has to have a library.
+    Only repetitions of a single byte are compressed, so that no library is needed.
     """
     blocks: list[tuple[int, int, bytes]] = []
     for data, times in parts:
@@ -111,7 +111,7 @@ def zstd(*parts: tuple[bytes, int]) -> bytes:
 
 
 def gzip(parts: Iterable[tuple[bytes, int]]) -> bytes:
-    """Return bytes, each as often as said, compressed: nothing of the whole is ever in memory."""
+    """Compress byte strings, each repeated, without having the whole in memory."""
     packer, found = zlib.compressobj(9, wbits=31), []
     for data, times in parts:
         many = max(1, min(times, GZIP_PIECE // max(1, len(data))))
@@ -123,7 +123,7 @@ def gzip(parts: Iterable[tuple[bytes, int]]) -> bytes:
 
 
 def expanding(size: int, head: bytes = b"") -> list[tuple[bytes, int]]:
-    """Return the parts of one record whose value is `head` and so many zeros."""
+    """Return the parts of one record whose value is `head` and `size` zeros."""
     value = varint(len(head) + size) + head
     length = len(b"\0\0\0\1") + len(value) + size + 1
     return [(varint(length) + b"\0\0\0\1" + value, 1), (b"\0", size + 1)]
@@ -142,13 +142,13 @@ def record_batch(
     Parameters
     ----------
     codec : int
-        Of the payload.
+        The codec of the payload.
     attributes : int
-        Further bits.
+        Further bits of the batch's attributes.
     timestamp : int
-        Of the first record, any 64 bits.
+        The timestamp of the first record; any 64 bits.
     payload : bytes, optional
-        What stands for the compressed records, whatever it is.
+        Arbitrary bytes in place of the compressed records.
     """
     last = len(records) - 1
     latest = max((timestamp + record.timestamp_delta for record in records), default=timestamp)
@@ -168,7 +168,7 @@ def record_batch(
 
 
 class RawProducer:
-    """Writes record batches to the broker of a cluster that has one broker."""
+    """Writes record batches to a cluster of one broker."""
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.split(",")[0].rpartition(":")

@@ -46,7 +46,7 @@ class Message:
 
 
 class Broker:
-    """One in-process broker for all tests of this folder; each takes topics of its own."""
+    """One in-process broker for all tests of a folder; each test has its own topics."""
 
     def __init__(self) -> None:
         self._handle = Producer({"test.mock.num.brokers": 1})
@@ -61,7 +61,7 @@ class Broker:
         return name
 
     def read(self, topic: str, at_least: int = 0) -> list[Message]:
-        """Return every message of a topic, waiting for some if need be."""
+        """Return every message of a topic, after waiting until there are enough."""
         found: list[Message] = []
 
         def are_there() -> bool:
@@ -72,7 +72,7 @@ class Broker:
         return found
 
     def write(self, topic: str, value: bytes) -> None:
-        """Put a message on a topic, as anybody may."""
+        """Produce one message to a topic."""
         self._handle.produce(topic, value)
         assert self._handle.flush(10) == 0
 
@@ -81,7 +81,7 @@ class Broker:
 
 
 def count(metric: Metric, batches: list[ReportBatch]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the statistic of these batches, as the aggregator would count it."""
+    """Return the statistic of these batches, counted as the aggregator does."""
     statistic = metric.zero()
     for batch in batches:
         assert (batch.metric, batch.revision) == (metric.name, metric.revision)

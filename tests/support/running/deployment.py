@@ -37,13 +37,13 @@ from tests.support.running.servers import Kafka
 
 PATIENCE = 90.0
 SESSION_MS = {True: 2_000, False: 6_000}
-"""By whether Kafka is real: the in-process broker takes 3 s for a group's first rebalance."""
+"""By whether Kafka is real: the in-process broker needs 3 s for a group's first rebalance."""
 
 
 def wait_until(
     condition: Callable[[], bool], what: str, seconds: float = PATIENCE, pause: float = 0.05
 ) -> None:
-    """Look until something real has happened, with a pause between two looks."""
+    """Check a condition again and again, with a pause between two checks, until it holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
@@ -54,7 +54,7 @@ def wait_until(
 def in_a_thread(
     job: Callable[[], object], stop: Callable[[], object] = lambda: None
 ) -> Iterator[list[BaseException]]:
-    """Run a job until it is told to stop in the end; what it raises meanwhile is raised then."""
+    """Run a job in a thread, stop it at the end, and raise what it raised meanwhile."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -84,7 +84,7 @@ def other_database(redis_url: str) -> str:
 
 
 def consumer(properties: Mapping[str, Any], topic: str, **more: Any) -> Consumer:
-    """Return a client for looking at a topic."""
+    """Return a consumer for reading a topic, which commits no offsets."""
     looking = {
         "group.id": f"look-{topic}",
         "log_level": 0,  # fault tests take brokers away
@@ -121,7 +121,7 @@ def read_topic(
 
 
 class Deployment:
-    """Topics of its own on a shared Kafka, an empty Redis, and the metrics of a TOML file."""
+    """A Dither with its own topics on a shared Kafka, an empty Redis and the metrics of a file."""
 
     def __init__(
         self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
@@ -155,7 +155,7 @@ class Deployment:
         self.store = Store(connect(redis_url), self.topic)
 
     def beside(self, redis_url: str) -> Deployment:
-        """Return a deployment that counts the same topic into another store."""
+        """Return another deployment, which counts the same topic into another store."""
         other = copy.copy(self)
         other.redis_url = redis_url
         other.settings = copy.deepcopy(self.settings)
@@ -166,7 +166,7 @@ class Deployment:
 
     @property
     def flags(self) -> list[str]:
-        """The same settings for the command line."""
+        """The deployment's settings as flags of the command line."""
         shown = {
             "kafka.session.timeout.ms": SESSION_MS[self.kafka.is_real],
             "kafka.heartbeat.interval.ms": 500,
@@ -184,11 +184,11 @@ class Deployment:
         return [*places, "--metrics", str(self.metrics_file), *sets]
 
     def dither(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command until it ends."""
         return fleet.run([*arguments, *self.flags], PATIENCE)
 
     def log(self, command: str) -> Path:
-        """Return where a command writes that was started: `aggregate` or `serve`."""
+        """Return the log file of a started command, `aggregate` or `serve`."""
         return self.metrics_file.with_name(f"{command}.log")
 
     def start_worker(self, *arguments: str) -> BaseProcess:
@@ -218,7 +218,7 @@ class Deployment:
     def worker(
         self, name: str = "worker", clock: Clock = SYSTEM_CLOCK, tracer: Tracer | None = None
     ) -> Iterator[Worker]:
-        """Run a worker in a thread; afterwards it has drained, committed and left."""
+        """Run a worker in a thread; when the block ends, it drains, commits and leaves."""
         worker = Worker(self.settings, self.metrics, self.store, name, clock=clock, tracer=tracer)
         with in_a_thread(worker.run, worker.stop):
             yield worker
@@ -226,7 +226,8 @@ class Deployment:
     def produce(self, messages: Sequence[tuple[int, bytes | None]], **more: Sequence[Any]) -> None:
         """Put (partition, payload) messages into the reports topic, in order.
 
-        `more` has the keys or the timestamps, for instance: one of each message.
+        `more` has further arguments by name, such as keys or timestamps: a sequence with one for
+        each message.
         """
         if not messages:
             return
@@ -276,7 +277,7 @@ class Deployment:
             done.result(timeout=PATIENCE)
 
     def log_ends(self, topic: str = "") -> dict[int, int]:
-        """Return where each partition of a topic (the reports) ends, once a leader tells."""
+        """Return the end offset of each partition of a topic (by default reports)."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -295,21 +296,21 @@ class Deployment:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Where clients find Kafka."""
+        """librdkafka's properties for a client of this Kafka."""
         return {"bootstrap.servers": self.kafka.bootstrap_servers}
 
     def messages(
         self, topic: str = "", at_least: int = 0, seconds: float = PATIENCE
     ) -> list[Message]:
-        """Return all messages of a topic (the reports), in the order of each partition.
+        """Return all messages of a topic (by default reports), in the order of each partition.
 
         Parameters
         ----------
         topic : str
         at_least : int
-            So many are waited for.
+            The number of messages to wait for.
         seconds : float
-            At most so long.
+            The longest wait.
         """
         topic, found = topic or self.topic, list[Message]()
 
@@ -327,7 +328,7 @@ class Deployment:
         return Counter(bytes(message.key() or b"") for message in self.messages())
 
     def wait_until_counted(self, seconds: float = PATIENCE) -> None:
-        """Wait until the store has everything that is in the log."""
+        """Wait until every message of the log is counted in the store."""
         ends = {number: end for number, end in self.log_ends().items() if end > 0}
 
         def counted() -> bool:
@@ -345,17 +346,17 @@ class Deployment:
         ]
 
     def count(self, messages: Sequence[tuple[int, bytes | None]] = ()) -> None:
-        """Have everything counted by a worker that then leaves, after producing some more."""
+        """Produce messages, and have a worker count everything and leave."""
         self.produce(messages)
         with self.worker():
             self.wait_until_counted()
 
     def reader(self) -> Reader:
-        """Return a reader of what is counted."""
+        """Return a reader of the store."""
         return Reader(self.store, self.metrics)
 
     def owners(self, field: str) -> list[str]:
-        """Return what the owner of each partition says of something."""
+        """Return a field of the owner's record, for each partition."""
         return [self.store.owner(number).get(field, "") for number in range(self.partitions)]
 
     def counts(self) -> dict[str, int]:
@@ -367,13 +368,13 @@ class Deployment:
         return found
 
     def verify(self) -> Verification:
-        """Replay the log and compare."""
+        """Replay the log and compare the result with the store."""
         return verify(self.settings, self.metrics, self.store)
 
     def state(self) -> dict[str, Any]:
         """Return everything in Redis that is a function of the log, byte for byte.
 
-        Owners (epochs, names, clocks) are not; their next offset is.
+        The records of owners (epochs, names, clocks) are left out, but for the next offset.
         """
         client: Any = self.store.client
         found: dict[str, Any] = {}

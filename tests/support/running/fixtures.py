@@ -21,7 +21,7 @@ def metrics_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
-    """A broker of the test's own, which it may kill, and whose data it may change."""
+    """A broker for one test alone, which may kill it and change its data."""
     need_apache_kafka()
     with KafkaCluster(tmp_path / "kafka") as cluster:
         yield cluster
@@ -29,7 +29,7 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def defined(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Deployment]]:
-    """Makes a deployment of metrics that are given as TOML."""
+    """A function that makes a deployment with metrics given as TOML."""
     with ExitStack() as stack:
 
         def deployed(definitions: str, partitions: int = 6) -> Deployment:

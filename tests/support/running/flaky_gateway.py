@@ -1,4 +1,4 @@
-"""A bad way to a gateway: a TCP proxy that knows where requests and answers of HTTP end.
+"""An unreliable connection to a gateway: a TCP proxy that parses HTTP.
 
 It cuts requests and answers, delays them, posts requests twice, sends answers twice, and answers
 429 and 503 itself.
@@ -20,30 +20,30 @@ FAULTS = (
     *("too_many", "unavailable", "unavailable_until", "login_page"),
 )
 SECONDS = 0.02
-"""How long something is delayed."""
+"""How long a request is delayed."""
 
 
 def drawn(seed: int, share: float) -> Callable[[], str]:
-    """Return faults that befall a share of the requests, drawn with a seed."""
+    """Return a function that draws faults for a share of the requests, with a seed."""
     source = random.Random(seed)
     return lambda: source.choice(FAULTS) if source.random() < share else HARMLESS
 
 
 def listed(faults: Sequence[str]) -> Callable[[], str]:
-    """Return these faults in order, and then none."""
+    """Return a function that gives these faults in order, and no fault after them."""
     left = iter(faults)
     return lambda: next(left, HARMLESS)
 
 
 class FlakyGateway(LoopThread):
-    """A proxy in a thread of its own.
+    """An HTTP proxy before a gateway, in a thread of its own, that makes faults.
 
     Parameters
     ----------
     port : int
-        Of the gateway.
+        The port of the gateway.
     fault : callable
-        Says what befalls the next post; other requests are passed on.
+        Returns the fault of the next post; other requests are passed on.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class FlakyGateway(LoopThread):
             writer.close()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serve one request; return whether the connection goes on."""
+        """Serve one request; return whether the connection stays open."""
         request = await _message(reader)
         fault = self.fault() if request.startswith(b"POST") else HARMLESS
         self.done[fault] += 1

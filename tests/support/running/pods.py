@@ -1,8 +1,8 @@
 """Pods of Kubernetes manifests, run by podman; this module is their kubelet.
 
 podman makes containers of a pod's specification: images, users, capabilities, limits, volumes,
-restarts. What it does not know is done here: replicas, probes, and the files of secrets, with the
-owner and the mode that the manifest asks for.
+restarts. This module does what podman does not: replicas, probes, and the files of secrets, with
+the owner and the mode that the manifest demands.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def podman(*words: str, check: bool = True) -> str:
 def built_image() -> str:
     """Build the image, and return its name.
 
-    Of the pinned base if there is a registry, else of Debian's packages.
+    It has the pinned base if a registry can be reached, else Debian's packages.
     """
     if os.geteuid() != 0:
         pytest.skip("containers without an engine need root")
@@ -75,7 +75,7 @@ def built_image() -> str:
 
 
 def reaches_registry() -> bool:
-    """Return whether pinned images can be had here."""
+    """Return whether this machine reaches the registry of the pinned images."""
     with contextlib.suppress(OSError):
         connection = http.client.HTTPSConnection("registry-1.docker.io", timeout=5)
         with contextlib.closing(connection):
@@ -107,14 +107,14 @@ class Pods:
     Parameters
     ----------
     manifests : sequence of dict
-        As kustomize renders them.
+        The manifests, as kustomize renders them.
     maps : mapping
-        Further ConfigMaps: files by name of the map.
+        Further ConfigMaps: for each name, the files of the map.
     secrets : mapping
-        The same of secrets.
+        Secrets: for each name, the files of the secret.
     network : str
     folder : Path
-        For what is mounted.
+        The folder for the files that are mounted.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Pods:
         return f"{self.running[pod]}-{only['name']}"
 
     def state(self, pod: str) -> Manifest:
-        """Return what podman knows of a pod's container."""
+        """Return the state of a pod's container, as podman reports it."""
         (described,) = json.loads(podman("inspect", self.container(pod)))
         assert isinstance(described, dict)
         return described
@@ -223,7 +223,7 @@ class Pods:
         return podman("logs", self.container(pod), check=False)
 
     def probe(self, pod: str, name: str) -> bool:
-        """Ask what a probe of the manifest asks, and return whether it succeeds."""
+        """Make a request as a probe of the manifest does, and return whether it succeeds."""
         (only,) = self.specification(pod)["containers"]
         probe = only[f"{name}Probe"]
         asked = probe["httpGet"]

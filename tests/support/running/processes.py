@@ -1,4 +1,4 @@
-"""Programs that are run until they answer, and processes of this machine by their ids."""
+"""Programs that run until the end of a test, and processes of this machine by their ids."""
 
 import contextlib
 import subprocess
@@ -44,12 +44,12 @@ def descendants(pid: int) -> set[int]:
 
 
 def living(pids: set[int]) -> set[int]:
-    """Return those that still run."""
+    """Return those of the processes that still run."""
     return pids & parents().keys()
 
 
 def run(command: Sequence[str | Path], **options: Any) -> str:
-    """Run a program to its end; return what it prints; what it says of a failure fails the test."""
+    """Run a program until it ends; return its output, or fail the test with its error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return str(done.stdout)
@@ -59,7 +59,7 @@ def run(command: Sequence[str | Path], **options: Any) -> str:
 def answering(
     command: Sequence[str | Path], log: Path, answers: Callable[[], bool], **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program that writes to a log, from when it answers until it is asked to end."""
+    """Start a program that writes to a log, wait until it answers, and end it afterwards."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, **options)
 

@@ -18,7 +18,7 @@ from tests.support.running.servers import program
 FOLDER = ROOT / "deploy" / "prometheus"
 SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
-"""What Grafana makes of ``$__rate_interval`` where a scrape is 5 s: four of them."""
+"""Grafana's value of ``$__rate_interval`` where the scrape interval is 5 s: four intervals."""
 
 
 class Prometheus:

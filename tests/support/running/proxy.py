@@ -27,16 +27,16 @@ class Proxy:
     ----------
     network : Network
     port : int
-        Where clients connect.
+        The port to which clients connect.
     target : callable
-        Returns the port to pass connections on to, when one comes.
+        Returns, for each new connection, the port to which it is passed on.
 
     Attributes
     ----------
     distance : float
-        Seconds that everything takes longer, each way, as long as there is this proxy.
+        The delay in each direction, in seconds; `heal` does not change it.
     delay : float
-        The same, until `heal`.
+        A further delay, until `heal`.
     """
 
     def __init__(self, network: Network, port: int, target: Callable[[], int]) -> None:
@@ -50,12 +50,12 @@ class Proxy:
         self.heal()
 
     def heal(self) -> None:
-        """Pass everything on at once again, also what was held back."""
+        """Pass everything on without delay again, and what was held back."""
         self.delay = 0.0
         self._network.run(self._heal())
 
     def cut(self) -> None:
-        """Reset every connection; new ones are welcome."""
+        """Reset every connection; new ones are accepted."""
         self._network.run(self._cut())
 
     def refuse(self) -> None:
@@ -63,7 +63,7 @@ class Proxy:
         self._network.run(self.close())
 
     def silence(self, *directions: str) -> None:
-        """Pass nothing on until `heal`, without a word to either side.
+        """Pass nothing on until `heal`; the connections stay open.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Proxy:
             self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
 
     async def finish(self) -> None:
-        """Give every connection up, in the network's thread."""
+        """Abort every connection, in the network's thread."""
         for task in self._tasks:
             task.cancel()
         await self._cut()
@@ -137,7 +137,7 @@ class Proxy:
             writer.transport.abort()
 
     async def _take(self, reader: asyncio.StreamReader, line: Line) -> None:
-        """Take what comes; nothing, at the end, tells that no more comes."""
+        """Put what arrives on the line; empty bytes mark the end."""
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 await line.put((self._network.loop.time() + self.distance + self.delay, data))
@@ -164,11 +164,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """Run something in the thread, wait for it and return its result."""
+        """Run a coroutine in the thread, wait for it and return its result."""
         return asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=60)
 
     async def finish(self) -> None:
-        """Give every connection up, in the thread."""
+        """Abort every connection, in the thread."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""Redis servers of a test's own, on free ports: alone, replicated, or as a Redis Cluster.
+"""Redis servers for a single test, on free ports: alone, replicated, or as a Redis Cluster.
 
-Whoever starts one stops it; each ends with the process that started it, whatever happens to that.
+A test that starts one stops it; each also ends when the process that started it ends in any way.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TLS = {
     "ssl_certfile": "tls_cert_file",
     "ssl_keyfile": "tls_key_file",
 }
-"""What a client calls the files that a server speaks TLS with; a node knows itself by the same."""
+"""The files of TLS: a client's names for them, and the server's; a node uses the same files."""
 SLOTS = 16_384
 NODE_TIMEOUT_MS = 1_000
-"""After so long without an answer a node of a Cluster is taken to be dead."""
+"""A node of a Cluster that gives no answer for this long is taken to be dead."""
 
 
 class RedisNode:
@@ -59,7 +59,7 @@ class RedisNode:
 
     @property
     def tls(self) -> dict[str, str]:
-        """The files of a client that this server lets in; none: it speaks no TLS."""
+        """The files of a client that this server accepts; empty for a server without TLS."""
         return {name: self.options[own] for name, own in TLS.items() if own in self.options}
 
     @property
@@ -73,13 +73,13 @@ class RedisNode:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start it, again on what its folder has, and wait until it answers."""
+        """Start the server on the data of its folder, and wait until it answers."""
         self.launch()
         wait_until(self._answers, "Redis answers", pause=0.01)
         return self
 
     def launch(self) -> None:
-        """Start it, and wait for nothing."""
+        """Start the server without waiting."""
         command = [str(self.binary), *self.arguments]
         command += ["--port", "0", "--tls-port"] if self.tls else ["--port"]
         command += [str(self.port), "--dir", str(self.folder)]
@@ -89,7 +89,7 @@ class RedisNode:
             self._process = child_guard.start(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the server, as a crash would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -112,15 +112,15 @@ class RedisNode:
         wait_until(lambda: self.link() == "up", "the replica is in step")
 
     def link(self) -> str:
-        """Return whether a replica hears from its master."""
+        """Return the state of a replica's connection to its master."""
         return self.info("replication").get("master_link_status", "")
 
     def info(self, section: str) -> dict[str, str]:
-        """Return what it says of itself."""
+        """Return one section of Redis's answer to INFO, by field."""
         return {str(name): str(value) for name, value in self.ask("INFO", section).items()}
 
     def fall_behind(self, master: RedisNode) -> None:
-        """Hear nothing of a master from now on, though it has a password and goes on."""
+        """Cut this replica off from its master, which has a password and continues."""
         self.ask("CONFIG", "SET", "masterauth", "wrong")
         master.ask("CLIENT", "KILL", "TYPE", "replica")
         wait_until(lambda: self.link() == "down", "the replica is cut off")
@@ -166,9 +166,9 @@ class RedisCluster:
     ----------
     masters : int
     replicas : int
-        Of each master.
+        The number of replicas of each master.
     options : str
-        Of every node.
+        Options of every node, see `RedisNode`.
     """
 
     def __init__(self, masters: int = 3, replicas: int = 0, **options: str) -> None:
@@ -191,7 +191,7 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """As a user would write it: any of the nodes."""
+        """The Cluster's URL as a user would write it, with any of the nodes."""
         return self.masters[0].url
 
     def start(self) -> Self:
@@ -229,7 +229,7 @@ class RedisCluster:
         return str(node.ask("CLUSTER", "MYID"))
 
     def master_of(self, key: str) -> RedisNode:
-        """Return the node that has a key's slot."""
+        """Return the master that holds a key's slot."""
         up = next(node for node in self.nodes if node.running)
         slot = int(up.ask("CLUSTER", "KEYSLOT", key))
         for first, last, (_, port, *_), *_ in up.ask("CLUSTER", "SLOTS"):
@@ -238,7 +238,7 @@ class RedisCluster:
         raise AssertionError(f"slot {slot} has no master")
 
     def begin_move(self, key: str, target: RedisNode) -> tuple[RedisNode, int]:
-        """Mark a key's slot as on its way to another node; return where it is, and its number."""
+        """Mark a key's slot as moving to another node; return its present node, and its number."""
         source, slot = self.master_of(key), int(target.ask("CLUSTER", "KEYSLOT", key))
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id(target))
@@ -250,7 +250,7 @@ class RedisCluster:
             source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
 
     def end_move(self, source: RedisNode, target: RedisNode, slot: int) -> None:
-        """Move what is left of a slot, and give it to its new node."""
+        """Move the remaining keys of a slot, and assign the slot to its new node."""
         while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
             self.move_keys(source, target, keys)
         for node in [target, source, *(n for n in self.masters if n not in (source, target))]:
@@ -272,6 +272,6 @@ class RedisCluster:
         return [line for line in lines if "handshake" not in line and " connected" in line]
 
     def _meet(self) -> None:
-        """Wait until every node knows of every other."""
+        """Wait until every node knows every other node."""
         count = len(self.nodes)
         wait_until(lambda: all(len(self._known(n)) == count for n in self.nodes), "all have met")

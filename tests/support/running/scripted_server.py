@@ -19,18 +19,18 @@ KEY, OTHER_KEY = (crowds.public(private).hex() for private in (PRIVATE, "08" * 3
 
 
 class ScriptedServer:
-    """It serves definitions and a key; to posts it gives the answers that are left, in order.
+    """A server of definitions and a key, which answers posts with the remaining answers in order.
 
     Attributes
     ----------
     definitions : dict of str to bytes
-        What is served below `metrics/`.
+        The answers to requests below `metrics/`, by path.
     asked : list of str
-        The paths of requests, below the version.
+        The paths of the requests, without the version.
     posted, headers, moments : list
-        Of posts: bodies, headers, and when they came.
+        The bodies of the posts, their headers, and the times of their arrival.
     failing : dict of str to ASGIApp
-        The answer to batches of a metric for as long as it is here.
+        By metric, the answer to each of its batches, as long as the metric is in the mapping.
     """
 
     def __init__(self, *metrics: Metric) -> None:
@@ -65,7 +65,7 @@ class ScriptedServer:
         return failing or self.accept(path)
 
     def accept(self, path: str) -> ASGIApp:
-        """Return the answer to a post for which no other is left."""
+        """Return the answer to a post when no scripted answer remains."""
         if path == "sealed":
             return JSONResponse({"status": "accepted"}, 202)
         return JSONResponse({"batch_id": self.batches[-1].batch_id.hex()}, 202)
@@ -77,6 +77,6 @@ class ScriptedServer:
 
     @property
     def opened(self) -> list[bytes]:
-        """The reports that were posted to a relay."""
+        """The reports in all posts to a relay, opened."""
         posts = map(decode_post, self.posted)
         return [r for label, sealed in posts for r in crowds.opened(sealed, label, PRIVATE)]

@@ -1,6 +1,6 @@
-"""Apache Kafka and Redis that trust nobody: TLS, passwords, and no right that is not granted.
+"""Apache Kafka and Redis with TLS, passwords, and only those rights that are granted.
 
-Certificates are of an authority that lives as long as the tests (trustme).
+An authority that is made for the run (by trustme) issues the certificates.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MECHANISMS = {
 
 @dataclass
 class Certificates:
-    """An authority, and what it has issued, as PEM files in a folder."""
+    """A certificate authority, and the certificates that it issues, as PEM files in a folder."""
 
     folder: Path
     authority: trustme.CA = field(default_factory=trustme.CA)
@@ -82,21 +82,21 @@ class Certificates:
 
 
 class SecuredKafka:
-    """One broker: clients come with TLS and a SCRAM password; what no ACL allows is denied.
+    """One broker: clients connect with TLS and a SCRAM password; it denies what no ACL allows.
 
     Parameters
     ----------
     folder : Path
     certificates : Certificates
     host : str
-        Where it listens.
+        The address on which the broker listens.
 
     Attributes
     ----------
     address : str
-        Where clients connect.
+        Host and port to which clients connect.
     expired : str
-        The same, with a certificate that has expired.
+        Host and port of a listener whose certificate has expired.
     """
 
     def __init__(self, folder: Path, certificates: Certificates, host: str = HOST) -> None:
@@ -128,7 +128,7 @@ class SecuredKafka:
 
     @functools.cached_property
     def _admin(self) -> AdminClient:
-        """One client of one who may do everything: each would shake hands again."""
+        """The administrator's client: one for all calls, which saves further handshakes."""
         return AdminClient({**self.administration, "reconnect.backoff.max.ms": 500})
 
     def _properties(self) -> dict[str, str | int]:
@@ -176,7 +176,7 @@ class SecuredKafka:
 
     @property
     def administration(self) -> dict[str, Any]:
-        """librdkafka's properties for one who may do everything."""
+        """librdkafka's properties for the administrator, who has all rights."""
         return {
             "bootstrap.servers": f"{self.host}:{self._administration}",
             "security.protocol": "SSL",
@@ -197,7 +197,7 @@ class SecuredKafka:
         wait_until(answers, "the broker answers", START_SECONDS)
 
     def user(self, name: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
-        """Add a user with a password of its own; return librdkafka's properties for it."""
+        """Add a user with its own password; return librdkafka's properties for this user."""
         if name not in self.passwords:
             password = self.passwords[name] = secrets.token_urlsafe(16)
             info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
@@ -225,7 +225,7 @@ class SecuredKafka:
         wait_until(is_known, f"the broker knows {name}")
 
     def allow(self, user: str, rights: Sequence[KafkaRight]) -> None:
-        """Grant rights to a user, and wait until the broker knows them."""
+        """Grant rights to a user, and wait until the broker applies them."""
         bindings = [AclBinding(*_what(r), f"User:{user}", "*", *_may(r)) for r in rights]
         for future in self._admin.create_acls(bindings).values() if bindings else ():
             future.result(timeout=PATIENCE)
@@ -257,14 +257,14 @@ def _may(right: KafkaRight) -> tuple[AclOperation, AclPermissionType]:
 
 
 class SecuredRedis:
-    """A Redis that speaks TLS alone, and knows the users of its ACL file alone.
+    """A Redis that accepts TLS only, and only the users of its ACL file.
 
     Parameters
     ----------
     folder : Path
     certificates : Certificates
     host : str
-        Where it listens.
+        The address on which the server listens.
     expired : bool
         Whether its certificate has expired.
     """
@@ -305,18 +305,18 @@ class SecuredRedis:
         return False
 
     def administrator(self) -> redis.Redis:
-        """Return a client of one who may do everything."""
+        """Return a client of the administrator, who has all rights."""
         return redis.Redis.from_url(self.url(ADMINISTRATOR))
 
     def url(self, user: str, *, host: str | None = None, **parameters: str) -> str:
-        """Return where a user connects."""
+        """Return the URL with which a user connects."""
         query = {"ssl_ca_certs": str(self.certificates.ca), **parameters}
         words = "&".join(f"{name}={value}" for name, value in query.items())
         password = quote(self.passwords[user], safe="")
         return f"rediss://{user}:{password}@{host or self.host}:{self.port}/0?{words}"
 
     def user(self, name: str, rules: Sequence[str]) -> str:
-        """Add a user, or give it these rights and no others; return where it connects."""
+        """Add a user, or replace its rights by these; return the URL with which it connects."""
         password = self.passwords.setdefault(name, secrets.token_urlsafe(16))
         with self.administrator() as client:
             client.execute_command("ACL", "SETUSER", name, "reset", "on", f">{password}", *rules)
@@ -334,7 +334,7 @@ class Secured:
 
 @contextlib.contextmanager
 def start_secured(folder: Path, host: str = HOST) -> Iterator[Secured]:
-    """Start both, where everything of this machine, or what reaches `host`, can connect."""
+    """Start both, listening on `host`: by default, only this machine can connect."""
     need_apache_kafka()
     certificates = Certificates(folder / "certificates")
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a browser gets of a definition, and the module that it asks."""
+"""The definition that a browser receives, and the files of the modules that it loads."""
 
 from importlib import resources
 from typing import Any
@@ -14,7 +14,7 @@ from estimators import Metric
 
 
 def definition(metric: Metric) -> dict[str, Any]:
-    """Return what `GET /v1/metrics/NAME` answers."""
+    """Return the answer to `GET /v1/metrics/NAME`."""
     found: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(serialization.definition(metric))
     )
@@ -34,7 +34,7 @@ def page_routes() -> list[Route]:
 
 
 def module(address: str) -> str:
-    """Return the file of the randomizers that an address ends in."""
+    """Return the file of the browser's randomizers with which an address ends."""
     found = [name for name in RANDOMIZER_FILES if address.endswith(f"/{name}")]
     assert found, address
     name = max(found, key=len)

@@ -20,7 +20,7 @@ from aggregator.web.http.small_posts import PostProtocol
 def served(
     config: uvicorn.Config, run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> Iterator[int]:
-    """Serve what is configured in a thread, on the loop of `run`; return its port."""
+    """Run a configured server in a thread, on the event loop of `run`; yield its port."""
     started = threading.Event()
 
     class Announced(uvicorn.Server):
@@ -42,7 +42,7 @@ def served(
 
 @contextlib.contextmanager
 def served_application(app: Starlette) -> Iterator[int]:
-    """Serve an application; return its port."""
+    """Serve an application; yield its port."""
     config = uvicorn.Config(
         app,
         port=0,
@@ -59,7 +59,7 @@ def served_application(app: Starlette) -> Iterator[int]:
 
 @contextlib.contextmanager
 def served_plainly(app: Any, **options: Any) -> Iterator[str]:
-    """Serve any application, with options of uvicorn; return its address."""
+    """Serve any application, with options of uvicorn; yield its address."""
     usual: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 10}
     config = uvicorn.Config(app, port=0, **usual, **options)
     with served(config, asyncio.run) as port:
@@ -67,7 +67,7 @@ def served_plainly(app: Any, **options: Any) -> Iterator[str]:
 
 
 class Answer:
-    """A response as it came over the socket."""
+    """A response as it was read from the socket."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         status, *lines = head.decode("latin-1").split("\r\n")
@@ -77,7 +77,7 @@ class Answer:
 
 
 class Raw:
-    """A connection that sends bytes as they are given."""
+    """A connection that sends the given bytes unchanged."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -93,7 +93,7 @@ class Raw:
         self.socket.sendall(data)
 
     def read(self) -> bytes:
-        """Return what comes next; nothing when the other side has closed."""
+        """Return the next bytes; none when the other side has closed."""
         try:
             return self.socket.recv(65536)
         except ConnectionError:
@@ -117,7 +117,7 @@ class Raw:
 
 
 def post(body: bytes, path: str = "/v1/reports", **headers: str) -> bytes:
-    """Return a post of a protobuf body as bytes; a header "Content_Type" has a hyphen there."""
+    """Return a post of a protobuf body as bytes; header names have underscores for hyphens."""
     given: Mapping[str, str] = {
         "Host": "localhost",
         "Content-Type": "application/x-protobuf",

@@ -24,7 +24,7 @@ from tests.support.running.placed_redis import PlacedRedis
 #: The image that Testcontainers runs where a Docker engine answers.
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
-#: Of a broker that no test kills: idle, it takes a quarter of the processor time.
+#: Settings of a broker that no test kills: they cut its idle processor time to a quarter.
 QUIET: dict[str, str | int] = {
     "broker.heartbeat.interval.ms": 2000,
     "broker.session.timeout.ms": 9000,
@@ -34,20 +34,20 @@ QUIET: dict[str, str | int] = {
 
 P = ParamSpec("P")
 
-#: For the topics of a whole run.
+#: The broker's heap, enough for the topics of a whole run.
 HEAP = "640m"
 
-#: Seconds for a topic to be there, also while a broker starts again.
+#: Seconds until a new topic exists, at most, even while a broker starts again.
 CREATE_SECONDS = 120.0
 
 
 def real_is_required() -> bool:
-    """Whether a stand-in or a skipped test is a failure (continuous integration says so)."""
+    """Return whether a stand-in or a skipped test is a failure, as in continuous integration."""
     return os.environ.get("DITHER_REQUIRE_REAL", "") not in {"", "0"}
 
 
 def missing(what: str, remedy: str) -> NoReturn:
-    """Skip the test for want of a real component; fail it where real ones are required."""
+    """Skip the test because a real component is missing; fail it where real ones are required."""
     message = f"needs {what}: {remedy}"
     if real_is_required():
         pytest.fail(f"{message} (DITHER_REQUIRE_REAL is set)", pytrace=False)
@@ -55,7 +55,7 @@ def missing(what: str, remedy: str) -> NoReturn:
 
 
 def installed_in_ci(test: Callable[P, None]) -> Callable[P, None]:
-    """Mark a test that installs packages: continuous integration runs it, and else `make slow`."""
+    """Mark a test that installs packages: only continuous integration and `make slow` run it."""
     return test if real_is_required() else pytest.mark.slow(test)
 
 
@@ -80,11 +80,11 @@ class Kafka:
     Parameters
     ----------
     bootstrap_servers : str
-        As librdkafka takes it.
+        The brokers' addresses, in the form of librdkafka's `bootstrap.servers`.
     kind : str
         `external`, `apache`, `testcontainers` or `in-process`.
     description : str
-        For the report at the end of the run.
+        The text for the last line of the run.
     """
 
     bootstrap_servers: str
@@ -106,9 +106,9 @@ class Kafka:
         Parameters
         ----------
         partitions : int
-            How many.
+            The number of partitions.
         prefix : str
-            Of the name.
+            The beginning of the name.
         **config : str or int
             Topic configuration, with underscores for dots: `retention_ms=1000`. Without it nothing
             is deleted for its age: records of tests have times of 2013.
@@ -141,7 +141,7 @@ class Kafka:
                 return name
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; ask rather than assume, see `topic`."""
+        """Return the number of a topic's partitions, which `topic` cannot always choose."""
         if self._broker is not None:
             return EMBEDDED_PARTITIONS
         from confluent_kafka.admin import AdminClient
@@ -151,7 +151,7 @@ class Kafka:
 
 
 def _listed_partitions(admin: Any, topic: str) -> int:
-    """Return how many partitions a topic has, once a broker has heard of it: it may be new."""
+    """Return the number of a topic's partitions, once a broker knows it: it may be new."""
     deadline = time.monotonic() + CREATE_SECONDS
     while not (partitions := admin.list_topics(topic, timeout=30).topics[topic].partitions):
         assert time.monotonic() < deadline, f"no broker lists {topic}"
@@ -160,7 +160,7 @@ def _listed_partitions(admin: Any, topic: str) -> int:
 
 
 def start_kafka(folder: Path, stack: ExitStack) -> Kafka:
-    """Start the best Kafka there is; the stack ends it.
+    """Start the best available Kafka; the stack ends it.
 
     In order: DITHER_TEST_KAFKA (bootstrap servers), Apache Kafka from Maven jars, Testcontainers
     where a Docker engine answers, librdkafka's in-process broker. DITHER_TEST_BROKER=in-process
@@ -219,11 +219,11 @@ class Redis:
     Parameters
     ----------
     url : str
-        Where clients connect.
+        The URL to which clients connect.
     kind : str
         `external`, `redis-server` or `embedded`.
     description : str
-        For the report at the end of the run.
+        The text for the last line of the run.
     """
 
     url: str
@@ -233,7 +233,7 @@ class Redis:
 
     @property
     def server(self) -> PlacedRedis:
-        """The process, for fault tests; an external server has none, and the test is skipped."""
+        """The server's process, for fault tests; with an external server the test is skipped."""
         if self._server is None:
             missing("a Redis server of its own", "unset DITHER_TEST_REDIS")
         return self._server
@@ -243,11 +243,11 @@ class Redis:
         self.server.kill()
 
     def restart(self) -> None:
-        """Start it again on its log and its address, stopped first if it runs."""
+        """Stop the server if it runs, and start it again with its log and its address."""
         self.server.restart()
 
     def clear(self) -> None:
-        """Remove all data, after starting a server that an earlier test has killed."""
+        """Remove all data; first start the server again if an earlier test has killed it."""
         import redis
 
         if self._server is not None and not self._server.running:
@@ -257,7 +257,7 @@ class Redis:
 
 
 def start_redis(folder: Path, stack: ExitStack) -> Redis:
-    """Start the best Redis there is; the stack ends it.
+    """Start the best available Redis; the stack ends it.
 
     In order: DITHER_TEST_REDIS (a URL), the redis-server on PATH, the embedded server.
     """

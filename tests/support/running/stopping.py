@@ -1,7 +1,8 @@
 """A publisher in a process of its own, which stops itself (SIGSTOP) at a step of a release.
 
-``python -m tests.support.running.stopping STEP SETTINGS``, the settings as JSON. Whoever started it
-kills it then, or lets it go on: the whole process is frozen, the renewal of its lease, too.
+``python -m tests.support.running.stopping STEP SETTINGS``, the settings as JSON. The test that
+started it then kills it or continues it: the whole process is frozen, and with it the renewal of
+its lease.
 """
 
 import functools
@@ -34,20 +35,20 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "committed and not noted": (EventProducer, "publish", AFTER),
     "noted": (PublishedLog, "note_committed", AFTER),
 }
-"""Where a publisher of releases may end: what it calls there, and whether it has returned."""
+"""The steps at which a publisher may stop: owner and name of the function, and before or after."""
 
 
 def stop_at(step: str) -> None:
-    """Have this process stop itself at a step, once."""
+    """Make this process stop itself at a step, once."""
     owner, name, when = STEPS[step]
     call: Callable[..., Any] = getattr(owner, name)
     left = [signal.SIGSTOP]
 
     def stop(arguments: tuple[Any, ...]) -> None:
-        # where the topic was read, and had nothing
+        # called after reading a topic that had no events
         is_empty = name == "note_committed" and not arguments[1]
         if name == "commit_transaction":
-            arguments[0].flush(30)  # the broker has the event, and nobody is to see it
+            arguments[0].flush(30)  # the broker has the event, which is not committed
         if left and not is_empty:
             os.kill(os.getpid(), left.pop())
 

@@ -1,4 +1,4 @@
-"""A gateway that takes nothing: what an application asks of one, and routes of its own."""
+"""A gateway that takes no reports: it has the methods that an application calls, and routes."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 
 class StubGateway:
-    """Has some routes, and a Kafka that answers or does not."""
+    """Has the given routes, and a Kafka that answers or not."""
 
     stalled, post_path = "", "/v1/reports"
 
