@@ -7,7 +7,13 @@ from tests.mutations.mutation import Mutation
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("estimators/exact/noise.py", "drawn < digits", "(drawn <= digits)"): (
         "it is reached only where the two differ"
-    )
+    ),
+    ("aggregator/reading/plans/local.py", "3_000_000", "(3000000 // 2)"): (
+        "how much a cache keeps changes no answer"
+    ),
+    ("estimators/bounds/ranked_directions/noise.py", "128", "129"): (
+        "how much a cache keeps changes no answer"
+    ),
 }
 """Drawn mutations that change nothing that anybody can see, each with its reason."""
 
