@@ -182,16 +182,19 @@ def test_a_history_is_read_again_soon_if_event_time_moves_on(device: Modules) ->
     found = device.evaluate(
         """async () => {
           const {Refresher} = await load("metric.js");
-          let reads = 0;
+          const now = performance.now;
+          let clock = 0, reads = 0;
+          performance.now = () => clock;
           const refresher = new Refresher(1e6, () => true, async () => { reads += 1; }, 1);
-          const settled = () => new Promise((resolve) => setTimeout(resolve, 20));
           const counts = [];
           for (const step of ["now", "soon", "hasten", "hasten"]) {
             refresher[step]();
-            await settled();
+            await new Promise((resolve) => setTimeout(resolve));  // after the refresher's timer
             counts.push(reads);
+            clock += 20;
           }
           refresher.stop();
+          performance.now = now;
           return counts;
         }"""
     )
