@@ -209,7 +209,7 @@ class OtherGroup(DitherError):  # noqa: N818
 
 
 class OtherDeployment(DitherError):  # noqa: N818
-    """Workers of another Redis commit to this consumer group."""
+    """Workers that count into another Redis commit offsets in this consumer group."""
 
     def __init__(self, group: str, other: str, name: str) -> None:
         super().__init__(

@@ -62,7 +62,7 @@ class Directions(VectorNoise):
     def cumulant(self, tilt: Floats) -> Floats:
         """Return upper bounds on ln E exp(tilt <N, e>) for every unit vector e, shape of `tilt`.
 
-        Tilts, shape (..., tilts), are above 0; times the largest coefficient, at most
+        `tilt`, shape (..., tilts): above 0; its product with the largest coefficient is at most
         `max_report_tilt` sqrt(d).
         """
         z = tilt[..., None] * self.coefficient[..., None, :]

@@ -84,7 +84,7 @@ class Crowd:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The crowd's part of the canonical form of a definition, as for JSON."""
+        """The crowd's part of the canonical form of a definition, as plain values for JSON."""
         return {
             "minimum": self.minimum,
             "wait": self.wait_ms,

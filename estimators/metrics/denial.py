@@ -93,7 +93,7 @@ class DenyRule:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The rule's part of the canonical form of a definition, as for JSON."""
+        """The rule's part of the canonical form of a definition, as plain values for JSON."""
         lists = {key: list(getattr(self, key)) for key in _RULE_KEYS[1:]}
         longest = {} if self.longer_than is None else {"longer_than": self.longer_than}
         return longest | {key: value for key, value in lists.items() if value}

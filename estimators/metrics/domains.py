@@ -203,7 +203,7 @@ class Domain(ABC):
     @property
     @abstractmethod
     def meaning(self) -> dict[str, Any]:
-        """The domain's part of the canonical form of a definition, as for JSON."""
+        """The domain's part of the canonical form of a definition, as plain values for JSON."""
 
     @property
     @abstractmethod

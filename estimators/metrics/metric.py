@@ -318,7 +318,7 @@ class Metric(ABC):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The part of the canonical form for this way of collecting, as for JSON."""
+        """The part of the canonical form for this way of collecting, as plain values for JSON."""
         return {}
 
     @functools.cached_property

@@ -119,8 +119,8 @@ class QueueFile:
             Whether this commit, and all earlier ones, must be on disk when this returns.
         erasing : bool
             As `durable`; in addition, no file contains the deleted or replaced data afterwards. If
-            a reader uses the log, this holds only after a later transaction, opening or closing
-            while no reader does.
+            another connection is reading the log then, this holds only after the next transaction,
+            opening or closing of the file during which none is.
         write : bool
             Whether the transaction writes; otherwise it does not wait for writers.
         deadline : float

@@ -72,9 +72,9 @@ def read_population(
         The metrics, by name.
     columns : mapping of str to str or sequence of str
         The CSV column of each metric; for a vector mean, a column for each coordinate; for a
-        frequency with axes, a column for each axis, or one with categories. Case is ignored if
-        necessary. Empty cells have no value, nor do NA, NaN, null and None, unless the vocabulary
-        is open or they are listed as categories.
+        frequency with axes, a column for each axis, or one with categories. If no column has
+        exactly this name, case and surplus spaces are ignored. Empty cells have no value, nor do
+        NA, NaN, null and None, unless the vocabulary is open or they are listed as categories.
     time : str or sequence of str
         The column of event times, or several columns to join by spaces, such as date and time. Rows
         without a time are left out and counted in `Population.skipped`.

@@ -48,7 +48,7 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
 
 
 def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
-    """Return the event of a decision about a comparison, or about one of its categories.
+    """Return the event of a decision about a comparison, or about a category or coordinate of it.
 
     `decision`: the data of the event; `identity`: the comparison's identity, from
     :func:`aggregator.features.comparisons.run.identity`; `source`: the CloudEvents attribute

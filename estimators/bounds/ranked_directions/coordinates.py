@@ -173,8 +173,8 @@ class UniformCoordinateBounds(noise.RankedNoise):
     def deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, each wrong with probability at most 2 p, shape (k,).
 
-        `columns`, shape (levels, k): the columns of the k coordinates, used in place of
-        `self.columns`.
+        `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
+        the tilt that they share. `log_p`: ln p.
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
