@@ -54,7 +54,7 @@ class RedisServer:
         self._synced: dict[bytes, bytes] = {}
         self._snapshots: list[dict[bytes, bytes]] = [{}]
         self._scripts: dict[bytes, bytes] = {}
-        client.flushdb()
+        self._restart({})
 
     # -- What a client asks ---------------------------------------------------------------------
 

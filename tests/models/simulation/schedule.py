@@ -38,7 +38,7 @@ AT_A_CALL = {
     "redis reply lost": 0.04,
     "redis call late": 0.02,
     "redis call repeated": 0.05,
-    "redis write failed": 0.01,
+    "redis write failed": 0.06,
     "stale messages": 0.9,
     "seek fails": 0.4,
     "kafka commit fails": 0.2,

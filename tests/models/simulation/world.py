@@ -16,6 +16,7 @@ from aggregator.clock import Clock
 
 EPOCH_MS = 1_388_534_400_000
 """What the clock on the wall says when a schedule begins."""
+JUMPS_MS = [days * 86_400_000 for days in (0, 5, -5, 1, -1)]
 CALL_SECONDS = 0.02
 """How long a call takes at most, where nothing holds it up."""
 
@@ -141,7 +142,7 @@ class Process:
 
 
 class ProcessClock(Clock):
-    """The clock of a process."""
+    """The clock of a process, whose time of day jumps whenever it looks."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -153,7 +154,8 @@ class ProcessClock(Clock):
         self._process.pause(seconds)
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self._process.world.now * 1000)
+        world = self._process.world
+        return EPOCH_MS + int(world.now * 1000) + world.rng.choice(JUMPS_MS)
 
 
 class TraceLog:

@@ -213,12 +213,12 @@ def test_slices_hold_what_devices_said_of_themselves(walk: Walk) -> None:
 
 
 def test_http_answers_what_the_command_line_does(walk: Walk) -> None:
-    uniform, alone = ("--window=1h", "--weights=uniform"), ("--category=B6", "--pointwise")
-    for name, query, options in (
-        *((name, "", ()) for name in REPORTS),
-        ("delay", "&window=1h&weights=uniform", uniform),
-        ("carrier", "&category=B6&pointwise=true", alone),
+    for name, query in (
+        *((name, "") for name in REPORTS),
+        ("delay", "&window=1h&weights=uniform"),
+        ("carrier", "&category=B6&category=AA&pointwise=true"),
     ):
+        options = [f"--{one.removesuffix('=true')}" for one in query.split("&")[1:]]
         beta = "?" if name in ("wage", "longest") else "?beta=1e-6"
         answer = http_client.get(f"{walk.url}/v1/metrics/{name}/estimate{beta}{query}").json()
         assert answer == told(walk.deployment, name, *options), (name, query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
 import signal
 import subprocess
@@ -377,21 +378,14 @@ class Deployment:
         The records of owners (epochs, names, clocks) are left out, but for the next offset.
         """
         client: Any = self.store.client
+        read = {b"string": client.get, b"hash": client.hgetall, b"set": client.smembers}
         found: dict[str, Any] = {}
         for key in client.scan_iter(match=f"{{dither:{self.topic}:*"):
-            kind = client.type(key)
-            if key.endswith(b":committed"):
-                continue
             if key.endswith(b":owner"):
                 found[key.decode()] = client.hget(key, "next")
-            elif kind == b"string":
-                found[key.decode()] = client.get(key)
-            elif kind == b"hash":
-                found[key.decode()] = client.hgetall(key)
-            elif kind == b"set":
-                found[key.decode()] = client.smembers(key)
-            else:
-                found[key.decode()] = client.zrange(key, 0, -1, withscores=True)
+            elif not key.endswith(b":committed"):
+                scores = functools.partial(client.zrange, start=0, end=-1, withscores=True)
+                found[key.decode()] = read.get(client.type(key), scores)(key)
         return found
 
 

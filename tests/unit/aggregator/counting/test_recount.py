@@ -14,6 +14,7 @@ from aggregator.errors import Fenced
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
+from tests.support.redis_contents import dumped
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
@@ -39,10 +40,9 @@ def counted(store: Store, number: int, panes: int = PANES) -> tuple[int, Partiti
 
 
 def contents(store: Store, number: int) -> dict[bytes, Any]:
-    client: Any = store.client
     own = (b":owner", b":committed")  # epochs, names and times
-    keys = client.scan_iter(f"{{dither:{TOPIC}:{number}}}:*")
-    return {key: client.dump(key) for key in keys if not key.endswith(own)}
+    found = dumped(store.client, f"{{dither:{TOPIC}:{number}}}:*")
+    return {key: value for key, value in found.items() if not key.endswith(own)}
 
 
 def test_everything_of_a_partition_goes_and_it_is_counted_again_alike(store: Store) -> None:

@@ -13,6 +13,7 @@ from aggregator.storage import parsing
 from aggregator.storage.store import Store
 from estimators import define
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.redis_contents import dumped
 from tests.support.reports.counted import TOPIC, Counting
 from tests.support.reports.messages import EPOCH
 from tests.support.reports.partitions import MINUTE
@@ -45,8 +46,7 @@ def counted(store: Store) -> Counting:
 
 
 def contents(store: Store) -> dict[bytes, Any]:
-    client: Any = store.client
-    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":committed")}
+    return {key: x for key, x in dumped(store.client).items() if not key.endswith(b":committed")}
 
 
 def keys_of(store: Store, kind: str) -> list[str]:
