@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from aggregator.state.partition import Partition
 from estimators import ReportError
 from producers.wire.batch import parse_batch
 from tests.support.reports.messages import LogMessage
 from tests.support.reports.mutations import Fuzzer, arrival, corpus, fuzzed_metrics
+from tests.support.reports.partitions import everything
 
 CHUNK = 1_000
 FUTURE_MS = 600_000
@@ -80,11 +80,7 @@ def _compare(fast: Partition, slow: Partition, seed: int, first: int) -> None:
 
 
 def _state(partition: Partition) -> tuple[Any, ...]:
-    panes = {
-        key: (pane.statistic.tobytes(), pane.first_offset, frozenset(pane.batch_ids), pane.closed)
-        for key, pane in partition.panes.items()
-    }
-    return panes, dict(partition.watermarks), dict(partition.counts), partition.next_offset
+    return everything(partition), {k: pane.first_offset for k, pane in partition.panes.items()}
 
 
 def _outcomes(counts: Mapping[str, int]) -> Counter[str]:
