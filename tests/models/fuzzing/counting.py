@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aggregator.state.partition import Partition
 from estimators import ReportError

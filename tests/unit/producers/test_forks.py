@@ -9,20 +9,9 @@ from pathlib import Path
 
 from producers.http.background import _alone
 from tests.support.running.broker import Broker
+from tests.support.running.processes import run
 
-
-def run(script: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
+PYTHON = (sys.executable, "-c")
 DRAWS = """
 import os, threading
 import numpy as np
@@ -64,7 +53,7 @@ print(len(written), len({*written}))
 
 def test_processes_and_threads_never_draw_the_same_noise() -> None:
     """369 words of 64 bits: two honest ones are alike with probability below 2^-47."""
-    assert run(DRAWS).split() == ["369", "369"]
+    assert run([*PYTHON, DRAWS]).split() == ["369", "369"]
 
 
 SPENDING = """
@@ -97,7 +86,7 @@ assert accounts[""].spent == 8 + accounts["parent"].spent
 
 
 def test_a_ledger_goes_on_after_forks_while_a_thread_spends(tmp_path: Path) -> None:
-    run(SPENDING, str(tmp_path / "ledger"))
+    run([*PYTHON, SPENDING, str(tmp_path / "ledger")])
 
 
 REPORTING = """
@@ -120,7 +109,7 @@ with Reporter(metric, {"bootstrap.servers": sys.argv[1]}, topic=sys.argv[2]) as 
 
 
 def test_a_reporter_does_not_send_on_the_other_side_of_a_fork(broker: Broker, topic: str) -> None:
-    told = run(REPORTING, broker.servers, topic)
+    told = run([*PYTHON, REPORTING, broker.servers, topic])
     assert "open a new one in each process" in told
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3
 
@@ -155,7 +144,7 @@ assert reporter.close() == 6
 
 
 def test_a_fork_opens_its_own_reporter_on_the_same_queue(tmp_path: Path) -> None:
-    assert "open a new one in each process" in run(QUEUING, str(tmp_path / "queue"))
+    assert "open a new one in each process" in run([*PYTHON, QUEUING, str(tmp_path / "queue")])
 
 
 LOCKING = """
@@ -170,7 +159,7 @@ with _alone(sys.argv[1]):
 
 
 def test_a_fork_does_not_keep_the_lock_of_a_sender_that_died(tmp_path: Path) -> None:
-    line = [sys.executable, "-c", LOCKING, str(tmp_path / "queue")]
+    line = [*PYTHON, LOCKING, str(tmp_path / "queue")]
     with subprocess.Popen(line, stdin=subprocess.PIPE) as sender:
         sender.wait(60)
         with _alone(tmp_path / "queue") as is_alone:

@@ -9,7 +9,6 @@ import re
 import socket
 import sqlite3
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -71,6 +70,7 @@ from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
 from tests.support.running.gateway_server import serving
+from tests.support.running.processes import run
 from tests.support.running.scripted_server import ScriptedServer
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
@@ -736,10 +736,7 @@ def test_a_device_loads_no_server_and_sends_what_is_left_at_its_end(service: Ser
         "'prometheus_client', 'pandas', 'confluent_kafka', 'limits', 'producers.gateway', "
         "'requests', 'opentelemetry.proto', 'aggregator') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, service.url], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["[]"], done.stderr
+    assert run([sys.executable, "-c", program, service.url]) == "[]\n"
     assert service.counted(LATE) == 2
 
 
