@@ -25,26 +25,22 @@ LONGEST_URL = 60_000
 SENT = ("method", "url", "params", "headers", "cookies", "data", "json")
 
 
-def exercise(url: str, names: list[str], requests_wanted: int) -> Counter[int]:
+def exercise(url: str, names: list[str], examples: int) -> Counter[int]:
     """Send generated requests, valid and invalid ones; return the count of each status."""
     described = requests.get(f"{url}/openapi.json", timeout=30).json()
     for operations in described["paths"].values():
-        for operation in operations.values():
-            for parameter in operation["parameters"]:
+        for description in operations.values():
+            for parameter in description["parameters"]:
                 if parameter["in"] == "path":
                     parameter["schema"] = {"type": "string", "enum": [*names, "unknown"]}
     schema = schemathesis.openapi.from_dict(described)
-    operations_found: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
     statuses: Counter[int] = Counter()
     session = requests.Session()
-    rounds = [(one, mode) for one in operations_found for mode in _modes(one.definition.raw)]
-    many = [(one, mode) for one, mode in rounds if len(_modes(one.definition.raw)) > 1]
-    for operation, mode in rounds:
-        if (operation, mode) not in many:
-            _round(url, session, operation, mode, 5, statuses)
-    while (missing := requests_wanted - statuses.total()) > 0:
-        for operation, mode in many:
-            _round(url, session, operation, mode, -(-missing // len(many)), statuses)
+    for result in schema.get_all_operations():
+        operation: Any = result.ok()  # type: ignore[union-attr]
+        modes = _modes(operation.definition.raw)
+        for mode in modes:
+            _round(url, session, operation, mode, examples if len(modes) > 1 else 5, statuses)
     session.close()
     return statuses
 

@@ -25,7 +25,7 @@ def restore(client: redis.Redis, values: Mapping[bytes, bytes]) -> None:
     with client.pipeline() as pipeline:
         pipeline.flushdb()
         for key, value in values.items():
-            pipeline.restore(key, 0, value)  # type: ignore[no-untyped-call]
+            pipeline.restore(key, 0, value)
         pipeline.execute()
 
 

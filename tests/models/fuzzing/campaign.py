@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.models.fuzzing.hostile import TOPIC_BYTES, Hostile
 from tests.support.reports.messages import batch
@@ -64,30 +62,14 @@ class Campaign:
     ) -> None:
         file = folder / "metrics.toml"
         file.write_text(METRICS)
-        self.deployment = Deployment(kafka, redis_url, file)
+        self.deployment = Deployment(kafka, redis_url, file, max_message_bytes=TOPIC_BYTES)
         self.written = Counter[str]()
         self.honest_reports = Counter[int]()
         self._hostile = Hostile(fuzzed_metrics(), seed, largest)
         self._random = self._hostile.random
         self._metric = self.deployment.metrics["honest"]
         self._servers, self._made = kafka.bootstrap_servers, 0
-        self._configure_topic()
         self._honest = self._producer()
-
-    def _configure_topic(self) -> None:
-        """Let the topic take record batches as `dither topics` would have it, and keep them all.
-
-        With producers' timestamps, a segment of old ones would be deleted while the campaign runs.
-        """
-        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
-        operation = AlterConfigOpType.SET
-        entries = [
-            ConfigEntry(name, value, incremental_operation=operation)
-            for name, value in (("max.message.bytes", str(TOPIC_BYTES)), ("retention.ms", "-1"))
-        ]
-        kind = ConfigResource.Type.TOPIC
-        resource = ConfigResource(kind, self.deployment.topic, incremental_configs=entries)
-        admin.incremental_alter_configs([resource])[resource].result(timeout=30)
 
     def _producer(self, **properties: Any) -> Producer:
         own = {name.replace("_", "."): value for name, value in properties.items()}

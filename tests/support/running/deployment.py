@@ -125,11 +125,16 @@ class Deployment:
     """A Dither with its own topics on a shared Kafka, an empty Redis and the metrics of a file."""
 
     def __init__(
-        self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
+        self,
+        kafka: Kafka,
+        redis_url: str,
+        metrics_file: Path,
+        partitions: int = 6,
+        max_message_bytes: int = 32_000_000,
     ) -> None:
         self.kafka, self.redis_url, self.metrics_file = kafka, redis_url, metrics_file
         self.metrics: Mapping[str, Metric] = MetricDefinitions.load(metrics_file)
-        self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
+        self.topic = kafka.topic(partitions, max_message_bytes=max_message_bytes)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
         self.estimates = self.topic.replace("test", "estimates")
         self.rounds = self.topic.replace("test", "rounds")

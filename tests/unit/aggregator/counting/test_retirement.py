@@ -1,27 +1,28 @@
 """Open panes whose definition stays out of force are closed, and `dither verify` knows it."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pytest
+from confluent_kafka import Consumer, Producer
 
-from aggregator.config.settings import Aggregate
+from aggregator.config.settings import Aggregate, Settings
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.continuity import Log
 from aggregator.counting.takeover import acquire_partition
 from aggregator.features.reader import Reader
+from aggregator.kafka import clients
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.verifying.comparison import PartitionComparison, Verification, stored_panes
 from aggregator.verifying.log_replay import LogReplay
 from estimators import Metric
-from tests.support.reports.log_consumers import consumer_of
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, MINUTE, PAY
 
-TOPIC = "reports"
 PREFIX = f"{{dither:{TOPIC}:0}}"
 OLD = {
     "delay": dataclasses.replace(DELAY, retention="40000d", max_key_reports=99, minimum_reports=1),
@@ -30,10 +31,22 @@ OLD = {
 NEW = {"delay": dataclasses.replace(OLD["delay"], pane="5m"), "pay": PAY}
 
 
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
+@contextlib.contextmanager
+def consumer_of(messages: Sequence[LogMessage]) -> Iterator[Consumer]:
+    """Yield a consumer of a broker that has the messages."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic(TOPIC)
+        servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
+        producer = Producer(servers)
+        for one in messages:
+            producer.produce(TOPIC, one.payload, partition=0, timestamp=one.arrived)
+        assert producer.flush(30) == 0
+        producer.close()
+        consumer = clients.consumer(Settings(kafka=servers), "test")
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
 
 class Counting:
