@@ -365,14 +365,16 @@ def test_the_bins_of_the_noise_hold_all_of_it() -> None:
 def test_bounds_are_near_exact_quantiles(kind: str, n: int, epsilon: float, excess: float) -> None:
     domain: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": 2}
     metric = define(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
-    released = metric.release(summed(metric, np.arange(n) % 2), SeededBits(5))
-    numbers = 1 if kind == "mean" else 2
-    rng = np.random.default_rng(1)
-    both = rng.laplace(scale=numbers / (n * epsilon), size=300_000)
-    both += rng.normal(scale=0.5 / math.sqrt(n), size=both.size)
-    exact = np.quantile(both, 1 - 0.025 / numbers)
-    half = (np.atleast_1d(released.upper)[0] - np.atleast_1d(released.lower)[0]) / 2
-    assert 0.99 < half / exact < excess
+    statistic, numbers = summed(metric, np.arange(n) % 2), 1 if kind == "mean" else 2
+    for target, spread in (("population", 0.5 / math.sqrt(n)), ("sample", 0.0)):
+        released = metric.release(statistic, SeededBits(5), target=target)
+        rng = np.random.default_rng(1)
+        both = rng.laplace(scale=numbers / (n * epsilon), size=300_000)
+        both += rng.normal(scale=spread, size=both.size)
+        exact = np.quantile(both, 1 - 0.025 / numbers)
+        half = (np.atleast_1d(released.upper)[0] - np.atleast_1d(released.lower)[0]) / 2
+        with row(target):
+            assert 0.99 < half / exact < excess
 
 
 def test_bounds_have_room_for_the_rounding_on_the_device() -> None:
