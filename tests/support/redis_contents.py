@@ -1,6 +1,6 @@
 """The whole content of a Redis, to compare and to restore."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import redis
@@ -44,15 +44,8 @@ def _pairs(words: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-_MEANINGS: dict[bytes, Callable[[Any], Any]] = {
-    b"string": bytes,
-    b"hash": _pairs,
-    b"set": frozenset,
-    b"zset": _pairs,
-}
-
-
 def contents(client: redis.Redis, pattern: str = "*") -> dict[bytes, Any]:
     """Return the values of all keys of a pattern: bytes, sets, and dicts of fields or scores."""
     found: Any = client.eval(_CONTENTS, 0, pattern)
-    return {key: _MEANINGS[kind](value) for key, kind, value in found}
+    shapes: dict[bytes, Any] = {b"set": frozenset, b"hash": _pairs, b"zset": _pairs}
+    return {key: shapes.get(kind, bytes)(value) for key, kind, value in found}

@@ -23,6 +23,7 @@ from deploy.kafka.cluster import free_ports
 from tests.support.paths import ROOT
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
+from tests.support.running.processes import run
 
 PACKAGES = ("aggregator/", "dither/", "estimators/", "producers/")
 NEEDED = {
@@ -68,8 +69,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sources() -> set[str]:
     """Return the files that git has, or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(filter(None, listed.stdout.split("\0")))
+    return set(filter(None, run(command, cwd=ROOT).split("\0")))
 
 
 def files_of(archive: Path) -> dict[str, bytes]:

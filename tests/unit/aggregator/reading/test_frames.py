@@ -2,7 +2,6 @@
 
 import csv
 import io
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.rows import row
+from tests.support.running.processes import run
 from tests.unit.aggregator.reading.test_slices import closed, counting
 
 __all__ = ["closed", "counting"]
@@ -76,7 +76,6 @@ def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatc
 
 
 OTHERS = """
-import subprocess
 import sys
 import duckdb, pandas, polars
 from aggregator import Reader
@@ -126,8 +125,7 @@ def test_pandas_polars_and_duckdb_take_a_table_as_it_is(
     reader: Reader, redis_url: str, metrics_file: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", OTHERS, redis_url, str(metrics_file), str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.stdout == "alike\n", ran.stderr
+    assert run(command) == "alike\n"
 
 
 def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:

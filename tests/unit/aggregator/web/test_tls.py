@@ -27,10 +27,7 @@ from tests.support.running.deployment import wait_until
 from tests.support.running.processes import answering
 from tests.support.running.served_application import served
 
-METRICS = """
-[metrics]
-delay = {kind = "mean", mechanism = "randomized_response", range = [-60, 180], levels = [1]}
-"""
+pytestmark = pytest.mark.usefixtures("metrics_file")
 
 
 class Files:
@@ -56,7 +53,6 @@ def files(tmp_path: Path) -> Files:
 @contextlib.contextmanager
 def serve(folder: Path, redis_url: str, files: Files) -> Iterator[tuple[Any, int]]:
     """Run `dither serve` with TLS until it is told to end."""
-    (folder / "metrics.toml").write_text(METRICS)
     port = free_port()
     settings = {
         "METRICS": folder / "metrics.toml",
@@ -132,7 +128,6 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
     """A key with a passphrase is refused rather than asked for."""
     from cryptography.hazmat.primitives import serialization as s
 
-    (tmp_path / "metrics.toml").write_text(METRICS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DITHER_REDIS_URL", redis_url)
     other, locked = tmp_path / "other.key", tmp_path / "locked.key"
