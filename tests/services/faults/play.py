@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import random
 import signal
 import threading
@@ -286,18 +285,18 @@ def _compare(
         answer = MetricReader.answer(window)
         wanted = events.final_event(window, answer, TOP, events.source(deployment.topic))
         expected[wanted.id] = wanted.data
-    for event in found:
-        if event.value != expected.get(event.id):
-            told = event.answer.get("reports")
-            there = json.loads(expected.get(event.id, b"{}")).get("reports")
-            outcome.problems.append(
-                f"final event {event.id}: {told} reports, the replay has {there}"
-            )
+    told = {event.id: event.value for event in found}
+    outcome.problems += _differences("final event", told, expected)
     for identity, times in Counter(event.id for event in found).items():
         if times > 1:
             outcome.problems.append(f"final event {identity} is there {times} times")
-    for identity in sorted(expected.keys() - {event.id for event in found}):
-        outcome.problems.append(f"final event {identity} is not there")
+
+
+def _differences(kind: str, found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> Iterator[str]:
+    for key in sorted(found.keys() | expected.keys()):
+        if found.get(key) != expected.get(key):
+            there, should = (str(side.get(key))[:200] for side in (found, expected))
+            yield f"{kind} {key}: {there}, the replay has {should}"
 
 
 def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> bool:
@@ -387,15 +386,9 @@ def dead_letters(deployment: Deployment) -> dict[Place, str]:
 def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs) -> Replay:
     """Compare the store, the dead letters and the log with a replay and with what was sent."""
     expected = replay(deployment, logs)
-    comparisons: tuple[tuple[str, Mapping[Any, Any], Mapping[Any, Any]], ...] = (
-        ("key", deployment.state(), expected.state),
-        ("dead letter of partition and offset", dead_letters(deployment), expected.refused),
-    )
-    for kind, found, wanted in comparisons:
-        for each in sorted(found.keys() | wanted.keys()):
-            if found.get(each) != wanted.get(each):
-                there, should = (str(side.get(each))[:200] for side in (found, wanted))
-                outcome.problems.append(f"{kind} {each}: {there}, the replay has {should}")
+    letters = dead_letters(deployment)
+    outcome.problems += _differences("key", deployment.state(), expected.state)
+    outcome.problems += _differences("dead letter", letters, expected.refused)
     sent = Counter(
         (number, m.value())
         for number, messages in logs.items()
