@@ -123,7 +123,7 @@ def served(places: Places, topic: str, metrics: Sequence[LocalMetric]) -> Iterat
         file.write_text(definitions(metrics))
         sets = {
             "topics.reports": topic,
-            "topics.estimates": f"{topic}-estimates",
+            "topics.estimates": places.topic(1),
             "topics.managed": False,
             "aggregate.past": "36500d",
         }
