@@ -257,7 +257,8 @@ class Hub:
             self._costly = asyncio.create_task(self._estimate_costly(costly))
         self._admit_followers(joined, {window.metric.name for window in quick})
         for begin in range(0, len(quick), METRICS_PER_READ):
-            await in_thread(self._estimate, quick[begin : begin + METRICS_PER_READ])
+            group = quick[begin : begin + METRICS_PER_READ]
+            self._work += await in_thread(self._estimate, group)
 
     async def _estimate_costly(self, windows: Sequence[Window]) -> None:
         with contextlib.suppress(redis.RedisError):  # which the next read tells
@@ -296,27 +297,28 @@ class Hub:
         seconds = self.turns.seconds(window.metric.name)
         return not seconds, seconds, window.metric.zero().nbytes
 
-    def _estimate(self, windows: Sequence[Window]) -> None:
+    def _estimate(self, windows: Sequence[Window]) -> float:
         """Estimate metrics and publish their events; break off after a costly one.
 
-        It runs in a thread.
+        It runs in a thread. It returns the processor time, without that of the costly one.
         """
         began = time.thread_time()
         for window, total in zip(windows, self.reader.read_totals(windows), strict=True):
-            live = None
+            live, estimate_began = None, time.thread_time()
             with self._isolated(window.metric.name):
                 content = self.reader.read(window) if total is None else total
                 live = Live.of(content, self.reader.cached_answer(content))
-            seconds, began = time.thread_time() - began, time.thread_time()
+            seconds = time.thread_time() - estimate_began
             self._loop.call_soon_threadsafe(self._note_estimate, window, live, seconds)
             if seconds > QUICK_SECONDS:
                 self._loop.call_soon_threadsafe(self.wake)
-                return
+                began += seconds
+                break
+        return time.thread_time() - began
 
     def _note_estimate(self, window: Window, live: Live | None, seconds: float) -> None:
         name = window.metric.name
         self.turns.note(name, seconds)
-        self._work += seconds if seconds <= QUICK_SECONDS else 0.0
         if live is not None:
             self._versions[name] = window.version
             self._unreadable.pop(name, None)
