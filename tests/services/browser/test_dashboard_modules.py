@@ -231,16 +231,19 @@ def test_live_is_said_if_somebody_counts(device: Modules) -> None:
           return all.map((status) => liveness(status)).map(({counting, text}) => [counting, text]);
         }""",
         [
-            {"redis": "ok", "counting": True},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": 0.1}}},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": None}}},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": 0}}},
             {"redis": "ok", "counting": False, "silent_since": None},
             {"redis": "ok", "counting": False, "silent_since": "2013-03-04T14:05:59Z"},
             {"redis": "Redis does not answer: refused", "counting": True},
             {"redis": "wrong version", "counting": True},
         ],
     )
-    assert found[:2] == [[True, "Live"], [False, "No worker has counted yet"]]
-    assert found[2][1].replace("\u00a0", " ") == "No worker has counted since 4 Mar 2013 14:05"
-    assert found[3:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
+    assert [text for _, text in found[:3]] == ["Live", "Live", "Idle"]
+    assert found[3] == [False, "No worker has counted yet"]
+    assert found[4][1].replace("\u00a0", " ") == "No worker has counted since 4 Mar 2013 14:05"
+    assert found[5:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
 
 
 def test_the_running_total_is_no_answer_to_another_window_or_other_weights(device: Modules) -> None:
