@@ -52,7 +52,7 @@ GATHER_SECONDS = 0.05
 """Clients that join within this time share one read."""
 DUE_SHARE = 0.9
 """Work is due after this share of its pause, because pauses vary."""
-OVERVIEW = ""
+OVERVIEW_WORK = ""
 """The name of the work besides estimates: reading the progress, and finding changed metrics."""
 
 
@@ -240,7 +240,7 @@ class Hub:
         for name in metrics.keys() - names:
             self.turns.rest(name)
             self._unreadable.pop(name, None)
-        is_due = self.turns.is_due(OVERVIEW)
+        is_due = self.turns.is_due(OVERVIEW_WORK)
         in_thread = anyio.to_thread.run_sync
         overview, new_status, changed = await in_thread(self._look, names)
         for name in metrics:
@@ -276,7 +276,7 @@ class Hub:
                 if self._is_changed(window):
                     changed.append(window)
         self._work = time.thread_time() - began
-        self.turns.note(OVERVIEW, self._work)
+        self.turns.note(OVERVIEW_WORK, self._work)
         return overview, new_status, sorted(changed, key=self._expected_cost)
 
     def _is_changed(self, window: Window) -> bool:
