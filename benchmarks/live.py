@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from aggregator.timestamps import iso
 from benchmarks.measure import Figure, NotRun, Outcome, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
@@ -125,6 +126,7 @@ def served(places: Places, topic: str, metrics: Sequence[LocalMetric]) -> Iterat
             "topics.reports": topic,
             "topics.estimates": places.topic(1),
             "topics.managed": False,
+            "publish.since": iso(time.time_ns() // 10**6),  # not the history
             "aggregate.past": "36500d",
         }
         line = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
