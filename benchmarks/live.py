@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from aggregator.timestamps import iso
 from benchmarks.measure import Figure, NotRun, Outcome, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
@@ -73,9 +74,15 @@ def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
     pages: list[Page] = []
     name = f"live/{count} metrics"
     topic = places.topic()
-    with workers(places, topic, metrics) as running, served(places, topic, metrics) as (pid, url):
+    with workers(places, topic, metrics) as running:
         running.wait_for(_produce_history(running, metrics))
-        with _reporting(running, metrics):
+        with (
+            _reporting(running, metrics),
+            served(places, topic, metrics, publishes=True) as (pid, _),
+        ):
+            published = _spent_a_minute(pid, seconds)
+            yield Figure(f"{name}/nobody looks, totals are published", published, "core s/min")
+        with _reporting(running, metrics), served(places, topic, metrics) as (pid, url):
             nobody = _spent_a_minute(pid, seconds)
             yield Figure(f"{name}/nobody looks", nobody, "core s/min")
             before = processor_seconds([pid])
@@ -113,7 +120,9 @@ def _spent_a_minute(pid: int, seconds: float, page: Page | None = None) -> float
 
 
 @contextmanager
-def served(places: Places, topic: str, metrics: Sequence[LocalMetric]) -> Iterator[tuple[int, str]]:
+def served(
+    places: Places, topic: str, metrics: Sequence[LocalMetric], *, publishes: bool = False
+) -> Iterator[tuple[int, str]]:
     """Run `dither serve` on a topic; yield its pid and its address once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -123,8 +132,10 @@ def served(places: Places, topic: str, metrics: Sequence[LocalMetric]) -> Iterat
         file.write_text(definitions(metrics))
         sets = {
             "topics.reports": topic,
-            "topics.estimates": f"{topic}-estimates",
+            "topics.estimates": places.topic(1),
             "topics.managed": False,
+            "publish.enabled": publishes,
+            "publish.since": iso(time.time_ns() // 10**6),  # not the history
             "aggregate.past": "36500d",
         }
         line = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +28,8 @@ PATIENCE_SECONDS, MAX_PATIENCE_SECONDS = 0.5, 5.0
 """How long a caller waits for an answer: if the last answer is not stale, and if it is. After a
 query without an answer, callers do not wait."""
 COUNT_SECONDS = 30.0
-"""The time between two counts of the topic's partitions, whose number may grow."""
+"""The time between two queries for the number of partitions, which may grow, and for their first
+offsets."""
 FIRST_TIMEOUT_SECONDS = 0.1
 """The first timeout of a metadata query. It doubles each time, as a distant broker answers no query
 whose timeout is shorter than its round trip."""
@@ -90,6 +92,7 @@ class KafkaLog:
         self._lost_at: float | None = None
         self._down = threading.Event()
         self._partitions: list[int] = []
+        self._low: dict[int, int] = {}
         self._counted_at = float("-inf")
         self._patience, self._seconds_taken = ANSWER_SECONDS, 0.0
         self._log_ends, self._answered_at = LogEnds({}, ""), float("-inf")
@@ -147,7 +150,7 @@ class KafkaLog:
         try:
             self._client = self._client or self._connected()
             if not self._partitions or self._clock() - self._counted_at > COUNT_SECONDS:
-                self._partitions = self._count(self._client, deadline)
+                self._partitions, self._low = self._count(self._client, deadline), {}
                 self._counted_at = self._clock()
         except KafkaException as error:
             self._partitions = []
@@ -159,7 +162,9 @@ class KafkaLog:
         if not self._partitions:
             return LogEnds({}, NO_VISIBLE_TOPIC)
         try:
-            low, high = self._offsets(self._client, deadline)
+            ask = functools.partial(self._offsets, self._client, deadline)
+            low = self._low = self._low or ask(OFFSET_SPECS.earliest())
+            high = ask(OFFSET_SPECS.latest())
         except (KafkaException, TimeoutError) as error:
             self._client, self._partitions = None, []  # the client remembers old leaders
             return LogEnds({}, _explain_failure(error))
@@ -204,24 +209,18 @@ class KafkaLog:
                 topic = topics.get(self._topic)
                 return [] if topic is None or topic.error is not None else sorted(topic.partitions)
 
-    def _offsets(self, client: AdminClient, deadline: float) -> list[dict[int, int]]:
-        """Return the first offsets and the next offsets, each by partition."""
+    def _offsets(self, client: AdminClient, deadline: float, spec: OffsetSpec) -> dict[int, int]:
+        """Return the first or the next offset of each partition."""
         left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
-        requests = [
-            client.list_offsets(
-                {TopicPartition(self._topic, number): spec for number in self._partitions},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=left,
-            )
-            for spec in (OFFSET_SPECS.earliest(), OFFSET_SPECS.latest())
-        ]
-        return [
-            {
-                partition.partition: future.result(timeout=left + FIRST_TIMEOUT_SECONDS).offset
-                for partition, future in futures.items()
-            }
-            for futures in requests
-        ]
+        futures = client.list_offsets(
+            {TopicPartition(self._topic, number): spec for number in self._partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=left,
+        )
+        return {
+            partition.partition: future.result(timeout=left + FIRST_TIMEOUT_SECONDS).offset
+            for partition, future in futures.items()
+        }
 
 
 def _explain_failure(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,10 +12,11 @@ from confluent_kafka import KafkaError, Producer
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
-from aggregator.kafka.log_ends import KafkaLog
+from aggregator.kafka.log_ends import Ends
 from aggregator.publishing.quiet_partitions import Beat, HeartbeatSchedule
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.progress import TopicProgress
+from estimators.durations import milliseconds
 from producers.kafka.kafka_errors import describe_kafka_error
 from producers.wire.batch import heartbeat
 from producers.wire.framing import frame
@@ -23,17 +25,20 @@ DELIVERY_SECONDS = 5.0
 """The time for the delivery of a heartbeat. It is short: a broker that returns after an outage must
 get the devices' delayed reports before any heartbeat."""
 CLOSE_SECONDS = 1.0
+LOOKS_PER_IDLE_TIME = 10
 
 log = structlog.get_logger("dither.publisher")
 
 
 class Heartbeats:
-    """Sends heartbeats, which close panes in partitions without reports."""
+    """Sends heartbeats, which close panes in partitions without reports; `ends` asks Kafka."""
 
-    def __init__(self, settings: Settings, schedule: HeartbeatSchedule) -> None:
+    def __init__(self, settings: Settings, schedule: HeartbeatSchedule, ends: Ends) -> None:
         self._topic, self._schedule = settings.topics.reports, schedule
         self._schema_id = settings.schemas.schema_id
-        self._log, self._unknown, self._refused = KafkaLog(settings), "", ""
+        self._look_seconds = milliseconds(settings.aggregate.idle) / 1000 / LOOKS_PER_IDLE_TIME
+        self._next_look = float("-inf")
+        self._ends, self._unknown, self._refused = ends, "", ""
         delivery_timeout = {"message.timeout.ms": int(1000 * DELIVERY_SECONDS)}
         self._producer: Producer = clients.producer(settings, **delivery_timeout)
 
@@ -43,9 +48,15 @@ class Heartbeats:
         return f"final events wait for partitions without reports: {reason}" if reason else ""
 
     def send_due(self, overview: TopicProgress, partitions: int) -> None:
-        """Query the logs' ends and send the due heartbeats; a lost heartbeat is due again."""
+        """Query the logs' ends and send the due heartbeats; a lost heartbeat is due again.
+
+        It does so at most LOOKS_PER_IDLE_TIME times in the idle time.
+        """
         self._producer.poll(0)
-        log_ends = self._log()
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + self._look_seconds
+        log_ends = self._ends()
         self._unknown = log_ends.unknown
         self._schedule.note_log_ends(log_ends.asked_at, log_ends.ends(partitions))
         self._send(self._schedule.heartbeats(overview, partitions))

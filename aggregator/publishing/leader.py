@@ -21,7 +21,7 @@ from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
 
-TURN_INTERVAL_SECONDS = 0.5
+TURN_INTERVAL_SECONDS = 1.0
 """The time between two turns, and between two attempts to acquire the lease."""
 FIRST_RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0

@@ -21,6 +21,7 @@ from aggregator.counting.origin import CLUSTER_FIELD
 from aggregator.errors import OtherCluster
 from aggregator.feature import features
 from aggregator.kafka import topic_admin
+from aggregator.kafka.log_ends import KafkaLog
 from aggregator.publishing import events
 from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
@@ -63,6 +64,7 @@ class Publisher(Leader):
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
+        self.ends = KafkaLog(settings)
         self._heartbeats: Heartbeats | None = None
 
     def obstacles(self) -> list[str]:
@@ -96,7 +98,7 @@ class Publisher(Leader):
             self._of_features = [due for due in of_features if due is not None]
             idle_ms = milliseconds(self.settings.aggregate.idle)
             schedule = HeartbeatSchedule(self.reader.store, self.reader.metrics, idle_ms)
-            self._heartbeats = heartbeats = Heartbeats(self.settings, schedule)
+            self._heartbeats = heartbeats = Heartbeats(self.settings, schedule, self.ends)
             closing.enter_context(contextlib.closing(heartbeats))
             log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
             self._next_totals = time.monotonic()

@@ -63,7 +63,8 @@ class UnpublishedPanes:
         for name in [name for name in self._begin if name in closed]:
             self._begin[name] = self._begin.pop(name)
             metric = self._metrics[name]
-            starts, begin = self._starts(metric, closed[name] - metric.pane_ms, postponed)
+            last = (closed[name] // metric.pane_ms - 1) * metric.pane_ms
+            starts, begin = self._starts(metric, last, postponed)
             try:
                 windows = self._read(overview, metric, starts) if starts else []
             except StateUnreadable as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import Counter, deque
@@ -179,8 +180,13 @@ def status(
         definitions="; ".join(unusable_definitions(metrics, overview)) or "ok",
         counting=idle is not None and idle < silent_ms,
         silent_since=None if idle is None or idle < silent_ms else _moment(now_ms, idle),
-        version=version("dither"),
+        version=_version(),
     )
+
+
+@functools.cache
+def _version() -> str:
+    return version("dither")
 
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
@@ -189,7 +195,7 @@ def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
         "not queried while Redis cannot be read",
         "; ".join(unusable_definitions(metrics)) or "ok",
     )
-    return ServiceStatus({}, [], {}, reason, [], kafka, definitions, None, None, version("dither"))
+    return ServiceStatus({}, [], {}, reason, [], kafka, definitions, None, None, _version())
 
 
 def unusable_definitions(

@@ -353,6 +353,7 @@ class _TotalsRequest:
         self.prefix, self._totals = prefix, totals
         self._limits = [total.newest for total in totals]
         self._opened: dict[str, set[bytes]] = {}  # members of the set of open panes, as last read
+        self._guesses: list[list[bytes]] = []  # from the head that was last read
 
     def head(self) -> list[Command]:
         prefix, indexes = self.prefix, [total.index for total in self._totals]
@@ -372,10 +373,12 @@ class _TotalsRequest:
     def reads(self, head: Sequence[Any]) -> list[Command]:
         membership: list[Command] = []
         values: list[Command] = []
+        self._guesses.clear()
         for total, mark, panes in zip(self._totals, head[2], head[5::2], strict=True):
             members = self._members(total, panes)
             membership.append(("SMISMEMBER", f"{self.prefix}:open", total.closed_member, *members))
-            keys = [total.closed_key, *map(_pane_of, self._guess(total, mark, members))]
+            self._guesses.append(self._guess(total, mark, members))
+            keys = [total.closed_key, *map(_pane_of, self._guesses[-1])]
             values += [("GET", f"{self.prefix}:{key}") for key in keys]
         return membership + values
 
@@ -388,11 +391,10 @@ class _TotalsRequest:
         ]
 
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> list[Any]:
-        (indexed_size, open_size, *index_sizes), number, marks, indexed, *indexes = head
+        (indexed_size, open_size, *index_sizes), number, _, indexed, *indexes = head
         sizes = indexed_size, open_size
         consistent_read.require_open_panes(self.prefix, stamp, sizes, number)
         is_current, values = parsing.are_sizes_current(stamp[2:]), iter(replies)
-        guesses: list[list[bytes]] = []
         are_closed_stored: list[bool] = []
         for index, (total, (is_closed_stored, *are_open)) in enumerate(
             zip(self._totals, [next(values) for _ in self._totals], strict=True)
@@ -401,19 +403,18 @@ class _TotalsRequest:
             min_size = index_sizes[index] if is_current else None
             parsing.require_index(self.prefix, total.index, indexed[index], min_size, size)
             members = self._members(total, panes)
-            guesses.append(self._guess(total, marks[index], members))
             are_closed_stored.append(bool(is_closed_stored))
             opened = [name for name, is_open in zip(members, are_open, strict=True) if is_open]
             if len(opened) == self._limits[index] < size:
                 self._limits[index] *= NEWEST_GROWTH
-            elif opened == guesses[index]:
+            elif opened == self._guesses[index]:
                 continue
             self._opened[total.metric] = {*opened}
             raise consistent_read.GuessMissedError
         return [
             total.fold(self._statistics(total, values, guess, is_closed_stored))
             for total, guess, is_closed_stored in zip(
-                self._totals, guesses, are_closed_stored, strict=True
+                self._totals, self._guesses, are_closed_stored, strict=True
             )
         ]
 
@@ -440,12 +441,11 @@ class _TotalsRequest:
         watermarks = parsing.watermarks(f"{self.prefix}:watermarks", marks)
         closed = watermarks[name].closed if marks else NO_TIME
         index, prefix_size = f"{self.prefix}:index:{total.index}", len(total.index) + 1
-        starts = (parsing.start(index, member[prefix_size:])[0] for member in members)
-        return [
-            member
-            for member, start in zip(members, starts, strict=True)
-            if start + total.width_ms > closed
-        ]
+
+        def ends_later(member: bytes) -> bool:
+            return parsing.start(index, member[prefix_size:])[0] + total.width_ms > closed
+
+        return [*itertools.takewhile(ends_later, reversed(members))][::-1]
 
 
 def _pane_of(member: bytes) -> str:

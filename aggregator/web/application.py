@@ -64,13 +64,14 @@ def application(
 
     `reader`: reads the sums in Redis; `settings`: the settings of the deployment; `gateway`,
     `publisher`, optional: the application starts and closes them; `ends`: a function that returns
-    where the logs end; by default it asks the settings' Kafka; `tracing`, optional: sends the spans
-    of requests; it is stopped with the application.
+    where the logs end; by default the publisher's, or else its own; `tracing`, optional: sends the
+    spans of requests; it is stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
+    ends = publisher.ends if ends is None and publisher is not None else ends
     counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
     service = Service(reader, settings, ends, posts, stalled, unpublished, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first

@@ -2,8 +2,9 @@
 
 While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
 It reads only metrics that somebody follows, and less often if that would take more than a small
-share of a core. It keeps the latest event of each kind and metric: a client that returns with the
-id of an event of this process gets all newer ones. Each client has a bounded queue.
+share of a core; no metric waits for another one's costly estimate. The hub keeps the latest event
+of each kind and metric: a client that returns with the id of an event of this process gets all
+newer ones. Each client has a bounded queue.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import anyio
@@ -36,20 +37,69 @@ log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 MAX_PROCESSOR_SHARE = 0.07
-"""The most processor time for reads and estimates, as a share of a core. Encoding, and reads for
-clients that join, are not included.
-"""
+"""The most processor time for metrics of equal cost, as a share of a core; at most twice as much if
+their costs differ. Encoding is not included."""
 CALM_SHARE, CALM_PERIODS = 0.01, 6
 """The hub uses at most this share of a core, if pauses of at most so many periods suffice for
 it."""
+QUICK_SECONDS = 0.1
+"""An estimate of more processor time has a thread of its own, so that no other waits for it."""
 METRICS_PER_READ = 32
-"""How many metrics are read together; their events are sent before the next ones are read."""
+"""How many metrics are read together."""
 QUEUE_EVENTS = 256
 """The longest queue of a client: half a minute of events of seven changing metrics."""
 GATHER_SECONDS = 0.05
 """Clients that join within this time share one read."""
 DUE_SHARE = 0.9
-"""Events are due after this share of a period, because periods vary."""
+"""Work is due after this share of its pause, because pauses vary."""
+OVERVIEW_WORK = ""
+"""The name of the work besides estimates: reading the progress, and finding changed metrics."""
+
+
+class Turns:
+    """When to estimate each metric again, by the processor time that its last estimate took.
+
+    A metric pauses as if all changing metrics took as long as it does, but no longer than if it
+    waited for the work of all. So a costly metric keeps no cheap one waiting.
+
+    Parameters
+    ----------
+    period : float
+        The shortest pause in seconds.
+    clock : callable
+        Returns monotonic seconds.
+    """
+
+    def __init__(self, period: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.period, self._clock = period, clock
+        self._seconds: dict[str, float] = {}
+        self._ended_at: dict[str, float] = {}
+        self._changing: set[str] = set()
+
+    def note(self, name: str, seconds: float) -> None:
+        """Record that work has ended, and its processor time."""
+        self._seconds[name], self._ended_at[name] = seconds, self._clock()
+        self._changing.add(name)
+
+    def rest(self, name: str) -> None:
+        """Record that a metric does not change, or that nobody follows it."""
+        self._changing.discard(name)
+
+    def seconds(self, name: str) -> float:
+        """Return the processor time of the last estimate; 0 if there was none."""
+        return self._seconds.get(name, 0.0)
+
+    def pause(self, work: float) -> float:
+        """Return the pause in seconds after so many seconds of work."""
+        calm = min(work / CALM_SHARE, CALM_PERIODS * self.period)
+        return max(self.period, calm, work / MAX_PROCESSOR_SHARE)
+
+    def is_due(self, name: str) -> bool:
+        """Return whether the pause after the last estimate is over."""
+        changing = self._changing.copy()
+        work = min(len(changing) * self.seconds(name), sum(map(self.seconds, changing)))
+        ended_at = self._ended_at.get(name, float("-inf"))
+        return self._clock() >= ended_at + DUE_SHARE * self.pause(work)
 
 
 class Hub:
@@ -74,20 +124,21 @@ class Hub:
         period: float = PERIOD_SECONDS,
         room: int = QUEUE_EVENTS,
     ) -> None:
-        self.reader, self.show, self.period = reader, show, period
+        self.reader, self.show, self.turns = reader, show, Turns(period)
         self._room = room
         self.run = secrets.token_hex(4)
         self.followers: set[Follower] = set()
         self._joining: set[Follower] = set()
         self._latest: dict[tuple[str, str], LiveEvent] = {}
         self._versions: dict[str, str] = {}
-        self._due: dict[tuple[str, str], float] = {}
-        self._unreadable: list[str] = []
+        self._unreadable: dict[str, str] = {}
         self._number = 0
-        self._busy_seconds = 0.0
+        self._work = 0.0
         self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
         self._task: asyncio.Task[None] | None = None
-        self._threads, self._encoding = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
+        self._costly: asyncio.Task[None] | None = None
+        self._encoding = anyio.CapacityLimiter(1)
 
     def __len__(self) -> int:
         """Return the number of followers."""
@@ -122,7 +173,8 @@ class Hub:
         self._joining.add(follower)
         self.wake()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), name="hub")
+            self._loop = asyncio.get_running_loop()
+            self._task = self._loop.create_task(self._poll(), name="hub")
         try:
             yield follower
         finally:
@@ -135,10 +187,11 @@ class Hub:
 
     async def close(self) -> None:
         """Stop reading."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._costly):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     def _number_of(self, last_id: str) -> int:
         """Return the number in an event's id if this process made the event; otherwise 0."""
@@ -149,121 +202,146 @@ class Hub:
     async def _poll(self) -> None:
         while len(self):
             self._wake.clear()
-            self._busy_seconds = 0.0
             joined = set(self._joining)
             try:
-                await self._read()
+                await self._read(joined)
             except (redis.RedisError, StateUnreadable) as error:
                 self._publish(
                     "status", "", status.unreachable(redis_failure(error), self.reader.metrics)
                 )
             except Exception:
                 log.exception("live estimates failed")
-            self._admit_followers(joined & self._joining)
-            await self._pause()
+            self._admit_followers(joined)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.turns.pause(self._work))
+                await asyncio.sleep(GATHER_SECONDS)
 
-    async def _pause(self) -> None:
-        """Wait for a period; longer after a costly read, shorter if a client joins."""
-        calm_seconds = min(self._busy_seconds / CALM_SHARE, CALM_PERIODS * self.period)
-        seconds = max(self.period, calm_seconds, self._busy_seconds / MAX_PROCESSOR_SHARE)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
-            await asyncio.sleep(GATHER_SECONDS)
-
-    def _admit_followers(self, joined: set[Follower]) -> None:
+    def _admit_followers(self, joined: set[Follower], pending: Collection[str] = ()) -> None:
+        """Admit followers with the latest events, but for estimates of `pending` metrics."""
         latest = sorted(self._latest.values(), key=lambda event: event.number)
-        for follower in joined:
+        for follower in joined & self._joining:
             self._joining.discard(follower)
             self.followers.add(follower)
             for event in latest:
-                if event.number > follower.after:
+                is_pending = event.kind == "estimate" and event.metric in pending
+                if event.number > follower.after and not is_pending:
                     follower.offer(event)
 
-    async def _read(self) -> None:
+    async def _read(self, joined: set[Follower]) -> None:
         """Read the progress, and estimate the changed metrics that have followers."""
-        overview = await self._in_thread(self.reader.store.overview)
-        new_status = await self._in_thread(self.show, overview)
         metrics = current(self.reader.metrics)
         for key in [key for key in self._latest if key[1] and key[1] not in metrics]:
             del self._latest[key]  # the metric's definition was removed
             self._versions.pop(key[1], None)
+            self._unreadable.pop(key[1], None)
+            self.turns.rest(key[1])
+        clients = (*self.followers, *self._joining)
+        names = [name for name in metrics if any(client.follows(name) for client in clients)]
+        for name in metrics.keys() - names:
+            self.turns.rest(name)
+            self._unreadable.pop(name, None)
+        is_due = self.turns.is_due(OVERVIEW_WORK)
+        in_thread = anyio.to_thread.run_sync
+        overview, new_status, changed = await in_thread(self._look, names)
         for name in metrics:
             policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
-        if self._is_due("status", ""):
-            missing = [*dict.fromkeys([*new_status.missing, *self._unreadable])]
+        if is_due:
+            missing = [*dict.fromkeys([*new_status.missing, *self._unreadable.values()])]
             self._publish("status", "", msgspec.structs.replace(new_status, missing=missing))
-        clients = (*self.followers, *self._joining)
-        names = [name for name in metrics if any(client.follows(name) for client in clients)]
-        unreadable: list[str] = []
-        for begin in range(0, len(names), METRICS_PER_READ):
-            group = names[begin : begin + METRICS_PER_READ]
-            for name, live in await self._in_thread(self._estimate, overview, group, unreadable):
-                self._publish("estimate", name, live)
-        self._unreadable = unreadable
+        quick, costly = list[Window](), list[Window]()
+        for window in changed:
+            seconds = self.turns.seconds(window.metric.name)
+            (quick if seconds <= QUICK_SECONDS else costly).append(window)
+        if costly and (self._costly is None or self._costly.done()):
+            self._costly = asyncio.create_task(self._estimate_costly(costly))
+        self._admit_followers(joined, {window.metric.name for window in quick})
+        for begin in range(0, len(quick), METRICS_PER_READ):
+            group = quick[begin : begin + METRICS_PER_READ]
+            self._work += await in_thread(self._estimate, group)
 
-    def _estimate(
-        self, overview: TopicProgress, names: Sequence[str], unreadable: list[str]
-    ) -> list[tuple[str, Live]]:
-        """Return the changed estimates; append to `unreadable` why some metrics cannot be read."""
-        changed: list[Window] = []
+    async def _estimate_costly(self, windows: Sequence[Window]) -> None:
+        with contextlib.suppress(redis.RedisError):  # which the next read tells
+            await anyio.to_thread.run_sync(self._estimate, windows)
+
+    def _look(self, names: Sequence[str]) -> tuple[TopicProgress, ServiceStatus, list[Window]]:
+        """Return the progress, the status, and the changed metrics that are due, cheapest first."""
+        began = time.thread_time()
+        overview = self.reader.store.overview()
+        new_status = self.show(overview)
+        changed = []
         for name in names:
-            with _isolated(name, unreadable):
-                described = self.reader.describe(overview, name)
-                if self._is_changed(described):
-                    changed.append(described)
-        estimates = []
-        for described, total in zip(changed, self.reader.read_totals(changed), strict=True):
-            name = described.metric.name
-            with _isolated(name, unreadable):
-                window = self.reader.read(described) if total is None else total
-                estimates.append((name, Live.of(window, self.reader.cached_answer(window))))
-                self._versions[name] = described.version
-        return estimates
+            with self._isolated(name):
+                window = self.reader.describe(overview, name)
+                if self._is_changed(window):
+                    changed.append(window)
+        self._work = time.thread_time() - began
+        self.turns.note(OVERVIEW_WORK, self._work)
+        return overview, new_status, sorted(changed, key=self._expected_cost)
 
-    def _is_changed(self, described: Window) -> bool:
+    def _is_changed(self, window: Window) -> bool:
         """Return whether a metric's estimate has changed, and is due or has a new policy."""
-        name = described.metric.name
+        name = window.metric.name
         last_event = self._latest.get(("estimate", name))
-        is_same_policy = last_event and last_event.value.window.policy == described.policy
-        is_new = self._versions.get(name) != described.version
-        return is_new and (not is_same_policy or self._is_due("estimate", name))
+        is_same_policy = last_event and last_event.value.window.policy == window.policy
+        if is_same_policy and not self.turns.is_due(name):
+            return False
+        is_new = self._versions.get(name) != window.version
+        if not is_new:
+            self.turns.rest(name)
+            self._unreadable.pop(name, None)
+        return is_new
+
+    def _expected_cost(self, window: Window) -> tuple[bool, float, int]:
+        """Return a sort key: metrics of known cost come first, others by the size of their sums."""
+        seconds = self.turns.seconds(window.metric.name)
+        return not seconds, seconds, window.metric.zero().nbytes
+
+    def _estimate(self, windows: Sequence[Window]) -> float:
+        """Estimate metrics and publish their events; break off after a costly one.
+
+        It runs in a thread. It returns the processor time, without that of the costly one.
+        """
+        began = time.thread_time()
+        for window, total in zip(windows, self.reader.read_totals(windows), strict=True):
+            live, estimate_began = None, time.thread_time()
+            with self._isolated(window.metric.name):
+                content = self.reader.read(window) if total is None else total
+                live = Live.of(content, self.reader.cached_answer(content))
+            seconds = time.thread_time() - estimate_began
+            self._loop.call_soon_threadsafe(self._note_estimate, window, live, seconds)
+            if seconds > QUICK_SECONDS:
+                self._loop.call_soon_threadsafe(self.wake)
+                began += seconds
+                break
+        return time.thread_time() - began
+
+    def _note_estimate(self, window: Window, live: Live | None, seconds: float) -> None:
+        name = window.metric.name
+        self.turns.note(name, seconds)
+        if live is not None:
+            self._versions[name] = window.version
+            self._unreadable.pop(name, None)
+            self._publish("estimate", name, live)
 
     def _publish(self, kind: str, metric: str, value: Any) -> None:
         last_event = self._latest.get((kind, metric))
         if last_event is not None and kind != "estimate" and last_event.value == value:
             return
         self._number += 1
-        self._due[kind, metric] = time.monotonic() + self.period * DUE_SHARE
         event = LiveEvent(self._number, self.run, kind, metric, value)
         self._latest[kind, metric] = event
         for follower in self.followers:
             follower.offer(event)
 
-    def _is_due(self, kind: str, metric: str) -> bool:
-        """Return whether a period has passed since a metric's last event of this kind."""
-        return time.monotonic() >= self._due.get((kind, metric), 0.0)
-
-    async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
-        return await anyio.to_thread.run_sync(self._timed, call, *args, limiter=self._threads)
-
-    def _timed(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call a function, and add up the processor time of its thread."""
-        began = time.thread_time()
+    @contextlib.contextmanager
+    def _isolated(self, name: str) -> Iterator[None]:
+        """Log or record a metric's failure, so that others continue; raise failures of Redis."""
         try:
-            return call(*args)
-        finally:
-            self._busy_seconds += time.thread_time() - began
-
-
-@contextlib.contextmanager
-def _isolated(name: str, unreadable: list[str]) -> Iterator[None]:
-    """Log or record a metric's failure, so that other metrics continue; raise failures of Redis."""
-    try:
-        yield
-    except redis.RedisError:
-        raise
-    except StateUnreadable as error:
-        unreadable.append(str(error))
-    except Exception:
-        log.exception("a live estimate failed", metric=name)
+            yield
+        except redis.RedisError:
+            raise
+        except StateUnreadable as error:
+            self._unreadable[name] = str(error)
+        except Exception:
+            log.exception("a live estimate failed", metric=name)

@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 RETRY_MS = 2_000
 MAX_CATEGORIES = 1_000
+GATHER_SECONDS = 0.05
+"""Events within this time are sent in one piece."""
 MAX_EVENTS_TOGETHER = 32
 """The most events that are sent in one piece."""
 MAX_CACHED_ENCODINGS = 4
@@ -151,6 +153,7 @@ class Follower:
         yield f"retry: {RETRY_MS}\n\n".encode()
         while True:
             waiting = [await self.queue.get()]
+            await asyncio.sleep(GATHER_SECONDS)
             while len(waiting) < MAX_EVENTS_TOGETHER and not self.queue.empty():
                 waiting.append(self.queue.get_nowait())
             if self.is_cut:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.resources
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from importlib.resources.abc import Traversable
 
 from starlette.requests import Request
@@ -60,9 +61,13 @@ class File:
     content_type: str
     etag: str
 
-    def response(self, request: Request) -> Response:
-        """Return a response with the file; with status 304 if the browser has it."""
+    def response(self, request: Request, links: str = "") -> Response:
+        """Return a response with the file; with status 304 if the browser has it.
+
+        `request`: the request; `links`, optional: the header that names what the page needs.
+        """
         headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
+        headers |= {"Link": links} if links else {}
         client_tags = request.headers.get("if-none-match", "")
         if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):
             return Response(status_code=304, headers=headers)
@@ -74,8 +79,11 @@ def routes() -> list[Route]:
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
     files |= {name: _file(RANDOMIZERS.joinpath(name)) for name in RANDOMIZER_FILES}
 
+    links = {path: _module_links(files, name) for path, name in PAGE_FILES.items()}
+
     async def page(request: Request) -> Response:
-        return files[PAGE_FILES[request.url.path]].response(request)
+        path = request.url.path
+        return files[PAGE_FILES[path]].response(request, links[path])
 
     async def static(request: Request) -> Response:
         path = request.path_params["path"]
@@ -85,6 +93,15 @@ def routes() -> list[Route]:
 
     pages = [Route(path, page, include_in_schema=False) for path in PAGE_FILES]
     return [*pages, Route("/static/{path:path}", static, include_in_schema=False)]
+
+
+def _module_links(files: Mapping[str, File], page: str) -> str:
+    """Return a header that lets browsers load all modules of a page at once."""
+    modules = re.findall(rb'src="/static/(\w+\.js)" type="module"', files[page].content)
+    for name in modules:  # which grows
+        imported = re.findall(rb'from "\./(\w+\.js)"', files[name.decode()].content)
+        modules += [module for module in dict.fromkeys(imported) if module not in modules]
+    return ", ".join(f"</static/{name.decode()}>; rel=modulepreload" for name in modules)
 
 
 def _files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:

@@ -20,7 +20,7 @@ logger = logging.getLogger("producers")
 
 BUSY_SECONDS = 0.002
 """The time between two polls while batches wait; a poll takes all acknowledgements that came."""
-IDLE_SECONDS = 0.1
+IDLE_SECONDS = 1.0
 """The time between two polls while no batch waits: Kafka's client may report errors then, too."""
 CLOSING_SECONDS = 0.01
 PREPARE_AGAIN_SECONDS = 5.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,6 +18,7 @@ from aggregator.web.http.small_posts import PostProtocol
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+TICK_SECONDS = 1.0
 LEAVE_SECONDS = 5
 """The time for open requests when the server ends; streams are closed at once."""
 
@@ -55,13 +58,28 @@ def shared_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 class Server(uvicorn.Server):
-    """A server that logs its address once it listens."""
+    """A server that logs its address once it listens, and that wakes once a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, and listen."""
         await super().startup(sockets)
         if self.started:
             log.info("serving", url=url(self.config, self.servers[0].sockets[0].getsockname()[1]))
+
+    async def main_loop(self) -> None:
+        """Renew the date of responses once a second, until a signal; uvicorn wakes ten times."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), TICK_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Leave at once."""
+        super().handle_exit(sig, frame)
+        asyncio.get_running_loop().call_soon_threadsafe(self._leaving.set)
 
 
 def run_server(

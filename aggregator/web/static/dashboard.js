@@ -168,7 +168,7 @@ function connect() {
   let was = null;
   let live = null; // of a status: a stream that is open says nothing about who counts
   const tell = () => {
-    connection.dataset.state = live !== null && !live.counting ? "silent" : live?.trouble ? "trouble" : "live";
+    connection.dataset.state = live !== null && !live.counting ? "silent" : live?.trouble ? "trouble" : live?.text === "Idle" ? "idle" : "live";
     setText(text, [live?.text ?? "Live", live?.trouble].filter(Boolean).join(" · "));
   };
   operations.onLive = (found) => {

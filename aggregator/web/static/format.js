@@ -148,8 +148,9 @@ const clock = (d, exact) => `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}${
 /** A moment in the past: "14:03" if it is today, else also its day. */
 export const since = (at, now = Date.now() / 1000) => (Math.floor(at / DAY) === Math.floor(now / DAY) ? clock(new Date(at * 1000), false) : moment(at - (at % 60)));
 
-/** A stretch of event time; null is unbounded. */
+/** A stretch of event time; null is unbounded, and so is an end that is still to come. */
 export function stretch(from, to) {
+  if (to > Date.now() / 1000) return stretch(from, null);
   if (from === null && to === null) return "everything counted so far";
   if (from === null) return `up to ${moment(to)}`;
   if (to === null) return `since ${moment(from)}`;

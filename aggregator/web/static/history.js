@@ -32,10 +32,11 @@ const isBounded = ({value, lower, upper}) => value !== null && lower !== null &&
  */
 export function columns(points, index = null, range = null) {
   const at = (list) => (index === null ? list : list?.[index]) ?? null;
+  const end = (from, to) => Math.max(from, Math.min(to, Date.now() / 1000)); // the last step may not be over
   const rows = points.map((point) => {
     const has = !["not_ready", "too_few_reports", "expired"].includes(point.status);
     return {
-      from: seconds(point.from), to: seconds(point.to), status: point.status, reports: point.reports,
+      from: seconds(point.from), to: end(seconds(point.from), seconds(point.to)), status: point.status, reports: point.reports,
       value: has ? at(point.value) : null, lower: has ? at(point.lower) : null, upper: has ? at(point.upper) : null,
     };
   });

@@ -22,7 +22,7 @@ const redisFailure = (status) => (isAway(status) ? AWAY : "Redis cannot be read"
 /** Whether new reports are being counted, so that the shown numbers move: {counting: true, false or null, text}. */
 export function liveness(status) {
   if (status.redis !== "ok") return {counting: null, text: redisFailure(status)};
-  if (status.counting) return {counting: true, text: "Live"};
+  if (status.counting) return {counting: true, text: Object.values(status.metrics).some((one) => one.reports_per_second !== 0) ? "Live" : "Idle"};
   const last = seconds(status.silent_since);
   return {counting: false, text: last === null ? "No worker has counted yet" : `No worker has counted since ${since(last)}`};
 }

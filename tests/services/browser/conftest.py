@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
+FOLLOWS = re.compile("Live|Idle")
+"""What the first page says while its numbers follow the reports."""
 UNUSED_FEATURES = (
     # Each new window would load these: most of what a page costs.
     *("WebUIOmniboxAimPopup", "WebUIOmniboxPopup", "SpareRendererForSitePerProcess"),

@@ -8,7 +8,7 @@ import pytest
 
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
-from tests.services.browser.conftest import METRICS, Site, Sites, Visitor, expect
+from tests.services.browser.conftest import FOLLOWS, METRICS, Site, Sites, Visitor, expect
 
 pytestmark = pytest.mark.more
 
@@ -47,7 +47,7 @@ def test_without_kafka_a_report_may_be_sent_again(without_kafka: Site, visitor: 
     tile = page.locator(".tile", has_text="Lag")
     expect(tile.locator(".note")).to_contain_text("unknown: Kafka does not answer")
     expect(tile.locator(".big")).to_have_text("\N{EN DASH}")
-    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator("#connection")).to_have_text(FOLLOWS)
 
 
 def test_what_is_wrong_with_the_counts_is_not_told_as_a_server_that_is_away(
@@ -62,19 +62,19 @@ def test_what_is_wrong_with_the_counts_is_not_told_as_a_server_that_is_away(
         page = visitor.open(site.url, reduced_motion="no-preference")
         connection, alerts = page.locator("#connection"), page.locator("#alerts")
         tile = page.locator(".tile", has_text="Lag")
-        expect(connection).to_have_text("Live")
+        expect(connection).to_have_text(FOLLOWS)
         assert page.evaluate(LONGEST) < 10_000, "an idle page is not drawn again and again"
         client: Any = deployment.store.client
         for number in deployment.store.partitions():
             mark = f"{tag(deployment.topic, number)}:committed"
             assert client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
         expect(connection).to_contain_text("No worker has counted since ")
-        expect(connection).not_to_contain_text("Live")
+        expect(connection).not_to_contain_text(FOLLOWS)
         expect(alerts).to_contain_text("start “dither aggregate”")
         expect(tile.locator(".big")).to_have_text("7")
         expect(tile.locator(".note")).to_contain_text("6 not counted")
         with deployment.worker():
-            expect(connection).to_have_text("Live")
+            expect(connection).to_have_text(FOLLOWS)
             expect(tile.locator(".big")).to_have_text("0")
             expect(alerts).to_be_empty()
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_the_counts_is_not_told_as_a_server_that_is_away(
         page.goto(f"{site.url}/#metric=wait&from=2026-01-01T00:00&to=2026-01-02T00:00")
         expect(alerts).to_contain_text("run `dither recount ")
         expect(alerts).not_to_contain_text("does not answer")
-        expect(connection).to_have_text("Live")
+        expect(connection).to_have_text(FOLLOWS)
         expect(tile.locator(".big")).to_have_text("0")
         later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
         deployment.metrics_file.write_text(f"{METRICS}\n{later}")

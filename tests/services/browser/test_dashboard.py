@@ -8,6 +8,7 @@ import pytest
 
 from aggregator.web.http.access import hash_token, new_token
 from tests.services.browser.conftest import (
+    FOLLOWS,
     HOSTILE,
     Site,
     Sites,
@@ -210,7 +211,7 @@ def test_a_token_is_asked_for_where_needed(filled: Site, visitor: Visitor, site_
         expect(page.locator("#connection")).to_have_text("No access")
         page.get_by_role("button", name="Enter a token").click()
         give(viewer)
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text(FOLLOWS)
         expect(drift.locator(".headline")).to_be_visible()
         expect(page.locator(".notice.danger")).to_have_count(0)
 

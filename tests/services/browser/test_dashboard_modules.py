@@ -231,16 +231,19 @@ def test_live_is_said_if_somebody_counts(device: Modules) -> None:
           return all.map((status) => liveness(status)).map(({counting, text}) => [counting, text]);
         }""",
         [
-            {"redis": "ok", "counting": True},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": 0.1}}},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": None}}},
+            {"redis": "ok", "counting": True, "metrics": {"a": {"reports_per_second": 0}}},
             {"redis": "ok", "counting": False, "silent_since": None},
             {"redis": "ok", "counting": False, "silent_since": "2013-03-04T14:05:59Z"},
             {"redis": "Redis does not answer: refused", "counting": True},
             {"redis": "wrong version", "counting": True},
         ],
     )
-    assert found[:2] == [[True, "Live"], [False, "No worker has counted yet"]]
-    assert found[2][1].replace("\u00a0", " ") == "No worker has counted since 4 Mar 2013 14:05"
-    assert found[3:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
+    assert [text for _, text in found[:3]] == ["Live", "Live", "Idle"]
+    assert found[3] == [False, "No worker has counted yet"]
+    assert found[4][1].replace("\u00a0", " ") == "No worker has counted since 4 Mar 2013 14:05"
+    assert found[5:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
 
 
 def test_the_running_total_is_no_answer_to_another_window_or_other_weights(device: Modules) -> None:
@@ -421,6 +424,7 @@ async () => {
     durations: [5, 90, 7200, 86400].map(f.duration),
     moment: f.moment(at("2013-03-04T14:05Z")), day: f.moment(at("2013-03-04T00:00Z")),
     stretch: f.stretch(at("2013-03-04T00:00Z"), at("2013-03-11T00:00Z")),
+    open: f.stretch(at("2013-03-04T00:00Z"), at("9999-01-01T00:00Z")),
     all: f.stretch(null, null),
     months: f.ticks(["2013-12-01", "2014-01-01", "2014-02-01"].map(at), 28 * f.DAY),
     hours: f.ticks(["2013-12-31T22:00Z", "2014-01-01T00:00Z"].map(at), 7200),
@@ -477,6 +481,7 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(device: Modules) ->
         "moment": "4 Mar 2013 14:05",
         "day": "4 Mar 2013",
         "stretch": "4 Mar - 11 Mar 2013",
+        "open": "since 4 Mar 2013",
         "all": "everything counted so far",
         "months": ["Dec", "Jan\n2014", "Feb"],
         "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],

@@ -17,7 +17,14 @@ import pytest
 from aggregator.features.reader import Reader
 from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
-from aggregator.web.event_hub import CALM_SHARE, MAX_PROCESSOR_SHARE, Hub
+from aggregator.web.event_hub import (
+    CALM_PERIODS,
+    CALM_SHARE,
+    DUE_SHARE,
+    MAX_PROCESSOR_SHARE,
+    Hub,
+    Turns,
+)
 from aggregator.web.live import Follower, Live
 from estimators import Metric
 from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
@@ -224,6 +231,50 @@ def test_encoding_an_event_holds_up_nobody(
     async def scenario(hub: Hub) -> None:
         asyncio.get_running_loop().call_later(0.2, go_on.set)
         with following(hub) as client:
+            await all_there_is(client)
+
+    run(hub_of(store, metrics), scenario)
+
+
+def test_a_costly_metric_is_estimated_seldom_and_cheap_ones_stay_fresh() -> None:
+    now, minutes = 0.0, 20
+    turns = Turns(1.0, lambda: now)
+    costs = {"costly": 2.0, **{f"cheap {number}": 0.005 for number in range(11)}}
+    refreshes = dict.fromkeys(costs, 0)
+    for _ in range(60 * minutes):
+        for name in filter(turns.is_due, costs):
+            turns.note(name, costs[name])
+            refreshes[name] += 1
+        now += 1.0
+    costly, cheapest = refreshes.pop("costly"), min(refreshes.values())
+    assert cheapest >= 60 * minutes / CALM_PERIODS - 1
+    assert minutes < costly <= 60 * minutes * MAX_PROCESSOR_SHARE / DUE_SHARE / costs["costly"] + 1
+    for name in [*costs][2:]:
+        turns.rest(name)
+    now += turns.period
+    assert turns.is_due("cheap 0"), "metrics that do not change make no other wait"
+
+
+def test_a_costly_estimate_holds_up_no_other(
+    counting: Counting, store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(5)
+    go_on, answer = threading.Event(), Reader.cached_answer
+
+    def slow(reader: Reader, window: Any) -> Any:
+        assert window.metric.name != "carrier" or go_on.wait(PATIENCE), "the others waited"
+        return answer(reader, window)
+
+    monkeypatch.setattr(Reader, "cached_answer", slow)
+
+    async def scenario(hub: Hub) -> None:
+        hub.turns.note("carrier", 2.0)
+        with following(hub) as client:
+            await client.estimate("delay", 406)
+            await asyncio.to_thread(counting.count_on, 0, counting.batch("delay", [1.0] * 4, 4))
+            await client.estimate("delay", 410)
+            assert "carrier" not in {d["metric"] for k, _, d in client.seen if k == "estimate"}
+            go_on.set()
             await all_there_is(client)
 
     run(hub_of(store, metrics), scenario)

@@ -87,5 +87,12 @@ def test_what_a_module_imports_is_here_and_no_text_becomes_markup(client: Client
             assert name.startswith("vendor/") or not re.search(to_markup, text)
 
 
+def test_a_page_names_the_modules_of_its_modules_so_that_all_load_at_once(client: Client) -> None:
+    links = client.get("/").headers["link"].split(", ")
+    named = re.findall(r"</static/(\w+\.js)>; rel=modulepreload", ", ".join(links))
+    assert {"dashboard.js", "shapes.js", "two_way.js"} <= set(named) <= set(files(".js"))
+    assert len(named) == len(links) == len(set(named))
+
+
 def test_no_module_of_the_randomizers_hides_a_file_of_the_pages() -> None:
     assert not set(pages.RANDOMIZER_FILES) & set(files(""))
