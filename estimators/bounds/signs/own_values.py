@@ -63,7 +63,8 @@ def own_value_limits(law: Law, signs: Floats, log_p: float, totals: Floats | Non
 def _clipped_estimate(law: Law, signs: Floats) -> Floats:
     """Return the estimate, within [-1, 1], shape (windows, k)."""
     expected = np.vecdot(law.coefficient * law.counts, law.offsets)
-    return np.clip((law.coefficient[:, None] @ signs)[:, 0] - expected[:, None], -1, 1)
+    estimate: Floats = (law.coefficient[:, None] @ signs)[:, 0] - expected[:, None]
+    return np.clip(estimate, -1, 1)
 
 
 # Theorem 13 of docs/proofs/inversion.md
@@ -163,7 +164,8 @@ def _variance(law: Law, theta: Floats) -> Floats:
     holder_variance, non_holder_variance = (np.vecdot(square, x)[:, None] for x in sign_variances)
     min_variance = 1e-12 * square.sum(axis=1, keepdims=True)
     gain = holder_variance - non_holder_variance
-    return np.maximum(min_variance, non_holder_variance + (1 + theta) / 2 * gain)
+    variance: Floats = non_holder_variance + (1 + theta) / 2 * gain
+    return np.maximum(min_variance, variance)
 
 
 def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
