@@ -164,8 +164,8 @@ def _variance(law: Law, theta: Floats) -> Floats:
     holder_variance, non_holder_variance = (np.vecdot(square, x)[:, None] for x in sign_variances)
     min_variance = 1e-12 * square.sum(axis=1, keepdims=True)
     gain = holder_variance - non_holder_variance
-    variance: Floats = non_holder_variance + (1 + theta) / 2 * gain
-    return np.maximum(min_variance, variance)
+    variance: Floats = np.maximum(min_variance, non_holder_variance + (1 + theta) / 2 * gain)
+    return variance
 
 
 def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
