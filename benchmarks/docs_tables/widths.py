@@ -186,7 +186,11 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         lower, upper = interval(law, np.array([2 * f - 1]), log_p, ever)
         if target == "sample":
             means = law.means(np.array([2 * f - 1]))[0]
-            lower, upper = own_value_limits(law, (law.counts * means)[:, None], log_p, ever)
+            signs, totals = (
+                (law.counts * means)[None, :, None],
+                None if ever is None else np.array([ever]),
+            )
+            (lower,), (upper,) = own_value_limits(law.rows(None), signs, log_p, totals)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
         report_variance = law.variances(np.array([2 * f - 1]))[0] / 4

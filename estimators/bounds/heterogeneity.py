@@ -69,7 +69,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # a query of an open vocabulary may name no strings
         return None
-    if _has_signs(law):
+    if has_signs(law):
         return heterogeneity_of_categories(law, means[None])[0]
     scores, means = _scores(law, levels, means), means[levels]
     return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
@@ -82,7 +82,7 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
     `means`, shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
-    if _has_signs(law):
+    if has_signs(law):
         return heterogeneity_of_categories(law, means.T[:, :, None])
     if levels.size < 2:
         return [None] * means.shape[1]
@@ -153,22 +153,24 @@ def _least_statistics(deviances: SignDeviances, theta: Floats) -> Floats:
     means = deviances.means
     least, most = (np.clip(x, -1.0, 1.0) for x in (means.min(axis=1), means.max(axis=1)))
     low, high, theta = least, most, np.clip(theta, least, most)
+    lower_bounds: Floats = np.zeros_like(theta)
+    is_close = np.zeros(theta.shape, dtype=np.bool_)
     for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
         statistic, slope, bend = deviances.at(theta)
         low, high = np.where(slope < 0, theta, low), np.where(slope > 0, theta, high)
         loss = np.abs(slope) * np.where(slope > 0, theta - least, most - theta)
-        is_close = loss <= Q_TOLERANCE
+        lower_bounds = np.where(is_close, lower_bounds, np.maximum(statistic - loss, 0.0))
+        is_close |= loss <= Q_TOLERANCE
         if is_close.all():
             break
         next_theta = theta - slope / np.maximum(bend, 1e-300)
         is_inside = (next_theta > low) & (next_theta < high)
-        theta = np.where(is_close, theta, np.where(is_inside, next_theta, (low + high) / 2))
-    lower_bounds: Floats = np.maximum(statistic - loss, 0.0)
+        theta = np.where(is_inside, next_theta, (low + high) / 2)
     return lower_bounds
 
 
-def _has_signs(law: Law) -> bool:
+def has_signs(law: Law) -> bool:
     """Return whether reports are signs, without noise."""
     return law.rate is None and not isinstance(law, PiecewiseLaw)
 

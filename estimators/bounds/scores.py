@@ -140,12 +140,16 @@ def _best_tilts(law: Law, observed: Floats, theta: Floats, start: Floats | None 
     tilt: Floats = np.clip(normal, 0.0, max_tilt)
     if start is not None:
         tilt = np.where((start > 0) & (tilt > 0), start, tilt)
+    is_settled = np.zeros((*tilt.shape[:-1], 1), dtype=np.bool_)  # of each row alone
     for _ in range(NEWTON_STEPS):
         checkpoint()
         _, mean, variance = _tilted_moments(law, theta, tilt)
         next_tilt = tilt + (slope - mean) / np.maximum(variance, 1e-300)
-        previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), max_tilt)
-        if (np.abs(tilt - previous_tilt) <= TILT_TOLERANCE * tilt).all():
+        next_tilt = np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), max_tilt)
+        previous_tilt, tilt = tilt, np.where(is_settled, tilt, next_tilt)
+        is_close = np.abs(tilt - previous_tilt) <= TILT_TOLERANCE * tilt
+        is_settled |= is_close.all(axis=-1, keepdims=True)
+        if is_settled.all():
             break
     return tilt
 

@@ -35,8 +35,7 @@ class Candidates:
         if self.dimension == 1:
             return np.ones(1), np.ones(1), np.zeros(1)
         pairs, inside_pairs = self.candidates // 2, float(self.inside)
-        coarse = np.linspace(0.0, _largest_angle(self.dimension), QUADRATURE_PANELS + 1)
-        _, _, _, share_beyond = _integrate(self.dimension, coarse)
+        coarse, share_beyond = _coarse_shares(self.dimension)
         spread = RANK_DEVIATIONS * math.sqrt(inside_pairs) + RANK_DEVIATIONS
         ends = np.clip(
             [(inside_pairs + spread) / pairs, (inside_pairs - spread) / pairs], 1e-12, 1.0
@@ -64,13 +63,26 @@ def _largest_angle(dimension: int) -> float:
     return min(math.pi / 2, MAX_STANDARD_SCORE / math.sqrt(max(dimension - 1, 1)))
 
 
-def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return nodes z, their weights, and P(abs(Z) > x) at each node and at each edge x."""
+@functools.lru_cache(maxsize=16)
+def _coarse_shares(dimension: int) -> tuple[Floats, Floats]:
+    """Return coarse edges x, and P(abs(Z) > x) at each."""
+    edges = np.linspace(0.0, _largest_angle(dimension), QUADRATURE_PANELS + 1)
+    return edges, _integrate(dimension, edges)[3]
+
+
+@functools.cache
+def _legendre() -> tuple[Floats, Floats, Floats]:
+    """Return points and weights of a panel of length 2, and what integrates up to each point."""
     points, weights = np.polynomial.legendre.leggauss(POINTS_PER_PANEL)
     powers = np.arange(POINTS_PER_PANEL)
     # integrals from a panel's start to its points, of the polynomial through the values there
     primitive = (points[:, None] ** (powers + 1) - (-1.0) ** (powers + 1)) / (powers + 1)
-    partial = primitive @ np.linalg.inv(points[:, None] ** powers)
+    return points, weights, primitive @ np.linalg.inv(points[:, None] ** powers)
+
+
+def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return nodes z, their weights, and P(abs(Z) > x) at each node and at each edge x."""
+    points, weights, partial = _legendre()
     half = np.diff(edges)[:, None] / 2
     phi = edges[:-1, None] + half * (1 + points)
     density = np.cos(phi) ** (dimension - 2)

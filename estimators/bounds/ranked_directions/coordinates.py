@@ -48,7 +48,7 @@ class CoordinateBounds(noise.RankedNoise):
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
-        bound: Floats = ((self.grid_cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         variance = self.variances(columns)
         bound = np.minimum(bound, self._sharpened(columns, variance, goal))
         if self.mean is None:
@@ -180,10 +180,10 @@ class UniformCoordinateBounds(noise.RankedNoise):
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
         steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)
         tilts = self.tilts_at(steps[::-1])
-        common = self.grid_cumulants(tilts, self.columns[:, None])[0]
+        common = self.cumulants(tilts, self.columns[:, None])[0]
         likely = likely_deviations(tilts, common, log_p).argmin()
         tilt = tilts[likely, None]
-        cumulant = self.grid_cumulants(tilt, columns)[:, 0]
+        cumulant = self.cumulants(tilt, columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
         deviations: Floats = (cumulant + log_remainder(*parts, float(tilt[0])) - log_p) / tilt
         return deviations

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from estimators.bounds.mixtures import usable_tilts
-from estimators.bounds.ranked_directions.report_law import MAX_REPORT_TILT, SQUARE_CELLS, ReportLaw
-from estimators.bounds.spheres import (
-    LOG_TILT_STEP,
-    PerWindow,
-    VectorNoise,
-    length_bound,
-    log_mean_cosh,
+from estimators.bounds.ranked_directions.report_law import (
+    MAX_REPORT_TILT,
+    ReportLaw,
+    evaluate_series,
+    majorants_of,
 )
-from estimators.estimate import Floats, Indices, Integers
+from estimators.bounds.spheres import PerWindow, VectorNoise, length_bound, log_mean_cosh
+from estimators.estimate import Floats, Indices
 
 BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
 CONVERGED_RATIO = 0.999  # a bound that is above this part of the previous bound ends the loop
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
-CHUNK_STEPS = 32  # steps of tilts whose growth is computed together
+MAX_STANDARD_TILT = 100.0
+"""The largest tilt of use, in units of 1 / sd: that of a normal sum is at most 40."""
 RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
@@ -121,32 +120,27 @@ class RankedNoise(VectorNoise):
     def cumulants(self, tilts: Floats, columns: Indices) -> Floats:
         """Return upper bounds on the cumulants of k coordinates, of either sign, (k, tilts).
 
-        `columns`, shape (levels, k): columns of :meth:`ReportLaw.growth`.
+        They are infinite at tilts that are too large to be of use. `tilts`: ascending; `columns`,
+        shape (levels, k): columns of :meth:`ReportLaw.growth`.
         """
-        total = np.zeros((columns.shape[1], tilts.size))
-        for law, n, s, column in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
-        ):
-            distinct_columns, column_index = np.unique(column, return_inverse=True)
-            grown = law.growth(tilts * s, distinct_columns) + self._rounding(tilts * s)[:, None]
-            total += n * grown.T[column_index]
-        return total
-
-    def grid_cumulants(self, tilts: Floats, columns: Indices) -> Floats:
-        """Return the same as :meth:`cumulants`, for tilts of :meth:`tilts_at`."""
-        steps, total = self.tilt_steps(tilts), np.zeros((columns.shape[1], tilts.size))
-        for law, n, s, of_largest, column in self._levels(columns):
-            total += n * (grid_growth(law, of_largest, steps, column) + self._rounding(tilts * s))
-        return total
-
-    def _levels(self, *columns: Any) -> Iterable[tuple[Any, ...]]:
-        """Return for each level its law, n, s, s over the largest, and its columns."""
-        relative = (self.coefficient / self.coefficient.max()).round(RELATIVE_DIGITS)
-        numbers = (x.tolist() for x in (self.counts, self.coefficient, relative))
-        return zip(self.laws, *numbers, *columns, strict=True)
+        useful = tilts[tilts <= MAX_STANDARD_TILT / math.sqrt(self.variances(columns).min())]
+        largest = float(self.coefficient.max())
+        series = [
+            law.series(float(useful[-1] * s))
+            for law, s in zip(self.laws, self.coefficient, strict=True)
+        ]
+        total = np.zeros((max(len(x.moments) for x in series), columns.shape[1]))
+        parts = zip(majorants_of(series), self.counts, self.coefficient, columns, strict=True)
+        for majorants, n, s, column in parts:
+            factor = n * (s / largest) ** np.arange(2.0, len(majorants) + 2)
+            total[: len(majorants)] += (factor[:, None] * majorants)[:, column]
+        cumulants = np.full((columns.shape[1], tilts.size), np.inf)
+        cumulants[:, : useful.size] = evaluate_series(self.dimension, useful * largest, total).T
+        return cumulants + self._rounding(tilts)
 
     def _rounding(self, tilt: Floats) -> Floats:
-        return (tilt * self.unit) ** 2 / 8
+        rounding: Floats = (tilt * self.unit) ** 2 * (self.square_sum / 8)
+        return rounding
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> PerWindow:
@@ -170,17 +164,17 @@ class RankedNoise(VectorNoise):
 
         `tilt`: from :meth:`tilts_at`.
         """
-        share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
-        rounding, terms, steps = np.zeros_like(tilt), [], self.tilt_steps(tilt)
-        for law, n, s, of_largest, p in self._levels(share.tolist()):
-            rounding += n * self._rounding(tilt * s)
-            grown = grid_growth(law, of_largest, steps, slice(1, None), single=True)
+        share = self.coefficient**2 / self.square_sum
+        numbers = (x.tolist() for x in (self.counts, self.coefficient, share))
+        terms = []
+        for law, n, s, p in zip(self.laws, *numbers, strict=True):
+            grown = law.growth_of_single_square(tilt * s)[:, 1:].T
             terms.append(grown / p + (law.log_cells[:, None] + math.log(n * p)))
         every = np.concatenate(terms)
         largest = every.max(axis=0)
         every -= largest
         total = largest + np.log(np.exp(every, out=every).sum(axis=0))
-        log_mean: Floats = total + rounding
+        log_mean: Floats = total + self._rounding(tilt)
         return log_mean
 
     # Theorems 6 and 10 of docs/proofs/ranked-directions.md
@@ -220,30 +214,3 @@ class RankedNoise(VectorNoise):
                 break
             bound = narrower_bound
         return bound
-
-
-def grid_growth(
-    law: ReportLaw,
-    relative: float,
-    steps: Integers,
-    columns: Indices | slice,
-    *,
-    single: bool = False,
-) -> Floats:
-    """Return :meth:`ReportLaw.growth` at tilts of the grid, shape (columns, tilts).
-
-    `law`: the law of a report; `relative`: s over the largest s; `steps`, shape (tilts,):
-    ascending; `columns`: which cells of squares; `single`: whether to return
-    :meth:`ReportLaw.growth_of_single_square` instead.
-    """
-    first, last = int(steps[0]) // CHUNK_STEPS, int(steps[-1]) // CHUNK_STEPS
-    chunks = [_growth_chunk(law, relative, i, single)[columns] for i in range(first, last + 1)]
-    return np.concatenate(chunks, axis=1)[:, steps - first * CHUNK_STEPS]
-
-
-@functools.lru_cache(maxsize=128)
-def _growth_chunk(law: ReportLaw, relative: float, chunk: int, single: bool) -> Floats:
-    tilts = relative * np.exp(LOG_TILT_STEP * (chunk * CHUNK_STEPS + np.arange(CHUNK_STEPS)))
-    every = np.arange(SQUARE_CELLS + 1)
-    grown = law.growth_of_single_square(tilts) if single else law.growth(tilts, every)
-    return np.ascontiguousarray(grown.T)

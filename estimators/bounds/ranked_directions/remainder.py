@@ -21,7 +21,6 @@ PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less tha
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
-MIN_SERIES_TERM = 1e-15  # the least term of the power series that is added
 
 
 def log_remainder(
@@ -124,14 +123,11 @@ def _paired_modulus(
     """Return H(h) at each node h for each two neighbouring c, and V, of one report: theorem 4."""
     checkpoint()
     d, tilt, frequencies = law.dimension, grid.tilt * relative, grid.frequencies * relative
-    relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
-    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, report_law.SERIES_ORDER + 1)
-    added = np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))
-    order = 3 + int(added.max(initial=0))  # nothing is added if s is tiny beside the largest
+    series = law.series(math.hypot(tilt, float(frequencies[-1])))
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
-    moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
+    moments = np.concatenate([[np.ones_like(c), linear * c], series.moments])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)
-    z = report_law.powers_of(scaled, order)
+    z = report_law.powers_of(scaled, len(moments))
     parts = np.concatenate([z.real, z.imag])
     # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
     even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, frequencies.size, -1) for i in (0, 1))
@@ -144,8 +140,8 @@ def _paired_modulus(
             1 + sign * tilt * law.mean * c
         )
         np.maximum(highest, modulus, out=highest)
-    q = np.arange(2, order)
-    second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
+    q = np.arange(2, len(moments))
+    second = (q * (q - 1) * z[0].real[:-2]) @ series.moments / d
     return np.maximum(highest[:, :-1], highest[:, 1:]), float(second.max()) * 1.01
 
 

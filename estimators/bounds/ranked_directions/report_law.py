@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -17,9 +18,30 @@ T = TypeVar("T", np.float64, np.complex128)
 
 SQUARE_CELLS = 160
 """Cells of c^2 in [0, 1]: in each the mean square of a coordinate changes by about 1%."""
-SERIES_ORDER = 128  # terms of the power series, enough for the largest tilt
+SERIES_ORDERS = 17, 25, 33, 49, 65, 97, 129
+"""Orders at which a power series may end; the last one is enough for the largest tilt."""
+SERIES_TOGETHER = 16  # series whose majorants are computed together: as much as a cache holds
+MIN_SERIES_TERM = 1e-16  # the least term of a power series that is added, in units of the largest
 MAX_REPORT_TILT = 5.0
 """The largest tilt of a report over sqrt(d): larger tilts help only if there are few reports."""
+
+
+@dataclasses.dataclass(eq=False)
+class PowerSeries:
+    """The coefficients from t^2 on of power series in t / sqrt(d), for some values of c^2.
+
+    `squares`, shape (k,): the values of c^2, ascending; `moments`, shape (orders, k): E[<u, e>^q |
+    c] d^(q/2) / q!; `majorants`: from :func:`majorants_of`.
+    """
+
+    squares: Floats
+    moments: Floats
+    majorants: Floats | None = None
+
+    @functools.cached_property
+    def largest(self) -> Floats:
+        """The largest moments for any c^2 up to that of each column."""
+        return np.maximum.accumulate(self.moments, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,23 +59,25 @@ class ReportLaw:
     outside: float
 
     @functools.cached_property
+    def _ranked(self) -> Candidates:
+        return Candidates(self.dimension, self.candidates, self.chosen)
+
+    @functools.cached_property
     def scores(self) -> tuple[Floats, Floats, Floats]:
         """Nodes z in (0, 1), and the probabilities of the scores z and -z."""
-        ranked = Candidates(self.dimension, self.candidates, self.chosen)
-        z, weight, _ = ranked.rule
+        z, weight, _ = self._ranked.rule
         below = weight * (self.candidates * self.outside / 2)
         gain = (self.inside - self.outside) * self.candidates / 2
-        return z, below + weight * gain * ranked.chances_inside(), below
+        return z, below + weight * gain * self._ranked.chances_inside(), below
 
     @functools.cached_property
     def mean(self) -> float:
         """m, the mean score; a report B u with B = 1 / m is unbiased."""
-        ranked = Candidates(self.dimension, self.candidates, self.chosen)
-        return float((self.inside - self.outside) * ranked.best_scores()[-1])
+        return float((self.inside - self.outside) * self._ranked.best_scores()[-1])
 
     def density(self, score: Floats) -> Floats:
         """Return the density of scores with respect to the uniform law of directions."""
-        ranked = Candidates(self.dimension, self.candidates, self.chosen)
+        ranked = self._ranked
         chance_inside = np.interp(np.abs(score), ranked.rule[0], ranked.chances_inside())
         gain = np.where(score > 0, (self.inside - self.outside) * chance_inside, 0.0)
         return self.candidates * (self.outside + gain)
@@ -83,45 +107,57 @@ class ReportLaw:
         )
 
     @functools.cached_property
-    def moments(self) -> Floats:
-        """E[<u, e>^q | c] d^(q/2) / q! from q = 2 on, shape (SERIES_ORDER - 1, SQUARE_CELLS + 1).
+    def _extreme_moments(self) -> Floats:
+        """The moments at c = 1, from q = 2 up to the last order."""
+        return self._score_moments(SERIES_ORDERS[-1], np.ones((1, 1)))[..., 0].T.ravel()[2:]
+
+    @functools.cached_property
+    def _series(self) -> dict[int, PowerSeries]:
+        """The power series by their order."""
+        return {}
+
+    def series(self, tilt: float) -> PowerSeries:
+        """Return power series with all terms that matter up to `tilt`."""
+        relative = np.array([tilt / math.sqrt(self.dimension)])
+        terms = powers_of(relative, SERIES_ORDERS[-1] + 1)[0, 2:] * self._extreme_moments
+        matters = np.flatnonzero(terms > MIN_SERIES_TERM * terms.max())
+        needed = 2 + int(matters.max(initial=0))  # none if the tilt is tiny
+        return self._series_up_to(min(x for x in SERIES_ORDERS if x >= needed))
+
+    def _series_up_to(self, order: int) -> PowerSeries:
+        if order not in self._series:
+            self._series[order] = PowerSeries(self.squares, self._moments(order))
+        return self._series[order]
+
+    def _score_moments(self, order: int, factors: Floats) -> Floats:
+        """Return E[Z^q f(Z)] d^(q/2) / q! at [p, m, i], for q = 2 m + p and factor i.
+
+        `order`: the largest q, odd; `factors`, shape (k, nodes): f at the nodes of `scores`.
+        """
+        z, above, below = self.scores
+        steps = z * math.sqrt(self.dimension) / np.arange(1.0, order + 1)[:, None]
+        powers = np.multiply.accumulate(np.concatenate([np.ones((1, z.size)), steps]), axis=0)
+        weights = np.stack([above + below, above - below])[:, None]
+        moments: Floats = np.stack([powers[::2], powers[1::2]]) @ (factors * weights).swapaxes(1, 2)
+        return moments
+
+    def _moments(self, order: int) -> Floats:
+        """Return E[<u, e>^q | c] d^(q/2) / q! from q = 2 up to `order`, which is odd.
 
         They follow from the binomial theorem for <u, e>^q; every term is at least 0 for c >= 0.
         """
-        d, c = self.dimension, np.sqrt(self.squares)
-        z, above, below = self.scores
-        orders = np.arange(SERIES_ORDER + 1)
-        factorial = np.array([math.lgamma(q + 1) for q in orders.tolist()])
-        with np.errstate(divide="ignore"):
-            log_z = np.log(z * math.sqrt(d))
-        power = np.exp(orders[:, None] * log_z - factorial[:, None])
-        signed_power = power * np.where(orders[:, None] % 2, above - below, above + below)
-        log_side = np.log(np.maximum(d * (1 - z) * (1 + z), 1e-300))
-        total = np.zeros((SERIES_ORDER + 1, c.size))
-        c_power = c ** orders[:, None]
-        log_even = 0.0  # ln E O^j
-        for j in range(0, SERIES_ORDER + 1, 2):
-            side_power = np.exp(j / 2 * log_side + (log_even - factorial[j]))
-            score_moment = signed_power[: SERIES_ORDER + 1 - j] @ side_power
-            total[j:] += (
-                score_moment[:, None]
-                * c_power[: SERIES_ORDER + 1 - j]
-                * (1 - self.squares) ** (j // 2)
-            )
-            log_even += math.log((j + 1) / (d - 1 + j))
-        return total[2:]
-
-    @functools.cached_property
-    def largest_moments(self) -> Floats:
-        """The largest moments for any c^2 up to that of each column; shape of `moments`."""
-        return np.maximum.accumulate(self.moments, axis=1)
-
-    @functools.cached_property
-    def majorants(self) -> Floats:
-        """The least concave functions above `largest_moments`, at `squares`; shape of `moments`."""
-        steps = self.largest_moments
-        steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
-        return concave_majorants(self.squares, steps)
+        d, z, half = self.dimension, self.scores[0], np.arange(order // 2 + 1)
+        # the means of (d^(1/2) (1 - Z^2)^(1/2) O)^j / j! given Z, for even j
+        steps = d * (1 - z) * (1 + z) / ((d + 2 * half - 1) * (2 * half + 2.0))[:-1, None]
+        sides = np.multiply.accumulate(np.concatenate([np.ones((1, z.size)), steps]), axis=0)
+        score_moments = self._score_moments(order, sides)
+        along, across = (powers_of(x, half.size).T for x in (self.squares, 1 - self.squares))
+        total = np.empty((half.size, 2, self.squares.size))  # of q = 2 m + 0 and 2 m + 1
+        for m in half.tolist():
+            side = half[: m + 1]
+            total[m] = score_moments[:, m - side, side] @ (along[m::-1] * across[: m + 1])
+        total[:, 1] *= np.sqrt(self.squares)
+        return total.reshape(order + 1, -1)[2:]
 
     def growth(self, tilt: Floats, columns: Indices) -> Floats:
         """Return upper bounds on the mean of r(tilt, c) over users, shape (tilts, columns).
@@ -129,18 +165,16 @@ class ReportLaw:
         `tilt`: from 0 to MAX_REPORT_TILT sqrt(d); `columns`: column i is for users whose mean c^2
         is at most `squares[i]`.
         """
-        return self._powers(tilt) @ self.majorants[:, columns]
+        return evaluate_series(
+            self.dimension, tilt, majorants_of([self.series(float(tilt.max()))])[0][:, columns]
+        )
 
     def growth_of_single_square(self, tilt: Floats) -> Floats:
         """Return bounds on r(tilt, c) for all c^2 up to each of `squares`.
 
         The shape is (tilts, SQUARE_CELLS + 1).
         """
-        return self._powers(tilt) @ self.largest_moments
-
-    def _powers(self, tilt: Floats) -> Floats:
-        """Return powers 2 to SERIES_ORDER of tilt / sqrt(d), shape (tilts, SERIES_ORDER - 1)."""
-        return powers_of(tilt / math.sqrt(self.dimension), SERIES_ORDER + 1)[:, 2:]
+        return evaluate_series(self.dimension, tilt, self.series(float(tilt.max())).largest)
 
     @functools.cached_property
     def log_cells(self) -> Floats:
@@ -148,8 +182,9 @@ class ReportLaw:
         from scipy.special import betainc, betaincc
 
         half, start = (self.dimension - 1) / 2, self.squares[:-1]
-        below, above = (f(0.5, half, self.squares) for f in (betainc, betaincc))
-        cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
+        below = betainc(0.5, half, self.squares)
+        cells, rare = np.diff(below), np.flatnonzero(below[1:] >= 0.5)
+        cells[rare] = -np.diff(betaincc(0.5, half, self.squares[rare[0] :]))
         return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
     # Theorem 3 of docs/proofs/ranked-directions.md
@@ -159,7 +194,7 @@ class ReportLaw:
         `unit`: the step of the grid to which u_j is rounded.
         """
         low, high = self.mean_squares
-        fourth = self.moments[2] * (24 / self.dimension**2)
+        fourth = self._series_up_to(SERIES_ORDERS[0]).moments[2] * (24 / self.dimension**2)
         slope = float(fourth[-1] - fourth[0])
         base = float((fourth - slope * self.squares).max()) * (1 + 1e-9)
         if high - low < 1e-9 * low:  # E u^2 hardly depends on c^2
@@ -176,6 +211,15 @@ report_law = functools.lru_cache(maxsize=128)(ReportLaw)
 """Return a :class:`ReportLaw`; equal arguments give the same object, with cached properties."""
 
 
+def evaluate_series(dimension: int, tilt: Floats, coefficients: Floats) -> Floats:
+    """Return the sums of power series in tilt / sqrt(d) from the square on, (tilts, columns).
+
+    `coefficients`: shape (orders, columns).
+    """
+    order = len(coefficients) + 1
+    return powers_of(tilt / math.sqrt(dimension), order + 1)[:, 2:] @ coefficients
+
+
 def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
     """Return the powers 0 to count - 1 of numbers, shape (numbers, count)."""
     table = np.repeat(x[:, None], count, axis=1)
@@ -183,38 +227,56 @@ def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
     return np.multiply.accumulate(table, axis=1, out=table)
 
 
+def majorants_of(series: Sequence[PowerSeries]) -> list[Floats]:
+    """Return for each series the least concave functions above the largest moments of cells.
+
+    They are computed for all series together, and kept.
+    """
+    pending = [x for x in series if x.majorants is None]
+    for start in range(0, len(pending), SERIES_TOGETHER):
+        part = pending[start : start + SERIES_TOGETHER]
+        squares = [np.broadcast_to(x.squares, x.moments.shape) for x in part]
+        steps = [np.concatenate([x.largest[:, 1:], x.largest[:, -1:]], axis=1) for x in part]
+        rows = np.cumsum([len(x) for x in steps])[:-1]
+        majorants = concave_majorants(np.concatenate(squares), np.concatenate(steps))
+        for x, of_series in zip(part, np.split(majorants, rows), strict=True):
+            x.majorants = of_series
+    return [x.majorants for x in series if x.majorants is not None]
+
+
 def concave_majorants(x: Floats, y: Floats) -> Floats:
     """Return the least concave functions above points, at x, shape of `y`.
 
-    Points that are not above a chord of others are left out until none is. `x`, shape (points,):
-    ascending; `y`, shape (rows, points).
+    Points that are not above a chord of others are left out until none is. `x`, `y`, shape (rows,
+    points): x ascends in each row.
 
-    >>> concave_majorants(np.arange(5.0), np.array([[0.0, 0.0, 4.0, 5.0, 0.0]]))
+    >>> concave_majorants(np.arange(5.0)[None], np.array([[0.0, 0.0, 4.0, 5.0, 0.0]]))
     array([[0., 2., 4., 5., 0.]])
     """
-    last, is_corner, rows = x.size - 1, np.ones(y.shape, dtype=np.bool_), np.arange(len(y))
+    count, rows = x.shape[1], np.arange(len(x))
+    steepest = ((y[:, :0:-1] - y[:, :1]) / (x[:, :0:-1] - x[:, :1])).argmax(axis=1)
+    is_corner = np.arange(count) >= count - 1 - steepest[:, None]
+    is_corner[:, 0] = True
     while rows.size:
+        of_rows, points, inner = x[rows], y[rows], is_corner[rows, 1:-1]
         left, right = _corners(is_corner[rows])
-        left, right, points = left[:, :-2], right[:, 2:], y[rows]
-        start = np.take_along_axis(points, left, axis=1)
-        rise, run = points[:, 1:-1] - start, x[1:-1] - x[left]
-        end = np.take_along_axis(points, right, axis=1)
-        is_below = rise * (x[right] - x[left]) <= (end - start) * run
-        is_below |= rise * (x[last] - x[left]) <= (points[:, -1:] - start) * run
-        is_below &= is_corner[rows, 1:-1]
-        is_corner[rows, 1:-1] &= ~is_below
+        begin, end = of_rows.ravel()[left[:, :-2]], of_rows.ravel()[right[:, 2:]]
+        start, stop = points.ravel()[left[:, :-2]], points.ravel()[right[:, 2:]]
+        rise, run = points[:, 1:-1] - start, of_rows[:, 1:-1] - begin
+        is_below = inner & (rise * (end - begin) <= (stop - start) * run)
+        is_corner[rows, 1:-1] = inner & ~is_below
         rows = rows[is_below.any(axis=1)]
     left, right = _corners(is_corner)
-    start, end = (np.take_along_axis(y, side, axis=1) for side in (left, right))
-    majorants: Floats = start + (end - start) * (x - x[left]) / np.maximum(
-        x[right] - x[left], 1e-300
-    )
+    begin, start = x.ravel()[left], y.ravel()[left]
+    slope = (y.ravel()[right] - start) / np.maximum(x.ravel()[right] - begin, 1e-300)
+    majorants: Floats = start + slope * (x - begin)
     return majorants
 
 
 def _corners(is_corner: Bools) -> tuple[Indices, Indices]:
-    """Return the index of the nearest corner to the left and to the right, both inclusive."""
-    index = np.arange(is_corner.shape[1])
-    left = np.maximum.accumulate(np.where(is_corner, index, 0), axis=1)
-    right = np.where(is_corner, index, index.size - 1)[:, ::-1]
-    return left, np.minimum.accumulate(right, axis=1)[:, ::-1]
+    """Return the nearest corner to the left and to the right, inclusive, as indices of all rows."""
+    rows, count = is_corner.shape
+    column, first = np.arange(count), count * np.arange(rows)[:, None]
+    left = np.maximum.accumulate(np.where(is_corner, column, 0), axis=1)
+    right = np.where(is_corner, column, count - 1)[:, ::-1]
+    return first + left, first + np.minimum.accumulate(right, axis=1)[:, ::-1]

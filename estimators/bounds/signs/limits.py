@@ -9,7 +9,6 @@ from estimators.bounds.normal import normal_quantile
 from estimators.bounds.signs import anytime, inversion
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.noise import Noise
-from estimators.bounds.signs.own_values import own_value_limits
 from estimators.estimate import Bools, Floats, Indices, Limits
 from estimators.question import Question
 
@@ -31,7 +30,6 @@ def limits(
     log_p: float,
     total: float,
     noise: Noise | None = None,
-    signs: Floats | None = None,
 ) -> Limits:
     """Return bounds on theta in [-1, 1], shape (k,), for a question.
 
@@ -39,9 +37,7 @@ def limits(
     `question`: the requested bound and target; `log_p`: ln p, where p is the failure probability of
     each side; `total`: from :func:`estimators.weights.total_weight`, for ``anytime``; `noise`,
     optional: the noise of S given the users' own values, for the target ``sample``. If it is None,
-    the interval follows from `law`, which must then be free; `signs`, shape (levels, k), optional:
-    the levels' sums of signs, if each user holds +1 or -1; they make the bounds for ``sample``
-    narrower.
+    the interval follows from `law`, which must then be free.
     """
     if not observed.size:  # a query of an open vocabulary may name no strings
         return observed, observed
@@ -57,8 +53,6 @@ def limits(
         return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
     if question.bound == "normal":
         return limits_over_panes(law, observed, question, log_p)
-    if question.target == "sample" and signs is not None:
-        return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
 
 

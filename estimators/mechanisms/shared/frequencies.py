@@ -12,6 +12,7 @@ from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBet
 from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
+from estimators.bounds.signs.own_values import own_value_limits
 from estimators.estimate import Array, Counts, Estimate, Floats, Limits
 from estimators.mechanisms.mechanism import Epsilons, Weighed
 from estimators.mechanisms.shared.output_sets import SupportReports
@@ -170,16 +171,17 @@ class SupportCounts(SupportReports):
         question, log_p = weighed[0].question, weighed[0].question.log_p(means.shape[1])
         laws = [self.signs.law(counts, shares, question) for _, counts, shares, _ in weighed]
         totals = np.array([window.total for window in weighed])
-        of_population = question.target == "population"
-        if of_population and question.panes == 1 and question.bound != "normal" and means.size:
-            times = totals if question.bound == "anytime" else None
-            return intervals_of_categories(laws_in_rows(laws), means, log_p, times)
-        bounds = np.empty((2, *means.shape))
-        for row, (law, support) in enumerate(zip(laws, supports, strict=True)):
-            counts, noise, signs = weighed[row].counts, None, None
-            if not of_population:
-                signs = 2.0 * support[counts > 0] - law.counts[:, None]
+        used, of_population = weighed[0].counts > 0, question.target == "population"
+        if question.panes == 1 and question.bound != "normal" and means.size:
+            rows, times = laws_in_rows(laws), totals if question.bound == "anytime" else None
+            if of_population:
+                return intervals_of_categories(rows, means, log_p, times)
+            if self.signs.offset is not None:
+                signs = 2.0 * np.array(supports)[:, used] - rows.counts[..., None]
+                return own_value_limits(rows, signs, log_p, times)
+        bounds, noise = np.empty((2, *means.shape)), None
+        for row, law in enumerate(laws):
             if self.signs.offset is None:
-                noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
-            bounds[:, row] = limits(law, means[row], question, log_p, totals[row], noise, signs)
+                noise = FlipNoise(law.counts, law.coefficient, self.signs.q[used])
+            bounds[:, row] = limits(law, means[row], question, log_p, totals[row], noise)
         return bounds[0], bounds[1]

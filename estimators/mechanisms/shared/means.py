@@ -8,10 +8,10 @@ from abc import abstractmethod
 import numpy as np
 
 from estimators.bounds import Law, limits
-from estimators.bounds.heterogeneity import heterogeneity, heterogeneity_of_windows
+from estimators.bounds.heterogeneity import has_signs, heterogeneity, heterogeneity_of_windows
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.signs.law import laws_in_rows
-from estimators.bounds.signs.limits import intervals_of_windows
+from estimators.bounds.signs.limits import intervals_of_categories, intervals_of_windows
 from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats, Limits
 from estimators.mechanisms.mechanism import Mechanism
@@ -83,10 +83,12 @@ class ScalarMean(Mechanism):
         None if the bounds must be computed window by window. `tables`, `law`, `means`, `question`,
         `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each window.
         """
-        is_batched = type(law) is Law and law.is_determined_by_mean and question.panes == 1
-        if not is_batched or question.bound != "fixed":
+        if not has_signs(law) or question.panes != 1 or question.bound == "normal":
             return None
-        return intervals_of_windows(law, means, log_p)
+        if question.bound == "fixed":
+            return intervals_of_windows(law, means, log_p)
+        lower, upper = intervals_of_categories(law, means[:, None], log_p, totals)
+        return lower[:, 0], upper[:, 0]
 
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return a bound on the probability that the reports do not follow the law."""

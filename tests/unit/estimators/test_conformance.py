@@ -211,6 +211,7 @@ def test_an_estimate_among_many_is_that_of_its_statistic_alone() -> None:
         metric.accumulate(statistic, level[:300], reports[:300])
         statistics = [whole, statistic, metric.zero()]
         questions: list[dict[str, Any]] = [{}, {"weights": "uniform", "bound": "anytime"}]
+        questions += [{"target": "sample", "bound": bound} for bound in ("fixed", "anytime")]
         for asked in questions:
             with row(name, *asked.values()):
                 for number, estimate in enumerate(metric.estimate_each(statistics, **asked)):
