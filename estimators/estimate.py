@@ -125,7 +125,7 @@ class Estimate:
         return np.clip(self.value, self.lower, self.upper)
 
     def unknown(self, status: str) -> Self:
-        """Return the estimate with NaN in place of its value and all bounds."""
+        """Return the estimate with this `status`, and NaN in place of its value and all bounds."""
 
         def nan(x: Any) -> Any:
             return float("nan") if not np.ndim(x) else np.full(np.shape(x), np.nan)

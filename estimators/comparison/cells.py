@@ -59,7 +59,7 @@ class Cells(NamedTuple):
         return self.line.target - self.line.factor * x > 1
 
     def worst_mean(self, tilt: Floats) -> Floats:
-        """Return about the x of the largest K_X + K_Y: a zero of its slope, which falls with x."""
+        """Return nearly the x of the largest K_X + K_Y: a zero of its slope, which falls with x."""
         factor = self.line.factor
 
         def slope(x: Floats) -> Floats:

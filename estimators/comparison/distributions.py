@@ -43,7 +43,7 @@ def limit_indices(
     None if `below` is empty. `metrics`: the arms' metrics, of any kind; `quantiles`: the requested
     quantiles; `ratio`: whether a ratio is requested. Raises ValueError for limits of metrics that
     are no distributions, for limits together with quantiles, or for a ratio of quantiles of values
-    that may be below 0.
+    that may be negative.
     """
     name, domain = metrics[0].name, metrics[0].domain
     if not isinstance(domain, Bins):

@@ -217,7 +217,7 @@ class Mixture(NamedTuple):
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
-        """Return about the best tilt of factor X + Y for means at which ln M reaches `goal`."""
+        """Return nearly the best tilt of factor X + Y for means at which ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
         return np.sqrt(2 * (goal + 2) / variance)
 

@@ -84,7 +84,7 @@ class _Pair:
         self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means that is rejected as too small, with all smaller sums.
+        """Return a sum of means rejected as too small, as are all smaller sums, and the bound.
 
         It is -2 if none is rejected. As in :func:`.cells.limits_in_all_cells`, Fourier integrals
         are computed only for cells that can decide the result. `fourier`: the remainders of the

@@ -275,8 +275,8 @@ class Search:
         Returns
         -------
         ndarray of uint8, shape (n,)
-            1 for "yes" and 0 for "no", each flipped with probability 1 / (1 + e^epsilon), epsilon /
-            rounds for ``split="budget"``.
+            1 for "yes" and 0 for "no", each flipped with probability 1 / (1 + e^epsilon); for
+            ``split="budget"``, with epsilon / rounds in place of epsilon.
 
         Raises
         ------

@@ -129,7 +129,7 @@ class Axes:
     # -- In questions -----------------------------------------------------------------------------
 
     def spread(self, labels: Sequence[str | float]) -> Iterator[str | float]:
-        """Yield the labels of a question, one for each value of an axis that is named alone.
+        """Yield a question's labels; one that names an axis alone becomes one for each value.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
         >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x"])]

@@ -129,7 +129,7 @@ class Bins(Domain):
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
 
     def clipped(self, values: Array) -> Array:
-        """Return numbers within the range."""
+        """Return numbers, clipped to the range."""
         return np.clip(values, self.limits[0], self.limits[-1])
 
     def from_unit(self, estimate: Estimate) -> Estimate:

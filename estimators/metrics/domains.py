@@ -363,7 +363,7 @@ class ValueRange(Domain):
         return high, low
 
     def clipped(self, values: Array) -> Array:
-        """Return numbers within the interval."""
+        """Return numbers, clipped to the interval."""
         return np.clip(values, *self.ends)
 
     def to_unit(self, values: Array) -> Array:

@@ -432,7 +432,7 @@ class BaseReporter(Closing):
         Returns
         -------
         int or None
-            The number of this metric's reports that are left in the file, over HTTP.
+            Over HTTP, the number of this metric's reports that are left in the file; else None.
 
         Raises
         ------
