@@ -42,7 +42,7 @@ FRAMING_BYTES = 2**16
 
 
 class GatewayError(RuntimeError):
-    """Raised if a gateway does not answer, or its answer is not that of a gateway.
+    """Raised if a gateway does not answer, or its answer cannot be used.
 
     Attributes
     ----------

@@ -264,7 +264,7 @@ class ReportQueue:
     def _open_batch(
         self, database: sqlite3.Connection, key: tuple[str, int, int, str], age_ms: int
     ) -> tuple[int, int]:
-        """Return the number of the open batch of a pane and slice, and how many reports it has."""
+        """Find or open a batch of a pane and slice; return its number, and its count of reports."""
         row = database.execute(
             "SELECT number, reports FROM open_batches "
             "WHERE metric = ? AND revision = ? AND pane_ms = ? AND attributes = ?",
