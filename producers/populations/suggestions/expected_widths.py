@@ -46,8 +46,8 @@ def slice_parts(
     """Return the slices of some values, slices with most reports first.
 
     The bounds of all slices with enough reports hold at once, with probability 95%. `metric`: the
-    metric; `values`: the values; `attributes`: the attributes of each value, by name; "" is not
-    sent.
+    metric; `values`: the values; `attributes`: the attributes of each value, by name; "" for an
+    attribute that is not sent.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():
