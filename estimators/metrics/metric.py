@@ -328,7 +328,7 @@ class Metric(ABC):
 
     @functools.cached_property
     def revision(self) -> int:
-        """The first 32 bits of the fingerprint, or 1 if they are zero; batches carry this number."""
+        """The first 32 bits of the fingerprint, or 1 if they are 0; batches carry this number."""
         return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:

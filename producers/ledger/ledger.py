@@ -343,7 +343,7 @@ class Ledger:
     # -- Within a transaction ---------------------------------------------------------------------
 
     def advance(self, database: sqlite3.Connection) -> int:
-        """Advance the ledger's time (never back), delete expired charges, and return the time, ms."""
+        """Advance the ledger's time, never back; delete expired charges; return the time in ms."""
         now = max(self._moment_ms, _setting(database, "latest_ms"))
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))

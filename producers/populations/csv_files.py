@@ -142,9 +142,9 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
 def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] = ()) -> Table:
     """Return columns of a CSV file.
 
-    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 if that is
-    invalid. A first line ``sep=;`` states the delimiter; otherwise it is the first delimiter for
-    which the header has all names.
+    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 if the file
+    is not valid UTF-8. A first line ``sep=;`` states the delimiter; otherwise it is the first
+    delimiter for which the header has all names.
 
     Parameters
     ----------
