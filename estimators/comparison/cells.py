@@ -176,7 +176,7 @@ class Cells(NamedTuple):
 class TiltedSigns(NamedTuple):
     """Bounds on the tilted law of a sum of signs, for all means and tilts in intervals.
 
-    `means`, `slopes`: the tilted means, and their derivatives by the mean, at the two ends;
+    `means`, `slopes`: the tilted means, and their derivatives in the mean, at the two ends;
     `third`: an upper bound on the sum of the third absolute central moments.
     """
 

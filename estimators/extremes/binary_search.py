@@ -356,7 +356,7 @@ class Search:
         -------
         Estimate
             For a minimum, `upper` is an upper bound on the smallest value of those who answered
-            (and so of the population's) with probability at least 1 - beta, at all rounds at once;
+            (so also of the population) with probability at least 1 - beta, in all rounds at once;
             `lower` is the end of the range, because nothing is certain there. For a maximum, the
             reverse.
         """

@@ -96,7 +96,7 @@ class Bins(Domain):
         return limits
 
     def merged(self, count: int) -> Bins:
-        """Return this domain with neighbouring bins merged into `count` about equally large groups.
+        """Return this domain with its bins merged into at most `count` groups of about equal size.
 
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])

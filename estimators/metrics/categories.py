@@ -247,7 +247,7 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work to estimate the labels, in categories: a share among counts as many."""
+        """Return the work of estimating the labels, in categories; a share among counts as many."""
         shares = sum(label not in self._indices for label in labels)
         return len(labels) + (WORK_PER_SHARE + len(self.labels)) * shares
 

@@ -291,7 +291,7 @@ class Domain(ABC):
         return self._named(labels)
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work to estimate the numbers with these labels: 1 for a plain number."""
+        """Return the work of estimating the numbers with these labels: 1 for a plain number."""
         return len(labels)
 
     @property

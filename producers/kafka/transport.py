@@ -151,7 +151,7 @@ class KafkaTransport:
         return True
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Buffer reports, and send the batches that are full; wait while the queue is full."""
+        """Buffer reports, and send the full batches; wait while librdkafka's queue is full."""
         now = self._timer()
         with self._lock:
             self._check_open()
@@ -160,7 +160,7 @@ class KafkaTransport:
             self._outbox.send()
 
     def send(self, batch: PendingBatch) -> None:
-        """Send a batch; this waits while the queue is full."""
+        """Send a batch; wait while librdkafka's queue is full."""
         with self._lock:
             self._check_open()
             self._outbox.put(batch)

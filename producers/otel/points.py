@@ -57,7 +57,7 @@ def value_of(data: Sequence[Data], of: Of) -> float:
 
 
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
-    """Return the attribute's value whose data points have the largest value together.
+    """Return the attribute's value for whose data points :func:`value_of` is largest.
 
     `data`, `of`: as for :func:`value_of`; `attribute`: the key of the attribute. Raises
     UnusableError like :func:`value_of`; also if no point has the attribute as text, a number or a
