@@ -86,8 +86,8 @@ class DistributionEstimate(Estimate):
     smooth : ndarray of float64, shape (B + 1,)
         A smoother and biased curve: closer to the truth if that is smooth, but wrong at spikes.
     quantiles : ndarray of float64, shape (k, 4)
-        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; those
-        of a single requested quantile hold by themselves.
+        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; if a
+        single quantile is requested, its bounds hold separately from the band.
     crossed : bool
         Whether the limits crossed, so that no distribution fits the reports. For honest reports
         this happens with probability at most beta. The band is then the widest possible.

@@ -239,9 +239,9 @@ def report_weights(
     """Return the weights that a policy gives to these levels.
 
     `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels with
-    reports, in any order; `beta`: HDP-WC's weights are for the (1 - beta)-quantile of the error,
-    through ln(k / beta); other weights ignore it; `categories`: k, for a frequency; None for a
-    mean, with k = 1.
+    reports, in any order; `beta`: HDP-WC's weights are chosen for the (1 - beta)-quantile of the
+    error, others ignore it; `categories`: the k of ln(k / beta), for a frequency; None for a mean,
+    with k = 1.
 
     >>> weights = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
     >>> weights.per_report.round(6), weights.saturation

@@ -1,8 +1,8 @@
 """Learns a code of strings from public examples, in exact integers.
 
-The frequency from which a string can be found grows with the root of the length of its code word,
-so a code that fits the strings is worth having. Examples are published with the definition: they
-must not be anybody's private data.
+The frequency from which a string can be found grows with the square root of the length of its code
+word, so a code that fits the strings is worth having. Examples are published with the definition:
+they must not be anybody's private data.
 """
 
 from __future__ import annotations

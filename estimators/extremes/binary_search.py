@@ -172,7 +172,7 @@ class Search:
         return math.log(self.rounds / self.beta) if self.log_term is None else self.log_term
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the largest ratio of probabilities of all answers of one user, exactly."""
+        """Return the largest ratio of the probabilities of a user's answers under two values."""
         return self.randomizer.privacy_ratio(level) ** self._answers
 
     def is_private(self, level: int) -> bool:

@@ -172,7 +172,7 @@ class Axes:
         return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
 
     def _parts(self, text: str) -> dict[str, str] | None:
-        """Return the values in a text of ``"AXIS=VALUE"`` parts by axis; None for another text."""
+        """Return the parts of a text of ``"AXIS=VALUE"`` parts, by axis; None for another text."""
         parts: dict[str, str] = {}
         for part in text.split(","):
             axis, _, value = (x.strip() for x in part.partition("="))

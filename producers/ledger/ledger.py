@@ -173,7 +173,7 @@ class Ledger:
         Raises
         ------
         ValueError
-            If the ledger has a lottery.
+            If the cost cannot be used, or the ledger has a lottery.
         DefinitionChanged
             If the ledger has answers of another definition of that name.
         BudgetSpent
