@@ -44,7 +44,7 @@ class WindowShape:
     at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, of absolute
     values below 2^15, each larger than the number W symbols before it. Window s = 0 to M - W has
     the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is the sum of
-    the window's numbers. An input between two knots is rounded at random to one, without bias.
+    the window's numbers. An input between two knots is rounded to one at random, without bias.
     The report j gives the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W), which is
     unbiased because the numbers sum to zero.
 

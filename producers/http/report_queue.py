@@ -211,8 +211,8 @@ class ReportQueue:
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
         """Count a failure that only the batch can have caused; the batch may be given up.
 
-        `batch`: the batch; `refusal`: whether the gateway says that the batch can never be counted.
-        After three refusals the batch is given up; a sealed report after the first; `own_words`:
+        A batch is given up after three refusals, a sealed report after the first. `batch`: the
+        batch; `refusal`: whether the gateway says that the batch can never be counted; `own_words`:
         whether the gateway made the answer, and not a proxy. If so, a batch that has failed at
         least 20 times, over a week, is given up, too.
 

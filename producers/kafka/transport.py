@@ -145,7 +145,7 @@ class KafkaTransport:
         return self._outbox.key
 
     def has_capacity(self, reports: int) -> bool:
-        """Return True; raise DeliveryError for new failures, or over 64 MiB of failed batches."""
+        """Return True; raise DeliveryError for new failures, or if over 64 MiB have failed."""
         if self._outbox.failed:
             self._outbox.check(KEPT_BYTES)
         return True

@@ -48,9 +48,9 @@ def is_additive(data: Sequence[Data], of: Of) -> bool:
 def value_of(data: Sequence[Data], of: Of) -> float:
     """Return the value of an instrument, whatever attributes its points have.
 
-    This is what a view without attributes would show: the sum of counters, the number `of` all
-    recordings of histograms together, the latest value of gauges. Raises UnusableError if the
-    points are not of one kind, have the wrong temporality, or lack this number.
+    This is what a view without attributes would show: the sum of counters; the latest value of
+    gauges; for histograms, the number that `of` names, over all recordings. Raises UnusableError if
+    the points are not of one kind, have the wrong temporality, or lack this number.
     """
     _check(data)
     return _joined(data[0], points_of(data), of)
