@@ -180,7 +180,7 @@ class ReportQueue:
         return None if due is None else max(0.0, (due - now) / 1000)
 
     def has_batches(self, *, sealed: bool = False) -> bool:
-        """Return whether a batch waits for the gateway, or a sealed report for the relay."""
+        """Return whether a batch waits for the gateway; if `sealed`, a report for the relay."""
         with self.file.transaction() as database:
             return first_batch(database, sealed=sealed) is not None
 
