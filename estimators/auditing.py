@@ -172,7 +172,7 @@ def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
 def _scores(
     metric: Metric, level: int, learning: tuple[Trials, Trials]
 ) -> Iterator[tuple[str, Score]]:
-    """Yield names of scores, and the scores, which are large for reports of the first value."""
+    """Yield each score's name, and the score, which is large for reports of the first value."""
     first, second = (
         metric.domain.to_unit(np.asarray([value]))[0] for value in opposite_values(metric)
     )

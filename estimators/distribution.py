@@ -46,7 +46,7 @@ def edge_texts(edges: Floats) -> list[str]:
 
 
 def edge_indices(edges: Floats, limits: Sequence[float]) -> Indices:
-    """Return the indices of limits among ascending edges, up to rounding; -1 if there is none.
+    """Return the indices of limits among ascending edges, up to rounding; -1 for no edge.
 
     >>> edge_indices(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
     array([ 1, -1, -1])
@@ -74,7 +74,7 @@ class QuantileEstimates(Estimate):
 class DistributionEstimate(Estimate):
     """An estimate of the distribution of a bounded value.
 
-    `value`, `lower` and `upper` are of F(t), the share of the users below an edge t, at all edges;
+    `value`, `lower` and `upper` are for F(t), the share of the users below an edge t, at all edges;
     the limits hold at all edges at once. `labels` name the quantiles.
 
     Attributes
@@ -86,8 +86,8 @@ class DistributionEstimate(Estimate):
     smooth : ndarray of float64, shape (B + 1,)
         A smoother and biased curve: closer to the truth if that is smooth, but wrong at spikes.
     quantiles : ndarray of float64, shape (k, 4)
-        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; those
-        of a single requested quantile hold by themselves.
+        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; if a
+        single quantile is requested, its bounds hold separately from the band.
     crossed : bool
         Whether the limits crossed, so that no distribution fits the reports. For honest reports
         this happens with probability at most beta. The band is then the widest possible.
@@ -210,7 +210,7 @@ class DistributionEstimate(Estimate):
         return dataclasses.replace(self, edges=edges, quantiles=quantiles)
 
     def unknown(self, status: str) -> Self:
-        """Return the estimate with NaN in place of all its numbers except the edges."""
+        """Return the estimate with this `status`, and NaN for all numbers but edges and q."""
         nothing = np.full(self.edges.shape, np.nan)
         quantiles = self.quantiles.copy()
         quantiles[:, 1:] = np.nan

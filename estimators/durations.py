@@ -22,8 +22,8 @@ def is_duration(text: object) -> bool:
 def milliseconds(duration: str) -> int:
     """Return a duration such as ``"1.5h"`` in whole milliseconds.
 
-    Raises ValueError if the text is not a number followed by one of ms, s, m, h, d, w, or not whole
-    in milliseconds.
+    Raises ValueError if the text is not a number followed by one of ms, s, m, h, d, w, or is not a
+    whole number of milliseconds below 2^63.
 
     >>> milliseconds("5m"), milliseconds("0s"), milliseconds("131.069s")
     (300000, 0, 131069)

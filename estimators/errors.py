@@ -149,7 +149,7 @@ def meant(word: str, allowed: Iterable[str]) -> str:
 def _closest(word: str, names: list[str]) -> list[str]:
     """Return a list with the name most like a word; empty if none is alike.
 
-    Of many names, only those next to the word in the order are compared.
+    Of many names, only those next to the word in sorted order are compared.
     """
     position, reach = bisect.bisect(names, word), MOST_COMPARED // 2
     compared = names[max(0, position - reach) : position + reach]

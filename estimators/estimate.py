@@ -125,7 +125,7 @@ class Estimate:
         return np.clip(self.value, self.lower, self.upper)
 
     def unknown(self, status: str) -> Self:
-        """Return the estimate with NaN in place of its value and all bounds."""
+        """Return the estimate with this `status`, and NaN in place of its value and all bounds."""
 
         def nan(x: Any) -> Any:
             return float("nan") if not np.ndim(x) else np.full(np.shape(x), np.nan)
@@ -157,7 +157,7 @@ class Estimate:
     def top(self, size: int) -> Estimate:
         """Return the estimate of the `size` numbers that :meth:`largest` selects, largest first.
 
-        The bounds remain those of all categories at once, so they hold for the largest ones.
+        The bounds remain those of all numbers; simultaneous bounds also hold for the largest ones.
 
         >>> from estimators import SeededBits, define
         >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])

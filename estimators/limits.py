@@ -2,7 +2,7 @@
 
 A server may send any definition, so each limit is checked before anything of that size is created.
 The error names the key. The browser's module has the same numbers (``LIMITS`` in
-``producers/browser/checks.js``). docs/privacy.md says what they cost at most.
+``producers/browser/checks.js``). docs/privacy.md says what a definition costs at most.
 """
 
 MOST_LEVELS = 255

@@ -120,7 +120,7 @@ def trimmed(text: str) -> str:
 
 
 def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
-    """Return the text of a privacy loss, rounded up to some significant digits.
+    """Return the text of a privacy loss, rounded up to `digits` significant digits.
 
     >>> loss(0.138611), loss(4.0), loss(12.3401), loss(0.0)
     ('0.1387', '4', '12.35', '0')

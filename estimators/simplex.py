@@ -11,9 +11,9 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Unlike the unbiased estimates, which can be slightly negative, the projection is biased: rare
-    categories get too large frequencies. But it is nearer to every distribution, including the true
-    distribution. Bounds hold for the values before the projection. Dither never projects unasked.
+    Unlike the unbiased estimates, which can be slightly negative, the projection is biased: the
+    frequencies of rare categories are too large. But it is nearer to every distribution, including
+    the true one. Bounds hold for the values before the projection. Dither never projects unasked.
 
     `values`, shape (k,) or (..., k): one histogram a row. The result, max(x - t, 0) with the t that
     makes it sum to one, has the same shape. Sources: Held, Wolfe and Crowder (1974); Duchi,

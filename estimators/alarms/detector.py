@@ -106,7 +106,7 @@ class Detector:
     gathered : float
         The sum of the precisions since the start or the last alarm.
     baseline_precision : float or None
-        The precision of the baseline; None if it is stated.
+        The precision of the baseline; None if the baseline is stated.
 
     Raises
     ------
@@ -242,7 +242,7 @@ class Detector:
         return middle + scale * self._baseline_mean, self._reports
 
     def update(self, statistic: Counts) -> Step:
-        """Add the evidence of a pane, whose sums are `statistic`, and return the result."""
+        """Add the evidence of a pane with the sums `statistic`; return the evidence after it."""
         self._panes += 1
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:

@@ -144,7 +144,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
-    """Return an upper bound on the log tail if all values, in [-1, 1], have the same law.
+    """Return an upper bound on ln P(S >= theta + excess) if all values have the same law.
 
     Theorem 5 of docs/proofs/trusted.md.
     """

@@ -214,7 +214,7 @@ class TrueMean(TrueValues):
     (HPM); ADPM, Algorithm 1. `epsilons`: the privacy levels, ascending; `grid`: g, a power of two
     up to 2^30.
 
-    **Privacy.** Theorem 1 of docs/proofs/trusted.md: the rounded sum changes by at most d_l.
+    **Privacy.** Theorem 1 of docs/proofs/trusted.md: a value moves the rounded sum by at most d_l.
 
     >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueMean([Fraction(1)], grid=8)

@@ -39,7 +39,7 @@ class ReleaseNoise:
     def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> ReleaseNoise:
         """Return the noise for real weights.
 
-        They are rounded down to multiples of the largest weight / 2^25, but never to 0.
+        Weights are rounded down to multiples of the largest weight / 2^25, but never to 0.
         `per_report`, shape (levels,): the weight of a report of each level; `epsilons`,
         `sensitivity`: as in the attributes.
         """

@@ -1,8 +1,8 @@
 """The weights of reports in a release, for each privacy level.
 
 For n users with epsilons e_i and values x_i, a release adds noise of scale |w/e|_inf, the largest
-w_i / e_i, to sum w_i x_i, where sum w_i = 1. All policies here except ``hpm-a`` have w_i ~ min(e_i,
-T) with different thresholds T: levels above T do not improve the release.
+w_i / e_i, to sum w_i x_i, where sum w_i = 1. All policies here except ``hpm-a`` and ``hpf-a`` have
+w_i ~ min(e_i, T) with different thresholds T: levels above T do not improve the release.
 
 Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 """
@@ -132,7 +132,7 @@ def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeigh
 
 
 def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Return HPM-CT's and HPF-CT's weights: HPM-C's, with n |w - 1/n|_2^2 for |w - 1/n|_1^2.
+    """Return HPM-CT's and HPF-CT's weights, with n |w - 1/n|_2^2 instead of HPM-C's |w - 1/n|_1^2.
 
     `epsilons`, `counts`, `log_term`: as in :data:`Policy`.
     """
@@ -239,9 +239,9 @@ def report_weights(
     """Return the weights that a policy gives to these levels.
 
     `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels with
-    reports, in any order; `beta`: the weights minimise the (1 - beta)-quantile of the error, with
-    the logarithm ln(k / beta) in HDP-WC's weights; `categories`: k, for a frequency; None for a
-    mean, with k = 1.
+    reports, in any order; `beta`: HDP-WC's weights are chosen for the (1 - beta)-quantile of the
+    error, others ignore it; `categories`: the k of ln(k / beta), for a frequency; None for a mean,
+    with k = 1.
 
     >>> weights = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
     >>> weights.per_report.round(6), weights.saturation

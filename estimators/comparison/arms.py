@@ -89,7 +89,7 @@ class Arm:
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
     """Return whether a comparison can use the joint law of both arms.
 
-    `metric`: the metric of the arms; `question`: only its bound, target and weights matter;
+    `metric`: the metric of the arms; `question`: only its bound and its target matter;
     `ratio`: whether the comparison is a ratio, not a difference.
     """
     mechanism = metric.randomizer

@@ -108,7 +108,7 @@ class _Test(NamedTuple):
         return np.where(empty, -np.inf, bound)
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
-        """Return K and its slope by f if b has the frequency f and a has min(f + delta, 1)."""
+        """Return K and its slope in f if b has the frequency f and a has min(f + delta, 1)."""
         a_frequency = np.minimum(f + delta, 1.0)
         of_a = _cumulant(self.a, self.tilt, 1.0, a_frequency)
         of_b = _cumulant(self.b, self.tilt, -1.0, f)
@@ -126,7 +126,7 @@ class _Test(NamedTuple):
 
 
 def _cumulant(law: DifferenceLaw, tilt: float, sign: float, f: Floats) -> tuple[Floats, Floats]:
-    """Return K of D, or of -D, and its slope by f: see :class:`.streams.DifferenceStream`."""
+    """Return K of D, or of -D, and its slope in f: see :class:`.streams.DifferenceStream`."""
     x = tilt * law.coefficient
     if law.free:
         n, slope = float(law.counts.sum()), tilt

@@ -59,7 +59,7 @@ class Cells(NamedTuple):
         return self.line.target - self.line.factor * x > 1
 
     def worst_mean(self, tilt: Floats) -> Floats:
-        """Return about the x of the largest K_X + K_Y: a zero of its slope, which falls with x."""
+        """Return nearly the x of the largest K_X + K_Y: a zero of its slope, which falls with x."""
         factor = self.line.factor
 
         def slope(x: Floats) -> Floats:
@@ -176,7 +176,7 @@ class Cells(NamedTuple):
 class TiltedSigns(NamedTuple):
     """Bounds on the tilted law of a sum of signs, for all means and tilts in intervals.
 
-    `means`, `slopes`: the tilted means, and their derivatives by the mean, at the two ends;
+    `means`, `slopes`: the tilted means, and their derivatives in the mean, at the two ends;
     `third`: an upper bound on the sum of the third absolute central moments.
     """
 

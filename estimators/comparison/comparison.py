@@ -46,7 +46,8 @@ class Comparison:
     ----------
     value, lower, upper : float or ndarray of shape (numbers,)
         The difference a - b, or the ratio a / b, and its two-sided bounds. The value is unclipped.
-        NaN if an arm has no reports. A ratio and its upper bound are infinite if b may be 0.
+        NaN if an arm has no reports. If b is at most 0, a ratio is infinite, or NaN if a is too;
+        its upper bound is infinite if b may be 0.
     p_value : float or ndarray of shape (numbers,)
         The p-value of the hypothesis that both arms are equal. It is at most `beta` exactly if 0
         (for a ratio: 1) is outside the bounds. For several numbers it is adjusted for their number,

@@ -42,8 +42,8 @@ def limit_indices(
 
     None if `below` is empty. `metrics`: the arms' metrics, of any kind; `quantiles`: the requested
     quantiles; `ratio`: whether a ratio is requested. Raises ValueError for limits of metrics that
-    are no distributions, for limits together with quantiles, or for a ratio of quantiles of values
-    that may be below 0.
+    are not distributions, for limits with quantiles, or for a ratio of quantiles of values
+    that may be negative.
     """
     name, domain = metrics[0].name, metrics[0].domain
     if not isinstance(domain, Bins):
@@ -156,7 +156,7 @@ class ShareArm:
         return self.scores.estimate[self.inner + 1]
 
     def moments(self, beta: float) -> tuple[Floats, Floats]:
-        """Return upper bounds on the variances of the shares, and on one report's error in them.
+        """Return bounds on the variances of the shares, and on one report's part of their errors.
 
         `beta`: the largest probability that some variance is above its bound.
         """

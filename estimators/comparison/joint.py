@@ -1,4 +1,4 @@
-"""Limits for a difference of two arms, from their joint law."""
+"""Limits for a difference or a ratio of two arms, from their joint law."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
 def consistent(
     lower: Floats, upper: Floats, p_value: Floats, beta: float, null: float
 ) -> ComparisonLimits:
-    """Return limits and p-values that agree: a p-value is at most beta if `null` is outside.
+    """Return limits and p-values that agree: p is at most beta exactly if `null` is outside.
 
     Both come from the same bounds; they can disagree only because searches stop early. `lower`,
     `upper`, `p_value`, shape (k,); `beta`: the failure probability of the limits; `null`: the value

@@ -114,7 +114,7 @@ class Pairs(NamedTuple):
     log_weights: Floats
 
     def at(self, x: Floats, means: Means) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return ln M at x, its first two derivatives along the line, and its derivative by y."""
+        """Return ln M at x, its first two derivatives along the line, and its derivative in y."""
         y_on_line = means.target - means.factor * x
         y = np.minimum(y_on_line, 1.0)
         log_first, slope = self.first
@@ -182,7 +182,7 @@ class Mixture(NamedTuple):
     def minimize(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
         """Return the x at which ln M is least along the line, a lower bound on ln M, and its slope.
 
-        The slope is the derivative by y. `pairs`: the terms of M; `x`, shape (k,): where the search
+        The slope is the derivative in y. `pairs`: the terms of M; `x`, shape (k,): where the search
         begins; `means`: the line.
         """
         low = np.full_like(x, -1.0)
@@ -217,7 +217,7 @@ class Mixture(NamedTuple):
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
-        """Return about the best tilt of factor X + Y for means at which ln M reaches `goal`."""
+        """Return nearly the best tilt of factor X + Y for means at which ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
         return np.sqrt(2 * (goal + 2) / variance)
 

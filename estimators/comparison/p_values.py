@@ -25,7 +25,7 @@ def smallest_p_value(
     """Return a beta at or slightly above the smallest one with margin(beta) < distance.
 
     This is a p-value if the intervals are nested: a value outside at one beta is outside at all
-    larger ones. `margin`: from beta to half of an interval's width, which falls with beta;
+    larger ones. `margin`: half of an interval's width as a function of beta; it falls with beta;
     `distance`: at least 0; `halvings`: how often the range of ln beta is halved.
 
     >>> round(smallest_p_value(lambda beta: 1.03 - beta, 1.0), 6)

@@ -153,7 +153,7 @@ class DifferenceStream:
         return np.maximum(variance, least_variance)
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return tangents of K, and the terms of the exponent besides tilt times the sum."""
+        """Return tangents of K, plus tilt times the sum, minus the exponent; and their slopes."""
         law, f = self.law, np.clip((1 + self.sign * theta) / 2, 0, 1)[:, None]
         x = 2 * tilts[:, :, None] * law.coefficient
         if law.free:
@@ -200,7 +200,7 @@ class BetStream:
         return self.bets.observed_variance(np.clip(self.observed, -1.0, 1.0))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return tangents of K, and the terms of the exponent besides tilt times the sum."""
+        """Return tangents of K, plus tilt times the sum, minus the exponent; and their slopes."""
         value, slope, *_ = log_expected_wealth(self.bets.law, tilts, theta[:, None])
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope

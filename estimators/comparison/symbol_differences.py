@@ -84,7 +84,7 @@ class _Pair:
         self.log_parts = cells.log_berry_esseen(low, high)
 
     def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means that is rejected as too small, with all smaller sums.
+        """Return a sum of means that is rejected, with all smaller sums, and the tail's bound.
 
         It is -2 if none is rejected. As in :func:`.cells.limits_in_all_cells`, Fourier integrals
         are computed only for cells that can decide the result. `fourier`: the remainders of the
@@ -111,7 +111,7 @@ class _Pair:
         return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
     def largest(self, chosen: Indices, delta: Floats) -> tuple[Floats, Floats]:
-        """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope by delta.
+        """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope in delta.
 
         K is the sum of both arms' bounds on the log wealth. `chosen`, shape (k,): the cells;
         `delta`, shape (k,). The bounds are upper bounds, of shape (k,); if no x is allowed, the

@@ -121,8 +121,8 @@ class DiscoveryLayout:
         """Return the hashes of prefixes that are one block longer.
 
         `hashes`: the hashes of the prefixes without the block, zero for the first group; `blocks`:
-        the new bits as numbers, in a shape that broadcasts with `hashes`; `group`: its index, from
-        0.
+        the new bits as numbers, in a shape that broadcasts with `hashes`; `group`: the index of the
+        group of the longer prefixes, from 0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))

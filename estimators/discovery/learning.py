@@ -1,8 +1,8 @@
 """Learns a code of strings from public examples, in exact integers.
 
-The frequency from which a string can be found grows with the root of the length of its code word,
-so a code that fits the strings is worth having. Examples are published with the definition: they
-must not be anybody's private data.
+The frequency from which a string can be found grows with the square root of the length of its code
+word, so a code that fits the strings is worth having. Examples are published with the definition:
+they must not be anybody's private data.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> string_code.
 
 
 def _floor(symbol: int, total: int) -> int:
-    """Return the part of a symbol's weight that examples do not determine."""
+    """Return the part of a symbol's weight that does not depend on how often it occurs."""
     if symbol >= string_code.END_SYMBOL:
         return 0
     return 50 * total // 95 if 32 <= symbol <= 126 else 20 * total // 161

@@ -94,9 +94,9 @@ class RowPopulations:
 class TailBound:
     """A bound on the probability that a string which nobody holds reaches the observed statistic.
 
-    `populations`, shape (rows, size): each row is the population of one draw; `information`: the
-    approximate reciprocal variance of the sum, for the choice of tilts, which must not depend on
-    the populations.
+    `populations`: arrays of shape (rows, size), where each row is the population of one draw;
+    `information`: the approximate reciprocal variance of the sum, for the choice of tilts, which
+    must not depend on the populations.
     """
 
     def __init__(self, populations: list[Floats], information: float) -> None:

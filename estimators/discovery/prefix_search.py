@@ -186,7 +186,7 @@ class _Beam:
 
 
 def _largest(values: Floats, size: int) -> Integers:
-    """Return the indices of the largest values, ascending; ties go to the first."""
+    """Return the ascending indices of the `size` largest finite values; ties go to the first."""
     indices = np.flatnonzero(values > -np.inf)
     if indices.size > size:
         candidates = values[indices]

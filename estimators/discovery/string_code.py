@@ -2,7 +2,7 @@
 
 A string is split into symbols: tokens (byte strings that the code names) where one fits, the
 longest first, otherwise single bytes; an end symbol comes last. The bits of a symbol depend on the
-last byte before it, its context. No string's bits are the beginning of another one's.
+last byte before it, its context. No string's bits are the beginning of another string's bits.
 """
 
 from __future__ import annotations

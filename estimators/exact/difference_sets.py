@@ -149,7 +149,7 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the chances that a report is on its value's hyperplane, and on another one.
+    """Return p and q: the chances that a report is on its value's hyperplane, and on a given other.
 
     `epsilon`: above 0; `geometry`: the set whose translates are the hyperplanes. A report is
     uniform on the hyperplane of its value, or uniform off it.

@@ -31,8 +31,8 @@ def third_absolute_moment(rate: Floats) -> Floats:
 def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(tilt z) and its first two derivatives in `tilt`.
 
-    `rate`, `tilt`: shapes that broadcast; 0 <= tilt < rate. E exp(u z) = (cosh(rate) - 1) /
-    (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
+    `rate`, `tilt`: shapes that broadcast; 0 <= tilt < rate. With u = tilt, E exp(u z) =
+    (cosh(rate) - 1) / (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
     """
     squared, scale = np.sinh(tilt / 2) ** 2, np.sinh(rate / 2) ** 2
     gap = scale - squared

@@ -17,7 +17,7 @@ Matrix = Integers
 
 @dataclasses.dataclass(frozen=True)
 class FiniteField:
-    """The field of p^n elements: polynomials over GF(p) modulo one of degree n.
+    """The field of p^n elements: polynomials over GF(p) modulo a polynomial of degree n.
 
     An element is the tuple of its n coefficients, the constant one first. All elements but zero are
     powers of the element x: see :func:`finite_field`. `prime`: p; `power_of_x`: the element x^n, by

@@ -14,8 +14,8 @@ TRANSFORM_RADIX = 32  # the size of small matrices: 4 times as fast as 2, for a 
 def transform(table: Counts) -> Counts:
     """Return the Walsh-Hadamard transform of each row, in integers.
 
-    `table`, shape (rows, b): b is a power of two. The absolute values of a row sum to less than
-    2^53. Then doubles are exact, and products with small matrices are faster than sums and
+    `table`, shape (rows, b): b is a power of two, and the absolute values of a row must sum to less
+    than 2^53. Then doubles are exact, and products with small matrices are faster than sums and
     differences of integers. The result has shape (rows, b):
     ``result[i, r] = sum over c of H[r, c] table[i, c]``, H in Sylvester's order: H[r, c] is +1 if r
     and c share an even number of ones, else -1. It takes O(b log b) for each row.

@@ -1,7 +1,7 @@
-"""Public hash functions of 64-bit keys: the same on every device, of every language.
+"""Public hash functions of 64-bit keys: the same on every device, in every language.
 
-Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014): the finaliser of
-SplitMix64 (Stafford's variant 13), which is a bijection of 64-bit words, and its sequence.
+The hash is SplitMix64's finaliser (Stafford's variant 13), a bijection; constants are SplitMix64's
+words (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 """
 
 from __future__ import annotations

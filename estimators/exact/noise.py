@@ -1,7 +1,7 @@
 """Discrete Laplace noise, drawn exactly and many at a time, with look-up tables.
 
 A law on a few integers is drawn by inversion (theorem 3 of docs/proofs/privacy.md). The first 16
-bits of a uniform number mostly decide, with a table of 2^16 entries. Otherwise the next 48 are
+bits of a uniform number usually decide, with a table of 2^16 entries. Otherwise the next 48 are
 drawn, and after a tie as many more as necessary. The tables have floors of irrational numbers,
 enclosed between fractions until both ends have the same floor.
 """

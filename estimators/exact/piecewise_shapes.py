@@ -41,10 +41,10 @@ class WindowShape:
     """The mechanism of one privacy level: a threshold, a window, and the symbols' numbers.
 
     `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
-    at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
-    in size, each larger than the number W symbols before it. Window s = 0 to M - W consists of the
-    symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is the sum of the
-    window's numbers. An input between two knots is rounded at random to one of them, without bias.
+    at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, of absolute
+    values below 2^15, each larger than the number W symbols before it. Window s = 0 to M - W has
+    the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is the sum of
+    the window's numbers. An input between two knots is rounded to one at random, without bias.
     The report j gives the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W), which is
     unbiased because the numbers sum to zero.
 
@@ -153,8 +153,8 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     """Return the shape for a privacy level: its worst variance is at most 5% above the least.
 
     `epsilon`: above 0; `symbols`: the largest M, at least 64. Below epsilon 5.6 shapes are looked
-    up. From 5.6 on their numbers are y_j = sin(w (j - (M-1)/2)), with nearly the same variance at
-    every knot. Below 0.42 a shape has two symbols, as in randomized response.
+    up. From 5.6 on z_j is in proportion to sin(2.6 (j / (M-1) - 1/2)), with nearly the same
+    variance at every knot. Below 0.42 a shape has two symbols, as in randomized response.
 
     Raises ValueError if `symbols` is not 64 to 255.
 

@@ -139,8 +139,8 @@ def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
     """Return how many rows have a one in each of the first `columns` bits, lowest bit first.
 
     `rows`, shape (n, bytes). The result has shape (columns,). Many rows are added 64 columns at a
-    time by a carry-save adder: three words make one of sums and one of carries, which are rows of
-    twice the weight.
+    time by a carry-save adder: three words make a word of sums, and a word of carries, which count
+    twice.
 
     >>> sum_bits(np.array([[1], [3], [5]], dtype=np.uint8), 3)
     array([3, 1, 1])

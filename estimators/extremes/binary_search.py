@@ -172,7 +172,7 @@ class Search:
         return math.log(self.rounds / self.beta) if self.log_term is None else self.log_term
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the largest ratio of probabilities of all answers of one user, exactly."""
+        """Return the largest ratio of the probabilities of a user's answers under two values."""
         return self.randomizer.privacy_ratio(level) ** self._answers
 
     def is_private(self, level: int) -> bool:
@@ -275,8 +275,8 @@ class Search:
         Returns
         -------
         ndarray of uint8, shape (n,)
-            1 for "yes" and 0 for "no", each flipped with probability 1 / (1 + e^epsilon), epsilon /
-            rounds for ``split="budget"``.
+            1 for "yes" and 0 for "no", each flipped with probability 1 / (1 + e^epsilon); for
+            ``split="budget"``, with epsilon / rounds in place of epsilon.
 
         Raises
         ------
@@ -356,7 +356,7 @@ class Search:
         -------
         Estimate
             For a minimum, `upper` is an upper bound on the smallest value of those who answered
-            (and so of the population's) with probability at least 1 - beta, at all rounds at once;
+            (so also of the population) with probability at least 1 - beta, in all rounds at once;
             `lower` is the end of the range, because nothing is certain there. For a maximum, the
             reverse.
         """

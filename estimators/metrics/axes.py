@@ -129,7 +129,7 @@ class Axes:
     # -- In questions -----------------------------------------------------------------------------
 
     def spread(self, labels: Sequence[str | float]) -> Iterator[str | float]:
-        """Yield the labels of a question, one for each value of an axis that is named alone.
+        """Yield a question's labels; one that names an axis alone becomes one for each value.
 
         >>> axes = Axes({"used_x": ["no", "yes"], "crashed": ["no", "yes"]})
         >>> [*axes.spread(["crashed / used_x=yes", "crashed=no, used_x"])]
@@ -172,7 +172,7 @@ class Axes:
         return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
 
     def _parts(self, text: str) -> dict[str, str] | None:
-        """Return the values in a text of ``"AXIS=VALUE"`` parts by axis; None for another text."""
+        """Return the parts of a text of ``"AXIS=VALUE"`` parts, by axis; None for another text."""
         parts: dict[str, str] = {}
         for part in text.split(","):
             axis, _, value = (x.strip() for x in part.partition("="))

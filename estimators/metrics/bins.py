@@ -96,7 +96,7 @@ class Bins(Domain):
         return limits
 
     def merged(self, count: int) -> Bins:
-        """Return this domain with neighbouring bins merged into `count` about equally large groups.
+        """Return this domain with its bins merged into at most `count` groups of about equal size.
 
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
@@ -129,7 +129,7 @@ class Bins(Domain):
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
 
     def clipped(self, values: Array) -> Array:
-        """Return numbers within the range."""
+        """Return numbers, clipped to the range."""
         return np.clip(values, self.limits[0], self.limits[-1])
 
     def from_unit(self, estimate: Estimate) -> Estimate:

@@ -247,7 +247,7 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work to estimate the labels, in categories; a share among is more than one."""
+        """Return the work of estimating the labels, in categories; a share among counts as many."""
         shares = sum(label not in self._indices for label in labels)
         return len(labels) + (WORK_PER_SHARE + len(self.labels)) * shares
 
@@ -260,9 +260,9 @@ class Categories(Domain):
 class Vocabulary(Categories):
     """Any string, without a list.
 
-    A mechanism sees a string as its key, the first 64 bits of its BLAKE2b hash. Two strings with
-    the same key, which has probability 2^-64, are counted together. By default an estimate is for
-    the strings on `watch`.
+    A mechanism sees a string as its key, its BLAKE2b hash of 64 bits. Two strings have the same key
+    with probability 2^-64, and are then counted together. By default an estimate is for the strings
+    on `watch`.
     """
 
     def __post_init__(self) -> None:
@@ -395,7 +395,7 @@ class CodedVocabulary(Vocabulary):
 
 
 def string_key(text: str) -> int:
-    """Return the key of a string: the first 64 bits of the BLAKE2b hash of its UTF-8 bytes.
+    """Return the key of a string: the BLAKE2b hash of 64 bits of its UTF-8 bytes, little-endian.
 
     >>> hex(string_key("N725MQ"))
     '0x11908ece61f00b3b'

@@ -19,7 +19,7 @@ def crowd_epsilon(metric: Metric) -> float | None:
     """Return the epsilon of a report that hides among the honest reports of the smallest crowd.
 
     It is proved together with the crowd's `delta`, for the reports of one pane: for a person who
-    reports in w panes, both are w times as large. It is rounded up to three digits.
+    reports in w panes, both are w times as large. It is rounded up to three significant digits.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Deny rules: the strings that a device replaces by another, public string.
 
 A rule is a function of the string alone, and comes before the randomizer. So a report is as private
-as its level says, whatever the rule is: nobody can distinguish a denied string from another.
+as its level says, whatever the rule is and whether it denies the string or not.
 """
 
 from __future__ import annotations

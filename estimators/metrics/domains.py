@@ -291,7 +291,7 @@ class Domain(ABC):
         return self._named(labels)
 
     def work_of(self, labels: Sequence[str]) -> int:
-        """Return the work to estimate the numbers with these labels: 1 for a plain number."""
+        """Return the work of estimating the numbers with these labels: 1 for a plain number."""
         return len(labels)
 
     @property
@@ -363,7 +363,7 @@ class ValueRange(Domain):
         return high, low
 
     def clipped(self, values: Array) -> Array:
-        """Return numbers within the interval."""
+        """Return numbers, clipped to the interval."""
         return np.clip(values, *self.ends)
 
     def to_unit(self, values: Array) -> Array:

@@ -73,8 +73,8 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Parameters
     ----------
     path : path
-        The file. :class:`estimators.metrics.metric.Metric` and its subclasses have the keys of a
-        table.
+        The file. :class:`estimators.metrics.metric.Metric` and its subclasses describe the keys of
+        a table.
 
     Returns
     -------

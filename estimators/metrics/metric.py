@@ -234,7 +234,7 @@ class Metric(ABC):
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """The strings that an open vocabulary's estimate is about by default; None if none are."""
+        """The strings that an open vocabulary's estimate is about by default; None without any."""
         return getattr(self.domain, "watch", None)
 
     @property
@@ -323,12 +323,12 @@ class Metric(ABC):
 
     @functools.cached_property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of the canonical form, 32 bytes: it differs for different definitions."""
+        """The SHA-256 of the canonical form, 32 bytes."""
         return hashlib.sha256(self.canonical.encode()).digest()
 
     @functools.cached_property
     def revision(self) -> int:
-        """The first 32 bits of the fingerprint, which batches carry; never zero."""
+        """The first 32 bits of the fingerprint, or 1 if they are 0; batches carry this number."""
         return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:

@@ -146,7 +146,7 @@ def _listed(members: int) -> tuple[int, ...]:
 
 
 def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
-    """Return the sets that a sum of categories, as in ``"a + b"``, may mean; a few if many."""
+    """Return the sets that a sum of categories, as in ``"a + b"``, may mean; at most two."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
@@ -199,7 +199,7 @@ def estimate_shares(
     `mechanism`: the metric's mechanism; `tables`, shape (tables, levels, columns); `question`: its
     `numbers` is how many intervals share its beta; `shares`: the shares to estimate. Raises
     ShareBoundsError if there are no bounds for this question; the message says what to ask instead.
-    Raises ValueError if there are no bounds for this mechanism.
+    Raises ValueError if there are no bounds for this mechanism, or for several panes.
     """
     name = shares[0].text
     if not isinstance(mechanism, SupportCounts):
@@ -256,7 +256,7 @@ def share_shifts(
     *,
     among: bool,
 ) -> tuple[list[float], list[float]]:
-    """Return how far fabricated reports can move each share, and how far they could as true values.
+    """Return how far fabricated reports can move each share, and how far fabricated values could.
 
     `mechanism`: the metric's mechanism; `estimate`: the estimate; `shares`: the shares by their
     index among the estimate's numbers; `reports`, `among`: as for

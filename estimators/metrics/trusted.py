@@ -29,7 +29,7 @@ class TrustedMetric(ReportedMetric):
     def check(self) -> None:
         """Raise DefinitionError for what a trusted collection does not allow.
 
-        That is another kind than a mean or a frequency, a mechanism, and an open vocabulary.
+        That is any kind but a mean or a frequency, any mechanism, and an open vocabulary.
         """
         super().check()
         if self.kind not in COLLECTIONS:

@@ -73,7 +73,7 @@ def excess_masses(laws: Iterable[SetLaw], growth: Fraction) -> dict[Fraction, Fr
 def _tilted_lattice(
     masses: Mapping[Fraction, Fraction], growth: Fraction, steps: int, reports: int
 ) -> tuple[Fraction, Summands, float]:
-    """Return a unit, the excesses in it, and the tilt under which their mean is zero."""
+    """Return a unit, the excesses as multiples of it, and the tilt that makes their mean zero."""
     unit, summands = _on_lattice(masses, growth, steps, reports)
     tilt = _centring_tilt(summands)
     tilted = summands.masses * np.exp(tilt * summands.values)
@@ -87,7 +87,7 @@ def _tilted_lattice(
 def _on_lattice(
     masses: Mapping[Fraction, Fraction], growth: Fraction, steps: int, reports: int
 ) -> tuple[Fraction, Summands]:
-    """Round each excess to the two multiples of a unit around it, without changing its mean."""
+    """Return a unit, and the excesses, rounded at random to its multiples with unchanged means."""
     largest = max(masses)
     unit = largest / steps
     if 4 * (growth - 1) > unit:  # so that 1 - E, the most frequent excess, is a multiple

@@ -146,7 +146,7 @@ def are_signs_private(ratio: Fraction, reports: int, epsilon: float, delta: floa
 
 
 def other_ones(ratio: Fraction, ones: int, zeros: int, delta: float) -> TiltedLaw:
-    """Return the law of the number of ones that holders of `ones` and `zeros` report.
+    """Return the law of how many ones are reported by `ones` holders of one and `zeros` of zero.
 
     `ratio`: p; `delta`: the law is tilted towards a tail of about this mass, where
     :func:`sign_divergence` looks.

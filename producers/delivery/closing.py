@@ -88,10 +88,10 @@ class Calls:
             self._flushing.remove(thread_id)
 
     def close(self, deadline: float, finish: Callable[[], T]) -> T | None:
-        """Refuse new calls, wait for those under way, then call `finish`, once.
+        """Refuse new calls, wait for those under way, at most until the deadline; call `finish`.
 
-        Only the first thread calls `finish`, and returns its value; another thread waits for the
-        first, until its own deadline (monotonic seconds).
+        Only the first thread calls `finish`, once, and returns its value; another thread waits for
+        the first, until its own deadline. Deadlines are in monotonic seconds.
 
         Raises
         ------

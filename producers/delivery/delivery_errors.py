@@ -9,7 +9,7 @@ LOST_REPORTS = (
 
 
 class DeliveryError(RuntimeError):
-    """Raised if the `receiver`, Kafka or a gateway's address, has not acknowledged reports.
+    """Raised if the `receiver`, which is Kafka or a gateway, has not acknowledged reports.
 
     Attributes
     ----------

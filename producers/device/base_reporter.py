@@ -329,10 +329,10 @@ class BaseReporter(Closing):
         rounds, it answers only the round that it drew when it was first asked; a call for any other
         round answers nothing. The draw and the answer are on disk before anything is sent.
         `open_round`: from :class:`producers.Rounds`, or `GET /v1/metrics/NAME/round`; `value`,
-        shape (n,): a device's number must not change between rounds; `epsilon`, shape (n,): the
-        epsilon of each device's answer; `ledger`, optional: the account of the person who owns this
-        value. Without a ledger, the caller must ensure that nobody answers twice, and decide who
-        answers which round (:meth:`estimators.extremes.Search.own_round`).
+        shape (n,): the devices' numbers, which must not change between rounds; `epsilon`, shape
+        (n,): the epsilon of each answer; `ledger`, optional: the account of the person who owns the
+        only value. Without a ledger, the caller must ensure that nobody answers twice, and decide
+        who answers which round (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
         -------
@@ -432,7 +432,7 @@ class BaseReporter(Closing):
         Returns
         -------
         int or None
-            The number of this metric's reports that are left in the file, over HTTP.
+            Over HTTP, the number of this metric's reports that are left in the file; else None.
 
         Raises
         ------

@@ -69,9 +69,10 @@ class Windows:
         return max(self.start(now - self.lateness), self.start(now) - MOST_DUE * self.length)
 
     def opened(self, course: Course, now: int) -> int:
-        """Return the start of the first window that is not over at `now`.
+        """Return the start of the open window: the window of `now`, or a later `course.open`.
 
-        If the clock was set back by more than the lateness, windows continue at the present.
+        If that is later by more than the lateness and a window, because the clock was set back, the
+        window of `now` is open.
         """
         present = self.start(now)
         if course.open - present > self.lateness + self.length:

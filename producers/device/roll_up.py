@@ -429,7 +429,10 @@ class RollUp:
             )
 
     def _is_drawn(self, moment: int, *, unpaid: bool = False) -> bool:
-        """Return whether the turn that contains a time drew this metric; True without a lottery."""
+        """Return whether the turn at a time drew this metric (and, for `unpaid`, is not paid yet).
+
+        True without a lottery.
+        """
         if self._lottery is None or self.ledger is None:
             return True
         turn = self.ledger.drawn_turn(moment - moment % self.window_ms, self.reporter.bits)

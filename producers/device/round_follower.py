@@ -139,7 +139,7 @@ class Rounds(Closing):
         return len(messages)
 
     def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
-        """Read all committed rounds of metrics that are on the topic now.
+        """Read the topic up to its present end, and store the committed rounds of `metrics`.
 
         Committed messages behind another producer's open transaction are not missed. `metrics`: the
         minimum and maximum metrics; `timeout`: in seconds.

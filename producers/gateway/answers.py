@@ -35,7 +35,7 @@ def too_large_for_kafka() -> Problem:
 
 
 def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
-    """Return the answer to a batch that may or may not be in Kafka.
+    """Return the answer to a batch that Kafka has not acknowledged.
 
     `batch`: the batch; `error`: Kafka's error; `seconds`: the timeout of the delivery.
     """

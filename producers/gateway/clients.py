@@ -83,8 +83,9 @@ class Allowance:
     """The amount that each client may use in a period, which begins with the client's first use.
 
     A client that has something left may use more than what is left; the excess is charged to later
-    periods, so that the rate holds in the long run. At most `max_clients` clients are counted;
-    `unit` is the plural noun for what is limited, as messages show it.
+    periods, so that the rate holds in the long run. `limit` has the amount and the length of the
+    period. At most `max_clients` clients are counted; `unit` is the plural noun for what is
+    limited, as messages show it.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Allowance:
         return len(self._used)
 
     def check(self, client: Client, charged: int = 0) -> None:
-        """Refuse a client that has nothing left, apart from what this post itself has used.
+        """Refuse a client that had nothing left before this post.
 
         `charged`: the amount that this post has already used. Raises Problem with status 429, and
         the time after which the client may continue.

@@ -59,7 +59,7 @@ class CrowdAnswer(msgspec.Struct, frozen=True):
     """The answer when Kafka has all valid reports of a crowd.
 
     `reports` is the number of valid reports, `unopened` the number of reports that the label and
-    the key did not open, and `invalid` the number that are no reports of the metric.
+    the key did not open, and `invalid` the number that are not reports of the metric.
     """
 
     crowd_id: str
@@ -93,7 +93,7 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
     OSError
         If the file cannot be read.
     ValueError
-        If other users may read the file, or it has no key.
+        If others may read or change the file, or it has no key or an invalid one.
     """
     if (mode := stat.S_IMODE(path.stat().st_mode)) & UNREADABLE_BY_OTHERS:
         raise ValueError(f"mode {mode:04o}: others may read or change it; `chmod 600 {path}`")

@@ -33,7 +33,7 @@ class _Decompressor(Protocol):
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     """Return the expanded form of a compressed body.
 
-    Expansion stops one byte after `max_bytes`, so it takes twice this memory, plus the
+    Expansion stops one byte after `max_bytes`, so it takes at most twice as much memory, plus the
     decompressor's window (32 KiB for gzip, 8 MiB for zstd). `encoding`: "gzip" or "zstd"; `body`:
     one gzip member or one zstd frame, with nothing after it; `max_bytes`: the most bytes of the
     expanded body. Raises Problem with status 413 if the body expands to more; 400 if it is not in

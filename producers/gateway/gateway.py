@@ -353,7 +353,7 @@ class Gateway:
         return batch
 
     async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
-        """Receive a body, count its bytes as they arrive, and return it expanded."""
+        """Receive a body, and return it expanded; count its bytes if no length was announced."""
 
         def arrived(size: int) -> None:
             if not head.length:

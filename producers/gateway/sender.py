@@ -153,7 +153,7 @@ class Sender:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing can be sent now, as text for devices; "" if it can. The log has details."""
+        """Why no batch can be sent now, as text for devices; "" if one can. The log has details."""
         if not self.ready:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""

@@ -112,10 +112,10 @@ def asked_pause(retry_after: str, now: float) -> float | None:
 def pause(failures: int, retry_after: float | None, last: float | None = None) -> float:
     """Return the pause after a number of failures in a row, in seconds.
 
-    It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
-    asks for. Up to a quarter is added at random, so that devices which failed together do not retry
-    together. `failures`: the number of failures; `retry_after`: the pause that the gateway asks
-    for, in seconds; `last`, optional: the pause after which it no longer doubles, in seconds.
+    It doubles from a second to a minute, or to `last`; if the gateway asks for a pause, it is that
+    pause, but at least a second. Up to a quarter is added at random, so that devices which failed
+    together do not retry together. `failures`: the number of failures; `retry_after`: the pause
+    that the gateway asks for, in seconds; `last`, optional: the longest doubled pause, in seconds.
     """
     doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     shortest = doubled if retry_after is None else max(retry_after, FIRST_PAUSE)

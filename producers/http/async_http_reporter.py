@@ -22,7 +22,7 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
     Parameters
     ----------
     metric : Metric or str
-        The metric.
+        The metric, or its name.
     gateway : str or HttpConnection
         The gateway's address, or an open connection.
     **options

@@ -130,7 +130,7 @@ class Background:
             self._state.notify_all()
 
     def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
-        """Wait until all waiting batches are acknowledged; return whether they are.
+        """Wait until no batch waits, as all were acknowledged or refused; return whether none does.
 
         `metric`: the metric, or None for all; `deadline`: when to stop waiting, in monotonic
         seconds; `patient`: whether to keep waiting after the gateway has failed, or if only failed

@@ -42,7 +42,7 @@ FRAMING_BYTES = 2**16
 
 
 class GatewayError(RuntimeError):
-    """Raised if a gateway does not answer, or its answer is not that of a gateway.
+    """Raised if a gateway does not answer, or its answer cannot be used.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, max_bytes: int) -> bytes:
-        """Return the body; if it exceeds `max_bytes`, a beginning of it that does so, too."""
+        """Return the body; if it exceeds `max_bytes`, only its beginning, of more than that."""
         self._counted.left += max_bytes + FRAMING_BYTES
         body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
         while len(body) <= max_bytes and (count := self.readinto(piece)):

@@ -42,7 +42,7 @@ class HttpTransport:
 
     @property
     def delivered(self) -> Delivered:
-        """Reports, batches and bytes that the gateway has acknowledged since the queue began."""
+        """Reports, batches and bytes acknowledged by the gateway since the queue was created."""
         totals = self._connection.queue.totals(self._name)
         return Delivered(totals.delivered, totals.batches, totals.bytes)
 

@@ -180,7 +180,7 @@ class ReportQueue:
         return None if due is None else max(0.0, (due - now) / 1000)
 
     def has_batches(self, *, sealed: bool = False) -> bool:
-        """Return whether a batch waits for the gateway, or a sealed report for the relay."""
+        """Return whether a batch waits for the gateway; if `sealed`, a report for the relay."""
         with self.file.transaction() as database:
             return first_batch(database, sealed=sealed) is not None
 
@@ -211,8 +211,8 @@ class ReportQueue:
     def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
         """Count a failure that only the batch can have caused; the batch may be given up.
 
-        `batch`: the batch; `refusal`: whether the gateway says that the batch can never be counted.
-        After three refusals the batch is given up; a sealed report after the first; `own_words`:
+        A batch is given up after three refusals, a sealed report after the first. `batch`: the
+        batch; `refusal`: whether the gateway says that the batch can never be counted; `own_words`:
         whether the gateway made the answer, and not a proxy. If so, a batch that has failed at
         least 20 times, over a week, is given up, too.
 
@@ -264,7 +264,7 @@ class ReportQueue:
     def _open_batch(
         self, database: sqlite3.Connection, key: tuple[str, int, int, str], age_ms: int
     ) -> tuple[int, int]:
-        """Return the number of the open batch of a pane and slice, and how many reports it has."""
+        """Find or open a batch of a pane and slice; return its number, and its count of reports."""
         row = database.execute(
             "SELECT number, reports FROM open_batches "
             "WHERE metric = ? AND revision = ? AND pane_ms = ? AND attributes = ?",

@@ -168,8 +168,8 @@ class Connection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the open reporters, each within `timeout` seconds, and stop the thread.
 
-        If another thread is closing the connection, wait for it and return the same result. Raises
-        DeliveryError if reports of a reporter were not acknowledged.
+        If another thread is closing the connection, wait for it. Raises DeliveryError if reports of
+        a reporter were not acknowledged.
         """
         self._calls.close(math.inf, lambda: self._stop_serving(timeout))
 

@@ -50,7 +50,7 @@ class Outbox:
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
-        """Raise DeliveryError for new failures, or more than `most_bytes` of failed batches."""
+        """Raise DeliveryError for new failures, or if failed batches exceed `most_bytes` bytes."""
         with self._lock:
             failed = [*self.failed.values()]
             all_reported = self._reported_keys >= self.failed.keys()

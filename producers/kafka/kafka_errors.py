@@ -87,7 +87,7 @@ def of_topic(error: Any, topic: str) -> KafkaException:
 
 
 class ExplainingProducer(Producer):
-    """A producer that reports the cause of a fatal error; Kafka's client says "fatal error"."""
+    """A producer that reports the cause of a fatal error; Kafka's client itself does not."""
 
     _cause: KafkaException | None = None
 

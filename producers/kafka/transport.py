@@ -145,13 +145,13 @@ class KafkaTransport:
         return self._outbox.key
 
     def has_capacity(self, reports: int) -> bool:
-        """Return True; raise DeliveryError for new failures, or over 64 MiB of failed batches."""
+        """Return True; raise DeliveryError for new failures, or if over 64 MiB have failed."""
         if self._outbox.failed:
             self._outbox.check(KEPT_BYTES)
         return True
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Buffer reports, and send the batches that are full; wait while the queue is full."""
+        """Buffer reports, and send the full batches; wait while librdkafka's queue is full."""
         now = self._timer()
         with self._lock:
             self._check_open()
@@ -160,7 +160,7 @@ class KafkaTransport:
             self._outbox.send()
 
     def send(self, batch: PendingBatch) -> None:
-        """Send a batch; this waits while the queue is full."""
+        """Send a batch; wait while librdkafka's queue is full."""
         with self._lock:
             self._check_open()
             self._outbox.put(batch)

@@ -76,8 +76,8 @@ class Account:
     reports : int
         The number of randomized reports in the last period.
     permanent : int
-        How many permanent answers among these are charged: the largest possible number, whatever
-        the values were.
+        How many permanent answers are charged for these reports: the largest number that they can
+        have, whatever the values were.
     ever_spent, ever_reports : Fraction, int
         The epsilon and the reports since the ledger was created; a repeated answer costs once.
     more_at : datetime or None

@@ -173,7 +173,7 @@ class Ledger:
         Raises
         ------
         ValueError
-            If the ledger has a lottery.
+            If the cost cannot be used, or the ledger has a lottery.
         DefinitionChanged
             If the ledger has answers of another definition of that name.
         BudgetSpent
@@ -271,7 +271,7 @@ class Ledger:
             return read_lottery(database)
 
     def present_turn(self) -> Turn | None:
-        """Return the draw of the current turn; None if its metric is not drawn yet."""
+        """Return the draw of the current turn; None without a lottery, or before the draw."""
         now = self._now()
         with transaction(self.path, write=False) as database:
             lottery = read_lottery(database)
@@ -343,7 +343,7 @@ class Ledger:
     # -- Within a transaction ---------------------------------------------------------------------
 
     def advance(self, database: sqlite3.Connection) -> int:
-        """Return the time in ms, at least the latest time in the ledger; delete expired charges."""
+        """Advance the ledger's time, never back; delete expired charges; return the time in ms."""
         now = max(self._moment_ms, _setting(database, "latest_ms"))
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))
@@ -428,7 +428,7 @@ class Ledger:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add reports to a metric's total cost since the ledger was created.
+    """Add reports and their cost to a metric's totals since the ledger was created.
 
     `database`, `now`, `metric`, `parts`, `reports`: as for :meth:`Ledger.charge`.
     """

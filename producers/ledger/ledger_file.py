@@ -126,7 +126,7 @@ def create_database(path: Path, mode: str, schema: str) -> None:
 
 
 def fault_of_owner(path: Path) -> str:
-    """Return why a device must not trust a file, or a file of SQLite beside it; "" if it may.
+    """Return why a device must not trust a file or SQLite's files beside it; "" if it may do so.
 
     Anyone who can write the file can forge the device's memory. Where files have no owner or mode,
     as on Windows, nothing is checked.

@@ -25,7 +25,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
     metric : str
         The metric.
     next_ms : int
-        The start of the next pane, in ms since the epoch.
+        The start of the first pane that the device may still answer, in ms since the epoch.
     """
 
     def __init__(self, metric: str, next_ms: int) -> None:

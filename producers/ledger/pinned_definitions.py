@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS pins (
 
 
 class DefinitionChanged(ValueError):  # noqa: N818
-    """Raised if a metric's definition means something else than the one that the device stores.
+    """Raised if a metric's definition differs in meaning from the one that the device stores.
 
     Attributes
     ----------

@@ -48,16 +48,16 @@ def is_additive(data: Sequence[Data], of: Of) -> bool:
 def value_of(data: Sequence[Data], of: Of) -> float:
     """Return the value of an instrument, whatever attributes its points have.
 
-    This is what a view without attributes would show: the sum of counters, the number `of` all
-    recordings of histograms together, the latest value of gauges. Raises UnusableError if the
-    points are not of one kind, have the wrong temporality, or lack this number.
+    This is what a view without attributes would show: the sum of counters; the latest value of
+    gauges; for histograms, the number that `of` names, over all recordings. Raises UnusableError if
+    the points are not of one kind, have the wrong temporality, or lack this number.
     """
     _check(data)
     return _joined(data[0], points_of(data), of)
 
 
 def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
-    """Return the attribute's value whose data points have the largest value together.
+    """Return the attribute's value for whose data points :func:`value_of` is largest.
 
     `data`, `of`: as for :func:`value_of`; `attribute`: the key of the attribute. Raises
     UnusableError like :func:`value_of`; also if no point has the attribute as text, a number or a

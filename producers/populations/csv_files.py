@@ -98,7 +98,7 @@ def positions(header: Sequence[str], name: str) -> list[int]:
     r"""Return the positions of the columns with this name.
 
     If there is no such column, the comparison ignores the Unicode form, and then also case and
-    spaces.
+    surplus spaces.
 
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
@@ -142,16 +142,16 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
 def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] = ()) -> Table:
     """Return columns of a CSV file.
 
-    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 if that is
-    invalid. A first line ``sep=;`` states the delimiter; otherwise it is the first delimiter for
-    which the header has all names.
+    A byte-order mark selects UTF-16; otherwise the encoding is UTF-8, or Windows-1252 if the file
+    is not valid UTF-8. A first line ``sep=;`` states the delimiter; otherwise it is the first
+    delimiter for which the header has all names.
 
     Parameters
     ----------
     path : path
         A CSV file with a header, also in a zip, in gzip or from a pipe (``-``: standard input).
     names : sequence of str
-        The requested columns; case and spaces are ignored.
+        The requested columns, compared with the header as by :func:`positions`.
     optional : sequence of str
         Columns that may be absent.
 
@@ -286,7 +286,7 @@ def _choose_rows(
 ) -> _Rows:
     """Return the rows, split by the first delimiter for which all columns are there.
 
-    If there is no such delimiter, raise the error of the delimiter that gives most columns.
+    If there is no such delimiter, raise the error of the delimiter that gives the most columns.
     """
     text.seek(0)
     first = next(itertools.islice(text, skipped, None), "")

@@ -314,7 +314,7 @@ def read_numbers(
 
     `cells`, `location`, `missing`: as for :func:`read_values`; `decimal`: as there; also "?" for an
     unknown separator, and "" for a likely point. Raises ValueError if the point may separate
-    thousands in all numbers that have it, and `decimal` is "?".
+    thousands in all numbers that have it, and `decimal` is "?", or "" with a whole number present.
     """
     texts = MISSING_TEXTS | missing
     words = {cell.casefold() for cell in cells if cell not in texts}

@@ -106,7 +106,7 @@ def open_bytes(path: Path) -> Iterator[Any]:
 
 
 def _unpacked(path: Path, packed: Any) -> Any:
-    """Return the content of a file, unpacked if it is a zip or gzip file, or nested ones."""
+    """Return the content of a file; zip and gzip files, also nested ones, are unpacked."""
     start = packed.read(512)
     packed.seek(0)
     if start.startswith(b"\x1f\x8b"):

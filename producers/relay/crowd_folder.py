@@ -311,7 +311,7 @@ class CrowdFolder:
             )
 
     def parts(self) -> dict[Path, CrowdTerms]:
-        """Return the files of the parts that may be posted."""
+        """Return the files of the parts that may be posted, with the terms of their crowds."""
         parts, faults, paths = dict[Path, CrowdTerms](), list[str](), self._files("out")
         closing = self.closing()  # in this order
         for path in paths:

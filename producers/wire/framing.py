@@ -58,7 +58,7 @@ def frame_size(head: bytes) -> int:
     """Return the size of a message's frame; 0 if the message has none.
 
     `head`: the first seven bytes of the message, or more. Raises ReportError with the reason
-    ``bad_frame``, if a frame begins but is not that of a ``ReportBatch``.
+    ``bad_frame`` if a frame begins but is not that of a ``ReportBatch``.
     """
     if not head or head[0] != MAGIC_BYTE:
         return 0

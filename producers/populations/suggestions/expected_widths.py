@@ -43,11 +43,11 @@ class Part:
 def slice_parts(
     metric: LocalMetric, values: Column, attributes: Mapping[str, Column]
 ) -> list[Part]:
-    """Return the slices of some values, slices with most reports first.
+    """Return the slices of some values, those with the most reports first.
 
     The bounds of all slices with enough reports hold at once, with probability 95%. `metric`: the
-    metric; `values`: the values; `attributes`: the attributes of each value, by name; "" is not
-    sent.
+    metric; `values`: the values; `attributes`: the attributes of each value, by name; "" for an
+    attribute that is not sent.
     """
     names = [""] * len(values)
     for name, cells in attributes.items():

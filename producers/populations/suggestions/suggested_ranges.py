@@ -64,7 +64,7 @@ class Range:
 
     @property
     def error(self) -> float:
-        """The largest distance of a bound from the true mean, if the bounds hold."""
+        """The largest distance of the estimate from the true mean, if the bounds hold."""
         return abs(self.shift) + self.width / 2
 
 

@@ -516,7 +516,7 @@ def _vocabulary(
     list_all: bool,
     is_open: bool,
 ) -> dict[str, object]:
-    """Return the keys of a frequency."""
+    """Return the keys of a frequency; raise ValueError if the options do not fit its strings."""
     distinct = sorted(set(values))
     if categories:
         if strange := sorted(set(distinct).difference(categories)):
