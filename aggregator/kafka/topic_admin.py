@@ -219,7 +219,7 @@ class GroupWatch:
 def refuse_compaction(settings: Settings) -> None:
     """Raise TopicCompacted if the cluster says that the reports topic is compacted.
 
-    The cluster is not asked if ``topics.managed = false``, and needs DescribeConfigs to answer.
+    The cluster is not asked if ``topics.managed = false``, and answers only with DescribeConfigs.
     """
     watch = CompactionWatch(settings)
     watch()

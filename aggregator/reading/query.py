@@ -73,7 +73,7 @@ class Query:
     Raises
     ------
     ValueError
-        If the number of windows is out of range, or a time or a duration is invalid.
+        If an attribute occurs twice, `windows` is out of range, or a time or duration is invalid.
     """
 
     start: Start = None
