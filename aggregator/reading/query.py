@@ -59,7 +59,7 @@ class Query:
         final answers hold together with probability 1 - beta, and so do all their answers while
         they grow.
     weights_fixed : bool
-        Whether weights and target were chosen before looking, so that beta is not shared.
+        Whether weights and target were chosen before looking at answers: beta is not shared then.
     top : int, optional
         The most categories or coordinates, of which the largest are shown. A series shows those
         that are largest over its whole range. With `by`: the most slices; those with most reports

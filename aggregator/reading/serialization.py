@@ -39,7 +39,7 @@ class Undeclared(msgspec.Struct, frozen=True):
 
 
 Value = str | Undeclared | None
-"""The value of an attribute; null if the devices did not say."""
+"""The value of an attribute; null if the devices sent none."""
 
 
 class LevelShare(msgspec.Struct, frozen=True):

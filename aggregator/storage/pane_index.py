@@ -96,7 +96,7 @@ class PaneIndex:
         Parameters
         ----------
         spans : sequence of (int, str, PaneSpan)
-            The partition, the metric's key and the span of each.
+            The partition and the metric's key of each span, and the span.
         ask : callable, optional
             Runs the commands in place of this object's connection.
 
