@@ -93,7 +93,7 @@ class OriginCheck:
             raise OtherDeployment(self._group, self._rival, self._name)
 
     def _deployment_names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
-        """Return the deployment names in this Redis; if it has none, choose one for this worker."""
+        """Return the deployment names in this Redis, and this worker's: one of them, or new."""
         names = self._store.partition.deployments(partitions)
         if stored_name := owner.get(DEPLOYMENT_FIELD):
             self._name = stored_name

@@ -122,7 +122,7 @@ class HeartbeatSchedule:
             sent.offset, sent.delivered_at = offset, now
 
     def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
-        """Yield the due heartbeats; none while a partition is not counted."""
+        """Yield the due heartbeats; none while a partition has no intact state."""
         now = self._clock.monotonic()
         progresses = overview.intact_partitions(partitions)
         for number, progress in enumerate(progresses):

@@ -185,7 +185,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
 
 
 def explain_no_strings(discovered: Discovered) -> str:
-    """Return why no string was found, and how many reports are needed to find a string."""
+    """Return why no string was found; if reports are too few, say how many are needed."""
     metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:

@@ -266,7 +266,7 @@ def _counted_text(owner: Mapping[str, str]) -> str:
 
 
 def halted_partitions(overview: TopicProgress) -> list[str]:
-    """Return a sentence for each halted partition, with its offset and the reason."""
+    """Return sentences on the first halted partitions, with reasons, and the number of the rest."""
     partitions = overview.partitions.items()
     stopped = {number: progress.owner for number, progress in partitions if progress.is_halted}
     sentences = [

@@ -116,7 +116,7 @@ class Coordinator(Leader):
         return has_searches
 
     def _lead(self) -> None:
-        """Open and decide rounds while holding the lease, until a failure."""
+        """Open and decide rounds as the leader, until a failure or a change of the definitions."""
         self._log_step("leading")
         defined = current(self.reader.metrics)
         self._metrics = _searches(defined)
