@@ -239,7 +239,7 @@ def load_settings(
     Raises
     ------
     SettingsError
-        If a value is invalid.
+        If the named file does not exist, or a value is invalid.
     DitherError
         If the file was left by a killed `dither up`.
     """

@@ -193,7 +193,7 @@ class Committer:
         owned.fence(pause)
 
     def _store_definitions(self, metrics: Mapping[str, Metric]) -> None:
-        """Store the definitions in force, for `dither verify`."""
+        """Store the definitions in force, for `dither verify`, at most every half a minute."""
         if self._clock.monotonic() < self._keep_at:
             return
         definitions = CountingDefinitions.current(metrics, self._settings)

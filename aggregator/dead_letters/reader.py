@@ -218,7 +218,7 @@ class DeadLetterTopic:
     def letter(self, position: MessagePosition) -> DeadLetter:
         """Return the dead letter at a position.
 
-        Raises DitherError if the position has no dead letter of this deployment.
+        Raises DitherError if the position has no dead letter.
         """
         low, high = self.ranges.get(position.partition, (0, 0))
         if low <= position.offset < high:

@@ -219,7 +219,8 @@ class GroupWatch:
 def refuse_compaction(settings: Settings) -> None:
     """Raise TopicCompacted if the cluster says that the reports topic is compacted.
 
-    The cluster is not asked if ``topics.managed = false``, and answers only with DescribeConfigs.
+    The cluster is not asked if ``topics.managed = false``. It answers only a user who may
+    DescribeConfigs.
     """
     watch = CompactionWatch(settings)
     watch()

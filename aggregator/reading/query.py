@@ -163,7 +163,10 @@ class EstimateOptions(QueryOptions, total=False):
 def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
-    """Return start and end in seconds since the epoch, and the length of a window as text."""
+    """Return start and end in seconds since the epoch, and the length of a window as text.
+
+    A start that is a duration is counted back from the end; without an end it is the length.
+    """
     if end is not None and (isinstance(end, datetime.timedelta) or is_duration(end)):
         raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
     length = None if window is None else length_text("window", window)

@@ -298,7 +298,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _summary(selection: Selection) -> str:
-    """Return a table with the counts of each reason and metric; a sentence without dead letters."""
+    """Return a table of the counts by reason and metric; a sentence if there is no dead letter."""
     if not selection.total:
         suffix = " other than those replayed or dropped" * bool(selection.handled)
         return f"no dead letters{suffix}"

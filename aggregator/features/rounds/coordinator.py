@@ -107,7 +107,7 @@ class Coordinator(Leader):
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
     def _has_task(self) -> bool:
-        """Return whether a metric is a minimum or maximum; log it if that has changed."""
+        """Return whether a metric is a minimum or maximum; log once if none is."""
         has_searches = bool(_searches(current(self.reader.metrics)))
         if has_searches != self._has_searches:
             self._has_searches = has_searches
