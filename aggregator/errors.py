@@ -98,7 +98,7 @@ class StoreUnreachable(DitherError):  # noqa: N818
 
 
 class StateUnreadable(DitherError):  # noqa: N818
-    """Redis has a value that Dither did not write: retries are useless, estimates impossible.
+    """Redis lost or changed what Dither wrote: retries are useless, estimates impossible.
 
     Attributes
     ----------

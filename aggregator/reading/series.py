@@ -141,7 +141,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
         return Frame.of(with_conditions(ESTIMATE_COLUMNS, names_by), rows)
 
     def _attributes(self, point: Point) -> Iterator[tuple[str, str | None]]:
-        """Yield the values of a point's attributes as text, last those that all reports share."""
+        """Yield a point's attributes with their values as text; those of all points come last."""
         for name, value in ((point.slice or {}) | (self.where or {})).items():
             yield name, OTHER_VALUE if isinstance(value, Undeclared) else value
 
