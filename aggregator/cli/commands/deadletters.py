@@ -59,9 +59,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "reasons",
         multiple=True,
         callback=_check_reasons,
-        help="Only these reasons; repeatable.",
+        help="Only this reason; may be repeated.",
     )
-    @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
+    @click.option("--metric", "names", multiple=True, help="Only this metric; may be repeated.")
     @click.option(
         "--since", type=Moment(), help="Only messages that reached Kafka at this time or later."
     )
@@ -73,7 +73,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "partitions",
         type=click.IntRange(0),
         multiple=True,
-        help="Only these partitions of the reports topic; repeatable.",
+        help="Only this partition of the reports topic; may be repeated.",
     )
     @functools.wraps(command)
     def with_filters(**arguments: Any) -> Any:

@@ -53,8 +53,8 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
 @click.option(
     "--kind",
     type=click.Choice(SUGGESTED_KINDS),
-    help="[default: mean of numbers, distribution of numbers with long tails, frequency of "
-    "strings]",
+    help="Kind of the metric [default: mean of numbers, distribution of numbers with long tails, "
+    "frequency of strings].",
 )
 @click.option(
     "--range",

@@ -111,24 +111,26 @@ class Split(click.ParamType[float]):
     help="With --against-metric: no device reports to both metrics.",
 )
 @click.option(
-    "--category", "categories", multiple=True, help="Only this category; may be repeated."
+    "--category", "categories", multiple=True, help="Compare only this category; may be repeated."
 )
 @click.option(
     "--quantile",
     "quantiles",
     type=float,
     multiple=True,
-    help="Of a distribution: only this quantile, as in 0.95; may be repeated.",
+    help="Of a distribution: compare only this quantile, as in 0.95; may be repeated.",
 )
 @click.option(
     "--below",
     type=float,
     multiple=True,
-    help="Of a distribution: the share below this edge instead of quantiles; may be repeated.",
+    help="Of a distribution: compare the share below this edge, not quantiles; may be repeated.",
 )
 @click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
 @click.option(
-    "--pointwise", is_flag=True, help="Bounds that hold for each comparison and category by itself."
+    "--pointwise",
+    is_flag=True,
+    help="Make the bounds hold for each comparison and category by itself.",
 )
 @click.option(
     "--top",
