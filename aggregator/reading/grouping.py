@@ -146,7 +146,7 @@ def slice_name(values: Slice, separator: str = ", ") -> str:
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
-"""The groupings by attributes for which slices are published, by metric."""
+"""The groupings by attributes whose slices are published or exported, by metric."""
 
 
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
