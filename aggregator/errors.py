@@ -98,7 +98,7 @@ class StoreUnreachable(DitherError):  # noqa: N818
 
 
 class StateUnreadable(DitherError):  # noqa: N818
-    """Redis has a value that Dither did not write, so a retry is useless and no estimate possible.
+    """Redis lost or changed what Dither wrote: retries are useless, estimates impossible.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class OtherDeployment(DitherError):  # noqa: N818
 
 
 class OtherDeploymentSuspected(DitherError):  # noqa: N818
-    """Another deployment has committed to the consumer group, and may commit again."""
+    """Another deployment has committed offsets in the consumer group, and may do so again."""
 
     def __init__(self, other: str, seconds: float) -> None:
         super().__init__(

@@ -82,7 +82,7 @@ class Feature:
         return self._hook("definitions", "TABLE_KINDS", ())
 
     def plan(self, metric_class: type[Metric]) -> type[ReadingPlan[Any]] | None:
-        """Return the reading plan, `READING_PLAN` of `plan.py`; None for other classes of metrics.
+        """Return `READING_PLAN` of `plan.py` if it is for this class of metrics; else None.
 
         The module is not imported for other classes.
         """

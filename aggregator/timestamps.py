@@ -109,7 +109,7 @@ def to_seconds(moment: object) -> float:
     Raises
     ------
     ValueError
-        If the value is none of these.
+        If the value is none of these, or is beyond the years 1 to 9999.
 
     Examples
     --------

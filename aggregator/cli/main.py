@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that `args` name; the error about an unknown name suggests another."""
+        """Return the command that `args` name; an error about an unknown name suggests another."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

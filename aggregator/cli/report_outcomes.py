@@ -1,4 +1,4 @@
-"""Reads from Redis how many reports of a population workers have refused and counted."""
+"""Reads from Redis how many of a population's reports the workers have counted or refused."""
 
 from __future__ import annotations
 

@@ -261,5 +261,5 @@ def kafka_commands(role: Role) -> list[str]:
 
 
 def redis_rule(role: Role) -> str:
-    """Return a role's line for Redis's ACL file; it has no password, so nobody can log in yet."""
+    """Return a role's line for Redis's ACL file; its user has no password and cannot log in yet."""
     return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

@@ -40,7 +40,7 @@ def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
 
 
 def scope_lines(window: Window) -> list[str]:
-    """Return lines on a window, its conditions, and the share of its reports that slices have."""
+    """Return lines on a window, its conditions, and the share of its reports that are in slices."""
     coverage, grouping = window.coverage, window.grouping
     lines = [_window_line(window)]
     if grouping is not None and grouping.where:

@@ -44,8 +44,8 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
     """Yield the settings in environment variables.
 
     `environ`: the environment variables; `keys`: the allowed keys of each section; [kafka] may have
-    any key, and [access] any token. Raises SettingsError if a variable seems mistyped, is in
-    quotes, is set twice, or names a file that cannot be used.
+    any key, and [access] any token. Raises SettingsError if a variable seems mistyped, has
+    a quoted value, is set twice, or names a file that cannot be used.
     """
     for name, text in sorted(environ.items()):
         if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):

@@ -62,7 +62,7 @@ class LiveMetrics(Mapping[str, Metric]):
         self._is_forced = True
 
     def refresh(self) -> bool:
-        """Apply changes of the file; return whether there were any."""
+        """Apply changes of the file, if it is valid; return whether definitions have changed."""
         with self._lock:
             stamp = self._read_stamp()
             if stamp == self._stamp and not self._is_forced:

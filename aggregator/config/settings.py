@@ -106,11 +106,11 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 
     `memory` in bytes is for fetched messages and open panes; by default at most half of the
     container's limit. `skip` lists messages, PARTITION:OFFSET, that may be skipped if they cannot
-    be counted. A partition halts if more than `deadletter_consecutive` messages in a row are
-    refused, over at least `deadletter_span` of Kafka's time, or more than the share
-    `deadletter_ratio` of the last `deadletter_window` messages; 0 means never. A worker that is in
-    one step for `stuck_after` logs this, and ends after `stuck_exit`; 0s means never. `health_port`
-    0 means no port.
+    be counted. A partition halts if `deadletter_consecutive` messages in a row are refused, over at
+    least `deadletter_span` of Kafka's time, or if more than the share `deadletter_ratio` of the
+    last `deadletter_window` messages is refused; a number or share of 0 means never. A worker that
+    is in one step for `stuck_after` logs this, and ends after `stuck_exit`; 0s means never.
+    `health_port` 0 means no port.
     """
 
     group: str = "dither"
@@ -239,7 +239,7 @@ def load_settings(
     Raises
     ------
     SettingsError
-        If a value is invalid.
+        If the named file does not exist, or a value is invalid.
     DitherError
         If the file was left by a killed `dither up`.
     """

@@ -137,9 +137,9 @@ class AssignedPartition:
     def take(self, messages: Sequence[Any], watchdog: Watchdog) -> bool:
         """Count messages in log order; return whether all were counted.
 
-        Uncounted messages are fetched again. After many changes, this waits until the changes are
-        committed. If counting fails, the messages are fetched again and counted one by one, until a
-        single message fails; the partition stops before this message.
+        Uncounted messages are fetched again; after many changes, counting stops until a commit. If
+        counting fails, the messages are fetched again and counted one by one, until a single
+        message fails; the partition stops before this message.
         """
         for first in range(0, len(messages), self.slice_messages):
             if self.is_filled:

@@ -131,7 +131,7 @@ class Assignment:
             self._reacquire(self.owned[number])
 
     def fence_beside_rival(self) -> None:
-        """Fence counting partitions if another deployment commits to the group."""
+        """Fence counting partitions if another deployment commits offsets in the group."""
         if self.owned and self._origins.finds_rival():
             for owned in self.owned.values():
                 if owned.is_counting:

@@ -181,7 +181,7 @@ class Committer:
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
         """Drop the uncommitted state; if another worker owns the partition, pause, too.
 
-        The pause doubles each time.
+        The pause about doubles with each such fence in a row, up to 64 s.
         """
         log.warning(
             "fenced", partition=owned.number, detail=str(fence), other_owner=fence.has_other_owner
@@ -193,7 +193,7 @@ class Committer:
         owned.fence(pause)
 
     def _store_definitions(self, metrics: Mapping[str, Metric]) -> None:
-        """Store the definitions in force, for `dither verify`."""
+        """Store the definitions in force, for `dither verify`, at most every half a minute."""
         if self._clock.monotonic() < self._keep_at:
             return
         definitions = CountingDefinitions.current(metrics, self._settings)

@@ -44,7 +44,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return len(self.counts) == len(buckets) + 1
 
     def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
-        """Return the histogram with durations added, an array in seconds."""
+        """Return the histogram with an array of durations, in seconds, added."""
         new = np.bincount(np.searchsorted(buckets, seconds), minlength=len(self.counts))
         return type(self)(tuple((new + self.counts).tolist()), self.seconds + float(seconds.sum()))
 

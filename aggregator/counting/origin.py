@@ -59,10 +59,10 @@ class OriginCheck:
         OtherCluster
             If the sums are of another Kafka cluster.
         OtherDeployment
-            If another deployment commits to the group; from then on every partition is refused,
-            until a person decides.
+            If another deployment commits offsets in the group; from then on every partition is
+            refused, until a person decides.
         OtherDeploymentSuspected
-            If another deployment committed to the group, and may still do so.
+            If another deployment has committed offsets in the group, and may do so again.
         """
         owner, (cluster, partitions) = self._store.owner(number), self._inspector.cluster_topic()
         if is_another(owner.get(CLUSTER_FIELD, ""), cluster):
@@ -80,7 +80,7 @@ class OriginCheck:
         return origin | ({CLUSTER_FIELD: cluster} if cluster else {})
 
     def finds_rival(self) -> bool:
-        """Return whether another deployment commits to the group; Kafka is asked every 15 s."""
+        """Return whether another deployment commits offsets in the group; ask Kafka every 15 s."""
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
@@ -93,7 +93,7 @@ class OriginCheck:
             raise OtherDeployment(self._group, self._rival, self._name)
 
     def _deployment_names(self, owner: Mapping[str, str], partitions: Sequence[int]) -> set[str]:
-        """Return the deployment names in this Redis; if it has none, choose one for this worker."""
+        """Return the deployment names in this Redis, and this worker's: one of them, or new."""
         names = self._store.partition.deployments(partitions)
         if stored_name := owner.get(DEPLOYMENT_FIELD):
             self._name = stored_name

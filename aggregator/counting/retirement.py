@@ -30,8 +30,8 @@ from aggregator.storage.store import Store
 from estimators import Metric
 
 MAX_ABSENCE_MS = 7 * 86_400_000
-"""How long, in Kafka's timestamps, an absent definition may come back: after its last report, and
-after the end and lateness of the pane. A shorter `retention` shortens it."""
+"""How long, by Kafka's timestamps, open panes wait for their definition to be restored: from their
+end and lateness, and from its last report. A shorter `retention` shortens this time."""
 
 Acquire = Callable[[Mapping[str, Metric]], Snapshot]
 """Takes a partition over, and returns its state under definitions, given by name."""

@@ -184,7 +184,7 @@ class DeadLetterTopic:
 
     @functools.cached_property
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition, when they were first needed.
+        """The first and the next offset of each partition, as of the first access.
 
         Raises DitherError if there is no such topic.
         """
@@ -197,7 +197,7 @@ class DeadLetterTopic:
         return log_ranges_by_partition
 
     def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
-        """Yield the dead letters of this deployment up to the present end of the topic.
+        """Yield the dead letters of this deployment whose offsets are in `ranges`.
 
         `progress` is called with the number of messages read since its last call.
         """
@@ -218,7 +218,7 @@ class DeadLetterTopic:
     def letter(self, position: MessagePosition) -> DeadLetter:
         """Return the dead letter at a position.
 
-        Raises DitherError if the position has no dead letter of this deployment.
+        Raises DitherError if the position has no dead letter.
         """
         low, high = self.ranges.get(position.partition, (0, 0))
         if low <= position.offset < high:

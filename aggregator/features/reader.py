@@ -151,8 +151,8 @@ class Reader(MetricReader):
         Parameters
         ----------
         each : bool
-            Passed to :meth:`comparison`.
+            As in :meth:`comparison`.
         progress : callable
-            Passed to :meth:`discover`.
+            As in :meth:`discover`.
         """
         return all_comparisons(self, with_arm_bounds=each, progress=progress)

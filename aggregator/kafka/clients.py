@@ -213,7 +213,7 @@ class ThrottledErrorLog:
         self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Log an error of the client, if it is of a kind that is logged."""
+        """Log a refusal; log that all brokers are down once a later error tells the cause."""
         now = self._now()
         if error.code() in REFUSAL_CODES:
             self._tell(error, now)

@@ -35,7 +35,7 @@ COUNT_SECONDS = 2.0
 MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of a reports topic that Dither creates: it bounds decompression."""
 LISTING_SECONDS = 0.05
-"""The time between two looks whether brokers list a new topic."""
+"""The time between two checks whether brokers list a new topic."""
 POLICY_CHECK_SECONDS = 60.0
 """The time between two checks of a topic that is being counted."""
 NO_TOPIC_CODES = (
@@ -219,7 +219,8 @@ class GroupWatch:
 def refuse_compaction(settings: Settings) -> None:
     """Raise TopicCompacted if the cluster says that the reports topic is compacted.
 
-    The cluster is not asked if ``topics.managed = false``, and needs DescribeConfigs to answer.
+    The cluster is not asked if ``topics.managed = false``. It answers only a user who may
+    DescribeConfigs.
     """
     watch = CompactionWatch(settings)
     watch()

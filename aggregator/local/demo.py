@@ -137,9 +137,9 @@ class Demonstration:
             future.result()
 
     def finish(self) -> Outcome:
-        """Wait until everything is counted, replay the log, and return the outcome.
+        """Wait until all is counted, released and looked at; replay the log; return the outcome.
 
-        Raises DitherError if reports are still uncounted after the wait.
+        Raises DitherError if nothing moves for `DRAIN_SECONDS` before that.
         """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports + self._relay.reports

@@ -169,7 +169,7 @@ def _true_mean(
     end: str | None,
     where: Where | None = None,
 ) -> float:
-    """Return the true mean of a metric in [start, end); NaN if one of them is None.
+    """Return the true mean of a metric in [start, end); NaN if `start` or `end` is None.
 
     `where`: the attributes of the devices whose values count; by default all devices' values count.
     """

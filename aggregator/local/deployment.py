@@ -240,7 +240,7 @@ def free_port(first: int = 0) -> int:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return the settings as environment variables for child processes."""
+    """Adapt the settings to the loopback interface; return them as variables for children."""
     settings.serve.host = LOOPBACK_HOST
     if "access.anonymous" not in settings.sources:
         # local users can already do as much

@@ -32,7 +32,7 @@ EMBEDDED_PARTITIONS = 4
 READY_TIMEOUT = 30.0
 #: Seconds for Redis to end before it is killed.
 STOP_GRACE = 5.0
-#: glibc returns sums that were overwritten at once; by default it keeps as much as is in use.
+#: With these, glibc returns freed memory at once; by default it keeps as much as is in use.
 MALLOC_VARIABLES = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": "1000000",

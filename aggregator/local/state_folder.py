@@ -83,7 +83,7 @@ class StateFolder:
 def begin_new_log(store: Store, settings: Settings) -> int:
     """Prepare Redis for counting a new, empty log; the counts of earlier logs stay.
 
-    Call this function while nothing uses the store. The publisher will not publish an event again.
+    Call this function while nothing uses the store. No event is published twice.
     Counts from another Kafka stay unchanged, and a partition whose last commit was applied in part
     stays halted.
 

@@ -98,8 +98,8 @@ class RunWatch(abc.ABC, Generic[R]):
         Raises
         ------
         Exception
-            The first failure of a run, raised after the events of the other runs; the failed run
-            continues from its stored state.
+            The first failure of a run, raised after the events of the other runs (a RedisError at
+            once); the failed run continues from its stored state.
         """
         closed = self.publication.reader.finality_watermarks(overview, partitions)
         published = self.publication.published

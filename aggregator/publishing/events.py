@@ -64,9 +64,9 @@ class Event:
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
         event, the id for an event of a feature. So compaction keeps only the newest running total,
-        but every other event.
+        but all events of other types.
     data : bytes
-        The answer, in JSON.
+        The event's data, in JSON.
     """
 
     id: str

@@ -30,7 +30,7 @@ from aggregator.reading.window import Window
 from aggregator.timestamps import iso
 
 PANE_LIST_BETA = 0.05
-"""The probability with which a pane's list may be wrong."""
+"""The largest probability that a pane's list is wrong."""
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 300.0
 """The delay after a failed search, which doubles with each failure."""
 

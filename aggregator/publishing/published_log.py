@@ -101,7 +101,7 @@ class PublishedLog:
         """Verify that Redis has lost no write to the copy, so that all earlier reads were complete.
 
         All keys are in one slot, so a restored backup sets them back together; if a single key was
-        deleted, its missing name shows this. Raises EventCacheLost if Redis has lost a part of the
+        deleted, `position` still names it. Raises EventCacheLost if Redis has lost a part of the
         copy.
         """
         position = self._position()

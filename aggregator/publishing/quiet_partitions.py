@@ -102,7 +102,7 @@ class HeartbeatSchedule:
         self._last: dict[str, tuple[object, list[int]]] = {}
 
     def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
-        """Record the next offset of each partition; None if Kafka did not answer the query."""
+        """Record each partition's next offset at `asked_at`, in s; None if Kafka did not answer."""
         for number, end in ends.items():
             self._activity[number].note_log_end(asked_at, end, self._idle * INTERRUPTION_SHARE)
 
@@ -122,7 +122,7 @@ class HeartbeatSchedule:
             sent.offset, sent.delivered_at = offset, now
 
     def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
-        """Yield the due heartbeats; none while a partition is not counted."""
+        """Yield the due heartbeats; none while a partition has no intact state."""
         now = self._clock.monotonic()
         progresses = overview.intact_partitions(partitions)
         for number, progress in enumerate(progresses):

@@ -26,7 +26,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class UnpublishedPanes:
-    """Finds the closed panes of metrics without a final event that begin at `since_ms` or later.
+    """Finds metrics' closed panes that have no final event and begin at `since_ms` or later.
 
     Attributes
     ----------

@@ -103,8 +103,8 @@ class StringAnswer(msgspec.Struct, frozen=True):
 class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The strings that were found in a window, the most frequent first.
 
-    A string is found nearly always if a share `found_from` of people or more hold it (10 standard
-    errors); null without reports. To find strings with a share f, `reports` (found_from / f)^2
+    A string is found nearly always if at least a share `found_from` of people hold it (10 standard
+    errors; null without reports). To find strings with a share f, `reports` (found_from / f)^2
     reports are needed. Strings whose code words have more than `longest_code` bits are never found,
     however frequent.
     """
@@ -185,7 +185,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
 
 
 def explain_no_strings(discovered: Discovered) -> str:
-    """Return why no string was found, and how many reports are needed to find a string."""
+    """Return why no string was found; if reports are too few, say how many are needed."""
     metric, discovery = LocalMetric.require(discovered.window.metric), discovered.found
     answer = discovery_answer(discovered)
     match discovered.status:

@@ -93,7 +93,7 @@ class Grouping:
         return group
 
     def fits(self, slicing: Slicing) -> bool:
-        """Return whether a definition has the same values for the attributes of this grouping."""
+        """Return whether a definition has the same slice panes and values of these attributes."""
         return slicing.pane_ms == self.slicing.pane_ms and all(
             slicing.attributes.get(name) == self.slicing.attributes[name]
             for name in (*self.by, *self.where)
@@ -146,11 +146,11 @@ def slice_name(values: Slice, separator: str = ", ") -> str:
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
-"""The groupings by attributes for which slices are published, by metric."""
+"""The groupings by attributes whose slices are published or exported, by metric."""
 
 
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
-    """Yield a query for each grouping of a metric, except by attributes that it no longer has.
+    """Yield a query for each grouping of a metric whose attributes the metric still has.
 
     `groupings`, `metric`: the groupings of all metrics, and the metric; `options`: the other fields
     of the queries.

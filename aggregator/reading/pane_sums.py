@@ -129,7 +129,7 @@ class PaneSums:
     def cover(
         window: Window, grains: tuple[str, ...] = COVER_GRAINS, keys: Sequence[str] | None = None
     ) -> list[tuple[int, str, PaneSpan]]:
-        """Return the spans of panes that cover a window, of grains as coarse as possible.
+        """Return the coarsest spans of panes that cover a window, each with partition and key.
 
         `window`: the window; `grains`: the allowed grains, the coarsest first; `keys`: the keys of
         chunks of the metric's slices; by default the key of the metric.
@@ -220,7 +220,7 @@ class PaneSums:
     def _no_statistic(
         self, metric: Metric, number: int, key: PaneKey, redis_key: str
     ) -> Counts | None:
-        """Return None if a missing pane has expired; else raise StateUnreadable."""
+        """Return None if a missing pane may have expired; else raise StateUnreadable."""
         if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
             return None
         error = StateUnreadable(redis_key, "nothing", "a pane that was counted")

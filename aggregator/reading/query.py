@@ -59,7 +59,7 @@ class Query:
         final answers hold together with probability 1 - beta, and so do all their answers while
         they grow.
     weights_fixed : bool
-        Whether weights and target were chosen before looking, so that beta is not shared.
+        Whether weights and target were chosen before looking at answers: beta is not shared then.
     top : int, optional
         The most categories or coordinates, of which the largest are shown. A series shows those
         that are largest over its whole range. With `by`: the most slices; those with most reports
@@ -73,7 +73,7 @@ class Query:
     Raises
     ------
     ValueError
-        If the number of windows is out of range, or a time or a duration is invalid.
+        If an attribute occurs twice, `windows` is out of range, or a time or duration is invalid.
     """
 
     start: Start = None
@@ -163,7 +163,10 @@ class EstimateOptions(QueryOptions, total=False):
 def _normalized_stretch(
     start: Start, end: Time, window: Length | None
 ) -> tuple[float | None, float | None, str | None]:
-    """Return start and end in seconds since the epoch, and the length of a window as text."""
+    """Return start and end in seconds since the epoch, and the length of a window as text.
+
+    A start that is a duration is counted back from the end; without an end it is the length.
+    """
     if end is not None and (isinstance(end, datetime.timedelta) or is_duration(end)):
         raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
     length = None if window is None else length_text("window", window)

@@ -45,7 +45,7 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_progress(window: Window) -> SearchProgress | None:
-    """Return the progress of a window's search; None before the first round."""
+    """Return the progress of a window's search; None without one, or before its first round."""
     metric, current = window.metric, window.round
     if current is None or not isinstance(metric, SearchMetric):
         return None

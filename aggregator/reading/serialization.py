@@ -39,7 +39,7 @@ class Undeclared(msgspec.Struct, frozen=True):
 
 
 Value = str | Undeclared | None
-"""The value of an attribute; null if the devices did not say."""
+"""The value of an attribute; null if the devices sent none."""
 
 
 class LevelShare(msgspec.Struct, frozen=True):
@@ -354,7 +354,7 @@ def _shares(estimate: Estimate) -> SharesAmong:
 
 
 def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return the fields of an answer with numbers, which also says whether it is a release."""
+    """Return the fields of an answer with numbers: a release has trust, others influence."""
     fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
     if estimate.radius is not None:
         fields["radius"] = _number(estimate.radius)

@@ -92,7 +92,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     all points while they grow. Each of these two statements holds with probability 1 - beta, and
     both with 1 - 2 beta. The bounds of all categories, or coordinates, hold together unless the
     query asks for each separately. `target` is what the bounds cover: the population, or only the
-    sample. `edges` are the edges of the bins in whose histogram a point has its `shares`, without
+    sample. `edges` are the edges of a histogram's bins; a point has the bins' `shares`, without
     bounds. With attributes in `by`, each step has a point for each slice, slices with most reports
     in the range first (`left_out` slices are hidden); the bounds of a step hold for all slices
     together. `where` has the values of attributes that all reports share.
@@ -141,7 +141,7 @@ class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
         return Frame.of(with_conditions(ESTIMATE_COLUMNS, names_by), rows)
 
     def _attributes(self, point: Point) -> Iterator[tuple[str, str | None]]:
-        """Yield the values of a point's attributes as text, last those that all reports share."""
+        """Yield a point's attributes with their values as text; those of all points come last."""
         for name, value in ((point.slice or {}) | (self.where or {})).items():
             yield name, OTHER_VALUE if isinstance(value, Undeclared) else value
 

@@ -30,8 +30,8 @@ MIN_RATE_SECONDS = 0.5
 MAX_RATE_READINGS = 40
 MAX_SHOWN_HALTED = 3
 SILENT_MS = 60_000
-"""After this time without a commit, no worker is taken to count; workers commit each second by
-default."""
+"""After this time without a commit, workers are considered stopped; by default they commit each
+second."""
 SILENT_COMMIT_INTERVALS = 3
 """The same limit as a number of commit intervals, if these are long."""
 START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
@@ -266,7 +266,7 @@ def _counted_text(owner: Mapping[str, str]) -> str:
 
 
 def halted_partitions(overview: TopicProgress) -> list[str]:
-    """Return a sentence for each halted partition, with its offset and the reason."""
+    """Return sentences on the first halted partitions, with reasons, and the number of the rest."""
     partitions = overview.partitions.items()
     stopped = {number: progress.owner for number, progress in partitions if progress.is_halted}
     sentences = [

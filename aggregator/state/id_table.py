@@ -134,7 +134,7 @@ class IdTable:
     def _index_run(self) -> NDArray[np.uint8]:
         """Index the first id of each prefix; return a window of marks from each position on.
 
-        The window is as long as the longest stretch of one prefix.
+        The window is as long as the longest stretch of one prefix, but at most `MAX_WINDOW_IDS`.
         """
         size = self._rank.size
         bits = max(1, (size // PREFIX_IDS).bit_length() - 1)

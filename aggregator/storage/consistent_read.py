@@ -119,7 +119,7 @@ def _read_streamed(
 
 
 def _read_again(ask: Ask, request: PartitionRequest, commands: list[Command]) -> Any:
-    """Read a partition again because it has changed, in one round trip."""
+    """Read a partition until its state is consistent; each attempt takes one round trip."""
 
     def at_once(groups: Sequence[Sequence[Command]]) -> nullcontext[Iterator[Any]]:
         return nullcontext(iter(ask([command for group in groups for command in group])))

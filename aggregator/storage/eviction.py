@@ -17,7 +17,7 @@ CHECK_SECONDS = 60.0
 
 
 def refuse_eviction(client: redis.Redis) -> None:
-    """Raise StoreEvicts, with server and policy, if Redis deletes keys when its memory is full."""
+    """Raise StoreEvicts, with the policy, if Redis deletes keys when its memory is full."""
     if why := eviction_problem(client):
         raise StoreEvicts(why)
 

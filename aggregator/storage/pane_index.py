@@ -70,7 +70,7 @@ class PaneIndex:
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the first offset of each of a metric's panes, by its start in ms since the epoch.
 
-        `partition`: the partition; `grain`: "pane", "hour" or "day"; `metric`: the metric's key.
+        `partition`: the partition; `grain`: the panes' grain; `metric`: the metric's key.
         Raises StateUnreadable if a pane's score in the index is not its start, because windows
         would miss the pane.
         """
@@ -96,7 +96,7 @@ class PaneIndex:
         Parameters
         ----------
         spans : sequence of (int, str, PaneSpan)
-            The partition, the metric's key and the span of each.
+            The partition and the metric's key of each span, and the span.
         ask : callable, optional
             Runs the commands in place of this object's connection.
 

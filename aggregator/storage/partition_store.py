@@ -226,7 +226,7 @@ class PartitionStore:
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
-        """Return the error that names the key where a script failed."""
+        """Return an error that names the key at which a script failed; `error` if none is found."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
         if "WRONGTYPE" not in str(error):

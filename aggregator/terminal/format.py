@@ -133,7 +133,7 @@ def _number(shown: Shown) -> list[str]:
 
 
 def _named_numbers(shown: Shown) -> list[str]:
-    """Return the largest numbers as a table."""
+    """Return the largest numbers as a table; a two-way table if the answer is one."""
     estimate, names = shown.estimate, shown.metric.domain.names
     if lines := _two_way(shown):
         return lines

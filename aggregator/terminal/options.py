@@ -109,7 +109,10 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for reading a CSV file's cells, named like the readers' keywords."""
     options = (
         click.option(
-            "--time-column", "time", multiple=True, help="Column with event times; may be repeated."
+            "--time-column",
+            "time",
+            multiple=True,
+            help="Column with event times; repeat it for several columns, such as date and time.",
         ),
         click.option(
             "--time-format",

@@ -74,7 +74,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for an answer's form to a command, and pass it an `Output`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row a number.")
+    @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row per number.")
     @click.option(
         "--parquet",
         metavar="FILE",

@@ -111,7 +111,7 @@ class Verification:
             self.differences.append(Difference(number, "partitions", detail))
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
-        """Record the messages of a partition's log that the store has not counted.
+        """Record what the store has not counted of a partition's log, its halt and its skips.
 
         `number`: the partition; `snapshot`: the partition's stored state; `log`: the log's ends,
         read before the state.

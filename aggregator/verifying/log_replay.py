@@ -111,7 +111,7 @@ class LogReplay:
         self._apply_changes(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
-        """Yield messages in parts; apply the changes due at a part's first offset before it."""
+        """Yield messages in parts; before each part, apply the changes due at its first offset."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
             earlier_messages = [m for m in messages if _offset(m) < at]
             if earlier_messages:

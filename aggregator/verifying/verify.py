@@ -133,7 +133,7 @@ def _known_history(
 
 
 def _describe_lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
-    """Return a message: which offsets cannot be judged as definitions are lost, and what to do."""
+    """Return a message: which offsets lost definitions leave unjudged, and what to do."""
     offsets = (
         f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
         f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "

@@ -91,8 +91,9 @@ BinCount = Annotated[
 WeightsFixed = Annotated[
     bool,
     Meta(
-        description="Weights and target were chosen before looking. Otherwise naming one shares "
-        "beta among all alternatives. The answer without a name is not among these."
+        description="Weights and target were chosen before looking at any answer. Otherwise, if "
+        "you name one, beta is shared among all alternatives. The answer without a name is not "
+        "among these."
     ),
 ]
 
@@ -109,7 +110,7 @@ Where = Annotated[
     Meta(
         max_length=16,
         description="Only reports of devices with this value of an attribute, as in country=DE "
-        "(other: a value that is not declared; none: devices that did not say); may be repeated.",
+        "(other: a value that is not declared; none: devices that sent none); may be repeated.",
         examples=["country=DE"],
     ),
 ]

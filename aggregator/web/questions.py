@@ -1,4 +1,4 @@
-"""Routes of metrics: definitions, estimates, series, discoveries, and weights."""
+"""Routes of metrics: definitions, estimates, series, and weights."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     Raises
     ------
     SettingsError
-        If the file of `gateway.crowd_keys` has no key.
+        If the file of `gateway.crowd_keys` cannot be read, or has no key.
     DitherError
         If another setting is invalid.
     """

@@ -201,6 +201,6 @@ def _in_words(name: str, number: float | None) -> str:
 
 
 def _exact_loss(row: dict[str, Any]) -> str:
-    """Return a row's privacy loss as text, rounded up; epsilon if only rounding exceeds it."""
+    """Return a row's loss as text, rounded up; epsilon if only rounding puts it above epsilon."""
     shown = rounding.loss(row["log_ratio"], 12)
     return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

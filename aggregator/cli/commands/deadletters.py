@@ -59,9 +59,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "reasons",
         multiple=True,
         callback=_check_reasons,
-        help="Only these reasons; repeatable.",
+        help="Only this reason; may be repeated.",
     )
-    @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
+    @click.option("--metric", "names", multiple=True, help="Only this metric; may be repeated.")
     @click.option(
         "--since", type=Moment(), help="Only messages that reached Kafka at this time or later."
     )
@@ -73,7 +73,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "partitions",
         type=click.IntRange(0),
         multiple=True,
-        help="Only these partitions of the reports topic; repeatable.",
+        help="Only this partition of the reports topic; may be repeated.",
     )
     @functools.wraps(command)
     def with_filters(**arguments: Any) -> Any:
@@ -298,7 +298,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 
 
 def _summary(selection: Selection) -> str:
-    """Return a table with the counts of each reason and metric; a sentence if all are zero."""
+    """Return a table of the counts by reason and metric; a sentence if there is no dead letter."""
     if not selection.total:
         suffix = " other than those replayed or dropped" * bool(selection.handled)
         return f"no dead letters{suffix}"

@@ -40,7 +40,7 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
     "--column",
     "columns",
     multiple=True,
-    help="Column with the values; repeated: one for each axis of a frequency.",
+    help="Column with the values; repeat it to give one for each axis of a frequency.",
 )
 @click.option(
     "--examples",
@@ -53,8 +53,8 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
 @click.option(
     "--kind",
     type=click.Choice(SUGGESTED_KINDS),
-    help="[default: mean of numbers, distribution of numbers with long tails, frequency of "
-    "strings]",
+    help="Kind of the metric [default: mean of numbers, distribution of numbers with long tails, "
+    "frequency of strings].",
 )
 @click.option(
     "--range",
@@ -97,8 +97,8 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
     "--by",
     multiple=True,
     metavar="COLUMN",
-    help="Column with a public attribute of the devices, such as the country: answers for each of "
-    "its values, which are written into the definition; may be repeated.",
+    help="Column with a public attribute of the devices, such as the country: there are answers "
+    "for each of its values, which are written into the definition; may be repeated.",
 )
 @click.option(
     "--above", type=float, metavar="VALUE", help="Ask which share of the numbers is above this one."

@@ -104,8 +104,8 @@ from estimators.weights import WEIGHTINGS
     "quantiles",
     type=Probability(),
     multiple=True,
-    help="Of a distribution: show only this quantile, as in 0.95; may be repeated. One alone has "
-    "narrower bounds.",
+    help="Of a distribution: show only this quantile, as in 0.95; may be repeated. A single "
+    "quantile has narrower bounds.",
 )
 @click.option(
     "--below",

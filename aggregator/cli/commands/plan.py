@@ -84,7 +84,7 @@ class MetricNumber(click.ParamType[tuple[str, float | None]]):
     type=MetricNumber(),
     multiple=True,
     metavar="METRIC=SHARE",
-    help="The share of devices that have something to report in a turn; 1 by default.",
+    help="The share of devices that have something to report in a turn [default: 1].",
 )
 @output_options
 @settings_options

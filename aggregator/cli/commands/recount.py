@@ -1,4 +1,4 @@
-"""`dither recount`: deletes the sums of partitions, so that workers count their log again."""
+"""`dither recount`: delete the sums of partitions, so that workers count their log again."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
 
 @click.group(invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen [default: 127.0.0.1:8080].")
-@click.option("--to", metavar="URL", help="The service's `dither serve`.")
-@click.option("--token-file", metavar="FILE", help="The service's token, of scope relay.")
+@click.option("--to", metavar="URL", help="Address of the service's `dither serve`.")
+@click.option("--token-file", metavar="FILE", help="File with the service's token, of scope relay.")
 @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
-@click.option("--key", metavar="HEX", help="The service's public key.")
+@click.option("--key", metavar="HEX", help="The service's public key, as keygen printed it.")
 @click.option("--folder", metavar="DIR", help="Folder for reports; no other relay may use it.")
 @click.option(
     "--health-port",

@@ -26,12 +26,12 @@ acls() { kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN"
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--kafka-acls", "output_format", flag_value="kafka", help="As commands of kafka-acls.sh."
+    "--kafka-acls", "output_format", flag_value="kafka", help="Print commands of kafka-acls.sh."
 )
 @click.option(
-    "--redis-acl", "output_format", flag_value="redis", help="As lines of Redis's ACL file."
+    "--redis-acl", "output_format", flag_value="redis", help="Print lines of Redis's ACL file."
 )
-@click.option("--json", "output_format", flag_value="json", help="As one JSON object.")
+@click.option("--json", "output_format", flag_value="json", help="Print one JSON object.")
 @settings_options
 def roles(settings: Settings, name: str | None, output_format: str | None) -> None:
     """List the rights that each role, or the role NAME, needs in Kafka and Redis.

@@ -32,7 +32,9 @@ from estimators.weights import WEIGHTINGS
 @metric_argument()
 @click.option("--from", "start", type=Moment(), help="Start of the range.")
 @click.option("--to", "end", type=Moment(), help="End of the range.")
-@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1d.")
+@click.option(
+    "--window", metavar="DURATION", help="Instead of --from and --to: the last 1d (1h, 30s, ...)."
+)
 @click.option(
     "--step", metavar="DURATION", help="Width of a step [default: one that makes about 200 steps]."
 )
@@ -46,7 +48,9 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--weights", type=click.Choice(sorted(WEIGHTINGS)), help="How much each privacy level counts."
 )
-@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before looking.")
+@click.option(
+    "--weights-fixed", is_flag=True, help="Weights were chosen before looking at any answer."
+)
 @click.option(
     "--top",
     type=click.IntRange(1),

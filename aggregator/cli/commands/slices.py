@@ -35,7 +35,9 @@ from estimators.metrics.attributes import NO_VALUE
 @metric_argument()
 @click.option("--from", "start", type=Moment(), help="Start of the window.")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
-@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
+@click.option(
+    "--window", metavar="DURATION", help="Instead of --from and --to: the last 1h (30s, 1d, ...)."
+)
 @slice_options
 @output_options
 @settings_options

@@ -1,4 +1,4 @@
-"""`dither tokens`: creates access tokens for the HTTP interface."""
+"""`dither tokens`: create access tokens for the HTTP interface."""
 
 from __future__ import annotations
 

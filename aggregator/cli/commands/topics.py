@@ -1,4 +1,4 @@
-"""`dither topics`: creates missing topics, so that no other role needs the right to create them."""
+"""`dither topics`: create missing topics, so that no other role needs the right to create them."""
 
 from __future__ import annotations
 

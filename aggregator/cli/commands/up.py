@@ -1,4 +1,4 @@
-"""`dither up`: runs the whole service on one machine, for your own metrics."""
+"""`dither up`: run the whole service on one machine, for your own metrics."""
 
 from __future__ import annotations
 

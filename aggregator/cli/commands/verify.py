@@ -1,4 +1,4 @@
-"""`dither verify`: compares the sums with a replay of the log."""
+"""`dither verify`: compare the sums with a replay of the log."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Show = Callable[[Window, Estimate], None]
 
 @click.command()
 @metric_argument()
-@click.option("--interval", default="1s", show_default=True, help="Time between two looks.")
+@click.option("--interval", default="1s", show_default=True, help="Time between two reads.")
 @click.option(
     "--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) that was counted."
 )

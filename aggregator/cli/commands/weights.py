@@ -1,4 +1,4 @@
-"""`dither weights`: shows or changes how a metric's privacy levels are weighted."""
+"""`dither weights`: show or change how a metric's privacy levels are weighted."""
 
 from __future__ import annotations
 

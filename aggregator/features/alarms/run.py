@@ -210,7 +210,7 @@ class AlarmRun:
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
         """Read a final window; its status is "provisional" if Redis lost data during the read.
 
-        The status is also "expired" if the tables of slices lack some reports of the window.
+        It is "expired" even if only the tables of slices lack some reports of the window.
         """
         definition = self.definition
 

@@ -126,7 +126,7 @@ def _compare_slices_with_rest(
 
 
 def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]) -> _Slices:
-    """Return all slices of a window by these attributes."""
+    """Return all slices of a window by these attributes; with zeros if the window has expired."""
     window = read(name, dataclasses.replace(query.a, by=by, where=()))
     assert window.grouping is not None  # noqa: S101
     if isinstance(window.content, SliceSums):

@@ -59,11 +59,16 @@ class Split(click.ParamType[float]):
     help="The second slice, or the word rest: all other reports of the window [default: rest].",
 )
 @click.option(
-    "--by", multiple=True, metavar="ATTRIBUTE", help="Compare each value with the rest instead."
+    "--by",
+    multiple=True,
+    metavar="ATTRIBUTE",
+    help="Instead of --where: compare each slice by this attribute with the rest; may be repeated.",
 )
 @click.option("--from", "start", type=Moment(), help="Start of the first window.")
 @click.option("--to", "end", type=Moment(), help="End of the first window.")
-@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
+@click.option(
+    "--window", metavar="DURATION", help="Instead of --from and --to: the last 1h (30s, 1d, ...)."
+)
 @click.option("--against-from", "against_start", type=Moment(), help="Start of the second window.")
 @click.option("--against-to", "against_end", type=Moment(), help="End of the second window.")
 @click.option("--against-metric", "other", metavar="METRIC", help="The metric of the second arm.")
@@ -80,7 +85,7 @@ class Split(click.ParamType[float]):
     "--split",
     type=Split(),
     help="The planned ratio of reports of both arms, such as 1:1, declared before the start: "
-    "narrower bounds at all times.",
+    "it makes the bounds narrower at all times.",
 )
 @click.option(
     "--weights",
@@ -88,7 +93,9 @@ class Split(click.ParamType[float]):
     help="How much each privacy level counts; standard: the same in both arms.",
 )
 @click.option(
-    "--weights-fixed", is_flag=True, help="Weights and target were chosen before looking."
+    "--weights-fixed",
+    is_flag=True,
+    help="Weights and target were chosen before looking at any answer.",
 )
 @click.option(
     "--target",
@@ -104,27 +111,31 @@ class Split(click.ParamType[float]):
     help="With --against-metric: no device reports to both metrics.",
 )
 @click.option(
-    "--category", "categories", multiple=True, help="Only this category; may be repeated."
+    "--category", "categories", multiple=True, help="Compare only this category; may be repeated."
 )
 @click.option(
     "--quantile",
     "quantiles",
     type=float,
     multiple=True,
-    help="Of a distribution: only this quantile, as in 0.95; may be repeated.",
+    help="Of a distribution: compare only this quantile, as in 0.95; may be repeated.",
 )
 @click.option(
     "--below",
     type=float,
     multiple=True,
-    help="Of a distribution: the share below this edge instead of quantiles; may be repeated.",
+    help="Of a distribution: compare the share below this edge, not quantiles; may be repeated.",
 )
 @click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
 @click.option(
-    "--pointwise", is_flag=True, help="Bounds that hold for each comparison and category by itself."
+    "--pointwise",
+    is_flag=True,
+    help="Make the bounds hold for each comparison and category by itself.",
 )
 @click.option(
-    "--top", type=click.IntRange(1), help="With --by: the number of slices, most reports first."
+    "--top",
+    type=click.IntRange(1),
+    help="With --by: compare only this many slices, those with most reports.",
 )
 @output_options
 @settings_options

@@ -120,7 +120,7 @@ class CompareQuery:
         Raises
         ------
         ValueError
-            If `against` is no slice, or the arms are equal.
+            If `against` is text other than "rest", or another option is invalid.
         """
         comparison_fields = {key: options.pop(key) for key in COMPARISON_FIELDS if key in options}
         window = {key: options.pop(f"against_{key}", None) for key in ("start", "end", "window")}
@@ -153,7 +153,7 @@ class Compared(Pictured):
     bound : str
         ``"fixed"`` or ``"anytime"``.
     comparison : Comparison or None
-        The comparison; None if an arm has too few reports, or a part has expired.
+        The comparison; None if an arm has too few reports, or a part of a window has expired.
     covers : str
         What the bounds cover together, in words.
     simultaneous : int

@@ -85,9 +85,9 @@ class ChangeParameters(msgspec.Struct, kw_only=True, frozen=True):
         Annotated[
             Period,
             Meta(
-                description="The last closed panes of so long, against as many before them; by "
-                "default the longest period that the metric has twice. Of trusted collection, the "
-                "latest release against the one that is so much older."
+                description="Compare the last closed panes of this duration with as many before "
+                "them; by default the longest that the metric has twice. With trusted collection, "
+                "compare the latest release with the release this duration before it."
             ),
         ]
         | None
@@ -151,7 +151,7 @@ async def compare(service: Service, request: Request) -> Response:
     },
 )
 async def change(service: Service, request: Request) -> Response:
-    """Answer with the change against the period before."""
+    """Answer with a metric's change against the period before."""
     name, reader = service.metric_name(request), service.reader
     with invalid_as_problem():
         period = parse(request, ChangeParameters).period

@@ -342,7 +342,7 @@ class ComparisonRun:
         return decisions
 
     def _remember(self, compared_sums: Compared, at: str) -> None:
-        """Add a look to the history; if there are too many, keep every second one."""
+        """Add a look to the history if its pane is due; of too many looks, keep every second."""
         if self._pane_number(at) % self._stride:
             return
         look = Look(

@@ -20,7 +20,7 @@ def describe_discovery(
 ) -> tuple[Window, int | None]:
     """Return the window of a search for strings, without its sums, and its number of closed panes.
 
-    `reader`: reads the sums in Redis; `name`: the metric's name; `start`, `end`: passed to
+    `reader`: reads the sums in Redis; `name`: the metric's name; `start`, `end`: as in
     :meth:`aggregator.features.reader.Reader.discover`, which raises the same errors; `window`,
     optional: a duration, in place of start and end. Raises ValueError if there are both a duration
     `window` and a start or an end.

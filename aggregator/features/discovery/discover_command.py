@@ -33,7 +33,9 @@ from estimators.rounding import certainty
 @metric_argument()
 @click.option("--from", "start", type=Moment(), help="Start of the window.")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
-@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1d.")
+@click.option(
+    "--window", metavar="DURATION", help="Instead of --from and --to: the last 1d (1h, 7d, ...)."
+)
 @click.option(
     "--beta",
     default=0.05,

@@ -50,7 +50,7 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True)
 class StringsQuestion:
-    """A question for the frequent strings of a window.
+    """A question about the frequent strings of a window.
 
     Attributes
     ----------
@@ -164,10 +164,10 @@ class Searches:
         """Return the answer, or the progress of the search, which is started if necessary.
 
         `question`: the question; `client`: the client that asks; None if unknown; `search`: whether
-        to search. If not, the last answer is returned. If the question is about all closed panes,
-        that may be an earlier answer; a search starts if a pane was closed since, and the answer is
-        older than ANSWER_LIFETIME_SECONDS. Raises TooManySearchesError if too many searches are
-        under way or waiting.
+        to search if there is no current answer. If not, the last answer is returned, or the status
+        ``not_searched``; a search starts only if the last answer lacks a pane that is now closed,
+        and is older than ANSWER_LIFETIME_SECONDS. Raises TooManySearchesError if too many searches
+        are under way or waiting.
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)
@@ -205,7 +205,7 @@ class Searches:
         return current.future.result()
 
     def _pending_key(self, subject: Hashable) -> Hashable:
-        """Return the key of a usable search about a subject whose answer nobody got; or None."""
+        """Return the key of a usable search about a subject if nobody got its answer; else None."""
         for key, search in self._searches.items():
             if search.subject == subject and search.is_usable and not search.is_delivered:
                 return key

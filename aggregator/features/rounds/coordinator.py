@@ -107,7 +107,7 @@ class Coordinator(Leader):
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
     def _has_task(self) -> bool:
-        """Return whether a metric is a minimum or maximum; log it if that has changed."""
+        """Return whether a metric is a minimum or maximum; log once if none is."""
         has_searches = bool(_searches(current(self.reader.metrics)))
         if has_searches != self._has_searches:
             self._has_searches = has_searches
@@ -116,7 +116,7 @@ class Coordinator(Leader):
         return has_searches
 
     def _lead(self) -> None:
-        """Open and decide rounds while holding the lease, until a failure."""
+        """Open and decide rounds as the leader, until a failure or a change of the definitions."""
         self._log_step("leading")
         defined = current(self.reader.metrics)
         self._metrics = _searches(defined)

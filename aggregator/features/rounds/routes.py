@@ -16,7 +16,7 @@ from producers.device.rounds import Round
 
 @Operation(
     path="/v1/metrics/{name}/round",
-    summary="The round of a minimum or maximum that is open: what devices answer.",
+    summary="The open round of a minimum or maximum: what devices answer.",
     scopes=("read", "report"),
     answers={200: Content("The round; its threshold is null once all are decided.", Round)},
     conditional=True,

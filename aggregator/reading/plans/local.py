@@ -261,7 +261,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the plan of a series; by default it has about 200 points, which slices share."""
+        """Return the plan of a series: by default about 200 steps, fewer with many slices."""
         metric, grouping = self.metric, window.grouping
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
@@ -289,7 +289,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return SeriesPlan(self, query, window, step, windows)
 
     def _range(self, window: Window) -> tuple[int | None, int | None]:
-        """Return the start and end of a series; by default those of the panes that Redis has."""
+        """Return a series' start and end; by default those of the unexpired panes, if any."""
         metric, first, last = self.metric, window.start_ms, window.end_ms
         if first is not None and last is not None:
             return first, last

@@ -74,8 +74,8 @@ class FinalAnswer(Answer, frozen=True, kw_only=True):
     """The answer about a final pane, as its event contains it.
 
     `slices` is present if a whole stretch of `by_pane` ends with this pane, and `publish.slices`
-    names the metric: it has the slices of this stretch for each of these groupings. `discovery` is
-    present if the metric discovers strings, unless `publish.unsearched` names it.
+    names the metric: it has the slices of this stretch for each grouping that the setting names.
+    `discovery` is present if the metric discovers strings, unless `publish.unsearched` names it.
     """
 
     slices: list[SlicesAnswer] | UnsetType = UNSET

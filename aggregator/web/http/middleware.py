@@ -1,4 +1,4 @@
-"""Middleware of all requests: protective headers, and limits on bodies."""
+"""Middleware of all requests: protective headers; limits on addresses, bodies, unread answers."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ def _while_wanted(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 class Pool:
     """Threads for requests of one kind.
 
-    A client's requests use at most its share of the threads; others wait in order. A request whose
-    client has left is dropped while it waits, or when its call runs :func:`stop_if_abandoned`, as
-    between the steps of reading, estimates and comparisons.
+    A client's requests use at most its share of the threads; its others wait in order. A request
+    whose client has left is dropped while it waits, or when its call runs
+    :func:`stop_if_abandoned`, as between the steps of reading, estimates and comparisons.
 
     Parameters
     ----------
