@@ -214,7 +214,7 @@ report_law = functools.lru_cache(maxsize=128)(ReportLaw)
 def evaluate_series(dimension: int, tilt: Floats, coefficients: Floats) -> Floats:
     """Return the sums of power series in tilt / sqrt(d) from the square on, (tilts, columns).
 
-    `coefficients`: shape (orders, columns).
+    `dimension`: d; `tilt`, shape (tilts,); `coefficients`, shape (orders, columns).
     """
     order = len(coefficients) + 1
     return powers_of(tilt / math.sqrt(dimension), order + 1)[:, 2:] @ coefficients
