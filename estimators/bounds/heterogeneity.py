@@ -43,7 +43,7 @@ NEAR_STEPS = np.linspace(-1, 1, 21)[:, None]
 """Where the least Q mostly is, relative to the pooled mean, in its standard deviations."""
 MAX_NEWTON_STEPS = 20
 Q_TOLERANCE = 0.01
-"""The search ends when the least Q is known to this, or to this share of it."""
+"""The search ends when the least Q is known to within this, or to within this share of it."""
 Tail = Callable[[int, float], float]
 """A function from the number of levels and Q to a p-value."""
 Scores = Callable[[Floats, Indices], Floats]
@@ -176,7 +176,7 @@ def has_signs(law: Law) -> bool:
 
 
 def _scores(law: Law, levels: Indices, means: Floats) -> Scores:
-    """Return the scores of levels whose reports are not signs; `means`: shape (levels, k)."""
+    """Return the scores, as a function, of reports that are not signs; `means`: (levels, k)."""
 
     def scores(theta: Floats, chosen: Indices) -> Floats:
         chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law

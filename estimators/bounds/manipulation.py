@@ -76,9 +76,9 @@ def largest_shifts(
 def shift_of_values(
     distance: float, counted: int, reports: int, *, among: bool, share: float = 1.0
 ) -> float:
-    """Return how far fabricated values can move a mean of `counted` values, or a `share` of them.
+    """Return how far fabricated values can move the mean of some values, or of a share of them.
 
-    The result is NaN without values, and infinite if all values are fabricated. `distance`: the
+    The result is NaN without values, and infinite if all of them can be fabricated. `distance`: the
     largest distance of a value from the mean; `counted`: the number of counted values; `reports`,
     `among`: as for :func:`largest_shifts`; `share`: the share of the counted values over which the
     mean is taken.
@@ -158,7 +158,9 @@ def _largest_removal(
 
 
 def _worthiest(worth: Floats, counts: Counts, reports: int) -> Counts:
-    """Return how many reports of each level have the largest total worth, at most `reports` in all.
+    """Return how many reports of each level to choose for the largest total worth.
+
+    At most `reports` are chosen in all, and none whose worth is not above 0.
 
     `worth`, shape (k, levels): the worth of one report of each level; `counts`: the reports of each
     level. The result has the shape of `worth`.

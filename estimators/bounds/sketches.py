@@ -19,14 +19,15 @@ HashTable = tuple[int, int]
 """The rows and the points of a row, t and K, of one level."""
 BISECTION_STEPS = 45
 INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
-"""Shares of the failure probability: for other users, and for each of three further statements."""
+"""Shares of the failure probability: for collisions with other strings, and for each of three
+further statements."""
 _RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
 _COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
 """Shares of the failure probability that collisions may have; the noise has the rest."""
 BIAS_SHARES = 0.5 ** np.arange(1.0, 13.0)
 """Shares of beta to try for the bias; the one with the least planned width is taken."""
 ANYTIME_BIAS_SHARE = 1 / 8
-"""The share for bounds at all times, which must not follow the number of reports."""
+"""The share for bounds at all times, which must not depend on the number of reports."""
 
 
 # Theorem 11 of docs/proofs/differences.md

@@ -35,8 +35,7 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Rappor,
     Projection,
 )
-"""The mechanisms for frequencies from which :class:`AutoFrequency` chooses, and of which one can be
-repeated."""
+"""The frequency mechanisms from which :class:`AutoFrequency` chooses; each can be repeated."""
 
 
 class AutoMean(Piecewise):

@@ -24,7 +24,7 @@ class Grr(OutputSets, SupportCounts):
     The report is the user's category with probability e^epsilon / (e^epsilon + k - 1), and
     otherwise uniform over the other k - 1 categories. It is an index of 1, 2 or 4 bytes. Statistic
     of a level: the number of reports and the number for each category. Source: HIST, section 2;
-    Kairouz, Oh and Viswanath (2014). Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It
+    Kairouz, Oh and Viswanath (2014). Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. This
     is the best mechanism for k below about 3 e^epsilon + 2; its variance grows with k.
 
     Parameters

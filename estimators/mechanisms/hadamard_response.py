@@ -30,8 +30,8 @@ class HadamardResponse(BlockDifferences):
     arithmetic. All levels share the columns, because K is at most 6k.
 
     **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
-    f c. Another category is equally likely in both halves, because rows are orthogonal. The cost is
-    O(K log b). Privacy is theorem 1 of docs/proofs/privacy.md with M = K, W = s.
+    f c. Reports of another category are equally likely in both halves, because rows are orthogonal.
+    The cost is O(K log b). Privacy is theorem 1 of docs/proofs/privacy.md with M = K, W = s.
 
     Parameters
     ----------

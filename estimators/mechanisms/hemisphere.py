@@ -23,7 +23,8 @@ class Hemisphere(RankedDirections):
     the report is either U or -U: the one on the side of v, or with probability 1 / (1 + e^epsilon)
     the other; at x = 0, a fair coin decides. The estimate is the mean of B U / g, where B = K_d
     (e^epsilon + 1) / (e^epsilon - 1), K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP,
-    Algorithms 3 and 4 (whose B is twice too large), after Duchi, Jordan and Wainwright (2013).
+    Algorithms 3 and 4 (whose B is too large by a factor of 2), after Duchi, Jordan and Wainwright
+    (2013).
 
     **Privacy.** Theorem 4 of docs/proofs/privacy.md, which also holds in floating point.
 

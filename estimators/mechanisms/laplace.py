@@ -137,8 +137,7 @@ class Laplace(ScalarMean):
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return a bound on the probability that any report is clamped.
 
-        The bound is 1 for more than MOST_REPORTS reports. For bounds at all times, it covers
-        MOST_REPORTS reports.
+        For bounds at all times, it covers MOST_REPORTS reports, and is 1 if there are more.
         """
         reports = int(counts.sum())
         max_reports = MOST_REPORTS if question.bound == "anytime" else reports

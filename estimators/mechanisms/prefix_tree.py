@@ -219,9 +219,9 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     ) -> Discovery:
         """Return the frequent strings, without a list to choose from.
 
-        `table`, shape (levels, columns); `beta`: with probability at least 1 - beta some user holds
-        every returned string, and all intervals hold; `keys_of`: a function from strings to their
-        keys; `progress`: a function that is called with the share of the work done so far.
+        `table`, shape (levels, columns); `beta`: with probability at least 1 - beta each returned
+        string is held by some user, and all intervals hold; `keys_of`: a function from strings to
+        their keys; `progress`: a function that is called with the share of the work done so far.
         """
         Question(beta=beta)  # raises unless beta is a probability
         if not table[:, 0].any():

@@ -1,4 +1,4 @@
-"""Recursive Hadamard response: a report has b bits, and is about one category in 2^(b-1)."""
+"""Recursive Hadamard response: a row and a symbol of b bits, about one category in 2^(b-1)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RecursiveHadamard(BlockDifferences):
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         self.bits = [best_bits(epsilon, categories) for epsilon in epsilons]
-        """b, the bits of a report, per level."""
+        """b, the bits of a symbol, per level."""
         blocks = [1 << (bits - 1) for bits in self.bits]
         size = 1 << (categories - 1).bit_length()
         self.rows = [size // n for n in blocks]

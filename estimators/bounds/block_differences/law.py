@@ -13,7 +13,7 @@ from estimators.estimate import Floats, Limits
 
 MAX_TILT_RATIO = 1.15  # the largest x over t s_l, if a holder cannot add t s_l c; measured
 NEWTON_STEPS = 2  # steps from Jensen's bound, which is within a few percent
-MAX_TANGENTS = 64  # the most tangents; more narrow a width by less than 0.1%
+MAX_TANGENTS = 64  # further tangents narrow a width by less than 0.1%
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ def exponents(
 
 
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
-    """Return tilts for all possible variances; each tilt is twice the previous tilt.
+    """Return tilts for all possible variances; each is at least half of the one before.
 
     One of them is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
     """

@@ -22,7 +22,7 @@ from estimators.question import Question
 CELL_CHOICE_SHARE = 0.01
 """d: the share of the failure probability for each of the four statements that choose cells."""
 BLOCK_CELL_RATIO = 1.25  # of the ends of a cell: finer cells narrow no width by more than 2%
-MIN_CELL_REPORTS = 16.0  # least variance of a cell, in reports per -ln p: below, R is no help
+MIN_CELL_REPORTS = 16.0  # least variance of a cell over -ln(p) max s^2: below, R is no help
 
 
 def difference_limits(

@@ -33,7 +33,7 @@ def sharpened_deviation(
 def choose_tilt(
     cumulant: Callable[[Floats], Floats], scale: float, max_tilt: float, log_p: float
 ) -> float:
-    """Return a tilt that would be best if the tilted laws were normal.
+    """Return a tilt near the one that would be best if the tilted laws were normal.
 
     `cumulant`, `scale`, `max_tilt`, `log_p`: as in :func:`sharpened_deviation`.
     """

@@ -78,9 +78,9 @@ def log_remainder(
     `tilt`, shape (...): t, above 0; `frequencies`, shape (..., nodes): tau, ascending from 0. The
     last frequencies are candidates for D; `log_modulus`, shape (..., parts, nodes): ln g_l for one
     report of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for all data, minus
-    the term of K for one report. At most 0 at tau = 0; `counts`, shape (..., parts): n_l, how many
-    reports of each kind there are; `variance`, shape (..., parts): v_l, at least the variance of X
-    under its tilted law, for all data. If `log_modulus` is only a bound on the logarithm of a
+    the term of K for one report; it is at most 0 at tau = 0; `counts`, shape (..., parts): n_l, how
+    many reports of each kind there are; `variance`, shape (..., parts): v_l, at least the variance
+    of X under its tilted law, for all data. If `log_modulus` is only a bound on the logarithm of a
     largest modulus, v_l must be so large that g_l + v_l tau^2 / 2 is convex.
 
     >>> n, t = np.array([100.0]), 0.23  # a hundred normal terms of variance 1
@@ -182,8 +182,8 @@ class Pieces(NamedTuple):
 
     `psi`, shape (knots - 1,): from :func:`largest_cumulants`, for the tilt of one report;
     `modulus`, shape (knots - 1, nodes): for all x between two knots, a bound on |E[e^((t + i tau)
-    Y) | x]| over the line; `variance`, shape (knots,): at least the variance of Y under the tilted
-    law, in the unit of S squared.
+    Y) | x]| divided by the bound on E[e^(t Y) | x]; `variance`, shape (knots,): at least the
+    variance of Y under the tilted law, in the unit of S squared.
     """
 
     psi: Floats
@@ -214,7 +214,7 @@ def log_paired_remainder(
     levels: Sequence[Pieces],
     number: int = CUTOFF_CANDIDATES,
 ) -> Floats:
-    """Return an upper bound, at most 0, on ln R minus the sum of n_l times the largest psi_l.
+    """Return an upper bound on ln R, at most 0, if K(t) is the sum of n_l times the largest psi_l.
 
     `tilt`: t, above 0; `frequencies`, shape (nodes,): tau, from :func:`.remainder.frequency_nodes`;
     `counts`, `shares`, shape (..., levels): n_l, and 1 / p_l: above zero, with sum 1. Shares of the

@@ -14,7 +14,7 @@ from estimators.estimate import Counts, Floats
 from estimators.interruption import checkpoint
 
 MAX_STAKE = 0.95
-"""The largest share of the wealth that one report can lose; larger stakes help with few reports."""
+"""The largest share of the wealth that a report can lose; more helps only if reports are few."""
 MAX_NEWTON_STEPS = 60  # the most steps of Newton's method, which takes about four
 NEWTON_TOLERANCE = 1e-8
 """The largest last step, in theta: the error is about its square times a tilt, at most 1e-10."""

@@ -16,7 +16,7 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # ratio of the variances at both ends of a cell
-FEW_CELLS = 2  # coarse bounds take longer than they save
+FEW_CELLS = 2  # for so few cells, coarse bounds take longer than they save
 MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
 VARIANCE_PARTS = 32  # parts of the range of the variance of the users' means, if these are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)

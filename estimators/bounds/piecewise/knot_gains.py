@@ -39,7 +39,7 @@ MAX_FREQUENCY = 200.0
 DIVIDED_END = 4.5
 """The cells up to this node, where most of the integral is, are divided."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
-"""Steps are longer by a factor of 1/8 of the number of reports outside their window, at most 5."""
+"""Steps are longer by a factor of 1/8 of the expected reports outside their window, from 1 to 5."""
 LARGEST_TABLE = 2**13
 """The most phases that are computed at a time: a processor's cache holds them."""
 

@@ -173,7 +173,7 @@ class PiecewiseLaw(Law):
 
     # Theorem 6 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Return ranges that contain the moments of S, whatever data have this mean."""
+        """Return ranges that contain the moments of S for all data with the mean `theta`."""
         if self.free:
             return self.moments_around(theta, 0.0)
         weight = self.counts * self.coefficient**2

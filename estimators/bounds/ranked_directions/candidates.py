@@ -14,7 +14,8 @@ MAX_STANDARD_SCORE = 20.0
 """The largest score that is integrated over, in standard deviations; the rest is below 10^-80."""
 QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # for the rule of Gauss and Legendre
 RANK_DEVIATIONS = 8.0
-"""How many standard deviations of the number of better candidates are summed around rank W."""
+"""Panels are narrower where the number of better candidates is within this many standard deviations
+of W."""
 
 
 # Theorem 1 of docs/proofs/ranked-directions.md
@@ -31,7 +32,7 @@ class Candidates:
 
     @functools.cached_property
     def rule(self) -> tuple[Floats, Floats, Floats]:
-        """Nodes z in (0, 1), their weights in the law of abs(Z), and q at the nodes."""
+        """Nodes z in (0, 1], their weights in the law of abs(Z), and P(abs(Z) > z) at each node."""
         if self.dimension == 1:
             return np.ones(1), np.ones(1), np.zeros(1)
         pairs, inside_pairs = self.candidates // 2, float(self.inside)
@@ -46,7 +47,7 @@ class Candidates:
         return z, weight, tail
 
     def chances_inside(self) -> Floats:
-        """Return the probability at each node that a candidate is inside."""
+        """Return, for each node z, the probability that a candidate of score z is inside."""
         chances: Floats = _rank_probabilities(
             self.candidates // 2 - 1, self.inside, self.rule[2]
         ).sum(axis=0)
@@ -81,7 +82,7 @@ def _legendre() -> tuple[Floats, Floats, Floats]:
 
 
 def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return nodes z, their weights, and P(abs(Z) > x) at each node and at each edge x."""
+    """Return nodes z, their weights, and P(abs(Z) > x) for x at each node and each edge's sine."""
     points, weights, partial = _legendre()
     half = np.diff(edges)[:, None] / 2
     phi = edges[:-1, None] + half * (1 + points)

@@ -16,7 +16,7 @@ from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
-"""Coordinates whose ln variances differ by at most 0.1 share a tilt; the most groups of them."""
+"""Coordinates share a tilt within such a range of ln variance; it widens if there are over 16."""
 
 MIN_STEADY_SHARE = 0.05
 """If squares of means are a smaller share of the mean square, they do not narrow the bounds."""
@@ -67,9 +67,9 @@ class CoordinateBounds(noise.RankedNoise):
     def _sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
         """Return bounds on coordinates by Chernoff's bound times the remainder.
 
-        Coordinates whose variances differ by less than 10% share the tilt and the prices of the
-        remainder; if their variances differ by less than 0.2%, they share the bound. `columns`: as
-        from :meth:`columns`; `variance`: the variances of the coordinates; `log_p`: ln p.
+        Coordinates with similar variances share the tilt and the prices of the remainder; those
+        with variances in the same step of 0.2% share the bound. `columns`: as from :meth:`columns`;
+        `variance`: the variances of the coordinates; `log_p`: ln p.
         """
         log_variance_ratio = np.log(variance / variance.min())
         coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
@@ -196,8 +196,8 @@ def bound_mean_squares(
     """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, shape (d,).
 
     `law`: the law of the reports; `n`: the number of reports; `squares`, shape (d,): the observed
-    mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p, where p is the
-    failure probability of each side; `at_all_times`: whether the bound holds at all times at once.
+    mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p; `at_all_times`:
+    whether the bound holds at all times at once.
     """
     d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)

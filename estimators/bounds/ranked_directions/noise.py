@@ -63,7 +63,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
     """Return a bound that the length of a sum N of vectors exceeds with probability <= beta.
 
     The vectors are independent, with mean zero. `dimension`: the number of coordinates; `variance`:
-    E |N|^2; `largest`, `log_beta`: the longest term, and ln beta.
+    E |N|^2; `largest`: a bound on the length of a term; `log_beta`: ln beta.
     """
     from scipy.special import hyp1f1
 
@@ -84,8 +84,7 @@ class RankedNoise(VectorNoise):
     """The error of independent reports that were ranked by their values; d is at least 2.
 
     `laws`: the law of a report of each level; `one_law`: whether the users of all levels are from
-    one population; `mean`, shape (d,): the estimate: bounds for a fixed number of reports are
-    narrower if it is long.
+    one population; `mean`, shape (d,): the estimate; bounds are narrower if it is long.
     """
 
     max_report_tilt: ClassVar[float] = MAX_REPORT_TILT
@@ -99,7 +98,7 @@ class RankedNoise(VectorNoise):
 
     # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:
-        """Return the least sum of the squares of all reports' means along a mean gamma."""
+        """Return the least sum of squared means of the terms s u.e, if x.e has the mean gamma."""
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
         common_mean = float(self.counts @ of_mean**2)
         separate_means = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())

@@ -17,7 +17,7 @@ from estimators.interruption import checkpoint
 
 NODE_STEP = 0.1  # distance of nodes, in units of 1 / (the sum's standard deviation)
 MIN_NODES = 20  # with fewer nodes there are too few reports
-PRICE_STEPS = 3  # prices of c^2 that are tried; more narrow a width by less than 0.01%
+PRICE_STEPS = 3  # prices of c^2 that are tried; further ones narrow a width by less than 0.01%
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
@@ -105,7 +105,7 @@ _grid = functools.lru_cache(maxsize=64)(_Grid)
 def _cell_terms(
     grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float, block: int
 ) -> Floats:
-    """Return the terms of one report in each cell, for some columns: (4, columns, nodes - 1)."""
+    """Return a report's terms in each cell, for a block of columns: (4, columns, nodes - 1)."""
     paired, second_moment = _paired_modulus(grid, law, relative, unit)
     first = block * BLOCK_COLUMNS
     columns = np.arange(first, min(first + BLOCK_COLUMNS, law.squares.size))

@@ -247,8 +247,8 @@ def majorants_of(series: Sequence[PowerSeries]) -> list[Floats]:
 def concave_majorants(x: Floats, y: Floats) -> Floats:
     """Return the least concave functions above points, at x, shape of `y`.
 
-    Points that are not above a chord of others are left out until none is. `x`, `y`, shape (rows,
-    points): x ascends in each row.
+    Points on or below a chord between two others are removed until all are above. `x`, `y`, shape
+    (rows, points): x ascends in each row.
 
     >>> concave_majorants(np.arange(5.0)[None], np.array([[0.0, 0.0, 4.0, 5.0, 0.0]]))
     array([[0., 2., 4., 5., 0.]])

@@ -20,7 +20,7 @@ from estimators.interruption import checkpoint
 
 SHARE_BLOCKS = 64
 BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
-"""The edges of blocks of shares with one tilt; a share's deviation changes evenly over them."""
+"""The edges of blocks of shares r that share tilts; widths are proportional to sqrt(r (1 - r))."""
 CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
 CELL_CHOICE_SHARE = 0.01

@@ -50,7 +50,7 @@ class SetSizes(NamedTuple):
 
 
 class SubsetKinds(NamedTuple):
-    """Random subsets of `size` of k categories; the user's category is in with probability p."""
+    """Random subsets of `size` of k categories, which contain the user's with probability p."""
 
     sizes: SetSizes
     categories: int
@@ -113,7 +113,10 @@ def support_chances(kinds: SubsetKinds) -> Floats:
 
 
 def _hypergeometric(left: list[int], drawn: int, shape: tuple[int, int]) -> Floats:
-    """Return the probabilities of i and j members of two groups in a uniform subset, of `shape`."""
+    """Return the probabilities that i and j of the first two groups are in a uniform subset.
+
+    `left`: the sizes of three groups; `drawn`: that of the subset; `shape`: of the result.
+    """
     from scipy.special import gammaln
 
     def log_choose(total: int, chosen: Floats) -> Floats:
@@ -181,7 +184,7 @@ class SubsetReports:
 
     @property
     def counts(self) -> Floats:
-        """How many reports are of each kind, in the order of supports; for one category only."""
+        """The number of reports of each kind, in the order of supports, if a report is one category."""
         counts: Floats = self._possible_supports @ self.supports
         counts[0] = self.reports - counts[1:].sum()
         return counts
@@ -231,7 +234,7 @@ class SubsetReports:
         return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
-        """Return the least variance of the sum of log factors under tilted laws, and their range.
+        """Return the least variance of a sum of log factors under tilted laws, and a factor's range.
 
         `ends`: the factors at both ends of each block, on an axis of two; between the ends
         exponents are interpolated.

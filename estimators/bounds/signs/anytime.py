@@ -20,7 +20,7 @@ from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
-"""The terms that are summed, and how many of them have smaller tilts than the best; measured."""
+"""How many terms are summed, and how many of them have smaller tilts than the best; measured."""
 MAX_TANGENT_ROUNDS = 6  # the most rounds of tangents; three are enough
 POINTS_PER_BLOCK = 2**13  # sums that are computed at a time: a processor's cache holds them
 
@@ -41,8 +41,8 @@ def lower_limit(
     `observed`, shape (k,): the sums S, ascending within each window; each window has equally many
     sums; `pivot_of_sum`, `point_of_sum`, shape (k,): the number, from 0 on, of each sum's group:
     the sums of a group share a tangent of the cumulants, or a plane that touches the mixture. Any
-    groups of sums of a window give valid limits; `log_p`: ln p over all times; `totals`, shape
-    (windows,): N from :func:`estimators.weights.total_weight`.
+    groups of sums of a window give valid limits; `log_p`: ln p, for all times together; `totals`,
+    shape (windows,): N from :func:`estimators.weights.total_weight`.
     """
     goal, pivots = LOG_P_SAFETY - log_p, _middles(observed, pivot_of_sum)
     window_of_sum = np.repeat(np.arange(totals.size), observed.size // totals.size)
@@ -77,7 +77,7 @@ def lower_limit(
 
 
 def _middles(ascending: Floats, group: Indices) -> Floats:
-    """Return the middle of the sums of each group."""
+    """Return the middle between the least and the largest sum of each group."""
     ends = [np.searchsorted(group, np.arange(group[-1] + 1), side) for side in ("left", "right")]
     return (ascending[ends[0]] + ascending[ends[1] - 1]) / 2
 

@@ -12,7 +12,7 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-VARIANCE_PIECES = 16  # pieces of an unknown variance's range: more narrow a width by less than 1%
+VARIANCE_PIECES = 16  # of an unknown variance's range: more pieces narrow a width by less than 1%
 NUMBERS_PER_BLOCK = 2**15  # of each array: a processor's cache holds some twenty of them
 MAX_SIGN_TILT = 8.0  # the largest tilt times s_l: larger ones are of no use and lose digits
 
@@ -188,7 +188,7 @@ class Law:
     def _free_tangent(self, theta: Floats, by_theta: Floats) -> Line:
         """Return the most by which free means can increase a concave sum over levels.
 
-        It comes with the slope of the sum in theta, and the levels' means less theta.
+        The line also has the slope of the sum in theta, and the levels' means minus theta.
         """
         share = np.broadcast_to(self.counts * self.coefficient * self.contrast, by_theta.shape)
         slopes = by_theta / (self.coefficient * self.contrast)
@@ -273,7 +273,7 @@ class Law:
 
     # Theorem 3 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Return ranges that contain the moments of S, whatever data have this mean."""
+        """Return ranges that contain the moments of S for all data with the mean `theta`."""
         if self.offset is not None:
             return self.free_sign_moments(theta)
         value_variance = 1 - theta[:, None] ** 2
@@ -294,7 +294,7 @@ class Law:
 
     # Theorems 2 and 3 of docs/proofs/laws.md
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
-        """Return ranges of the moments of signs with free means, of mean theta +- `radius`."""
+        """Return ranges of the moments of S; the mean of the free means is in theta +- `radius`."""
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square = self.coefficient**2
         cube = square * self.coefficient

@@ -99,7 +99,7 @@ def interval(law: Law, observed: Floats, log_p: float, total: float | None = Non
 
 
 def intervals_of_windows(law: Law, observed: Floats, log_p: float) -> Limits:
-    """Return :func:`interval` of sums of signs that have different laws, without offset.
+    """Return :func:`interval` for the sum of signs of each window; the laws have no offset.
 
     `law`: the laws of the windows, in rows; `observed`, shape (windows,): the sums; `log_p`: as in
     :func:`limits`.

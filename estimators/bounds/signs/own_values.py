@@ -14,10 +14,10 @@ from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
 from estimators.estimate import Floats, Limits
 
 SHARE_CELL_RATIO = 1.1
-"""The ratio of variances of neighbouring cells: finer cells narrow a width by less than 0.5%."""
+"""The ratio of the variances at a cell's ends: finer cells narrow a width by less than 0.5%."""
 MAX_TILT_FACTOR = 1.5
-"""The largest tilt times s_l, as measured: with larger tilts, W depends mostly on the noisiest
-levels."""
+"""The largest factor x of a sign, over t s_l; measured: with larger factors, W depends mostly on
+the noisiest levels."""
 MIXTURE_REACH = 4.0
 """For all times, tilts within this factor of the best one for a normal law are summed."""
 
@@ -141,7 +141,7 @@ def _factors(law: Law, tilt: Floats) -> Floats:
 
 # Theorem 12 of docs/proofs/inversion.md
 def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
-    """Return x, shape (windows, tilts, levels), and lines in theta above K, for S and for -S."""
+    """Return x, shape (windows, tilts, levels), and two lines in theta that are both above K."""
     x, (holder_mean, non_holder_mean) = _factors(law, tilt), _means(law)
     counts, scale = law.counts[:, None], (law.coefficient * law.contrast)[:, None]
     base = np.vecdot(np.log1p((1 + non_holder_mean) / 2 * np.expm1(2 * x)) - x, counts)

@@ -24,14 +24,14 @@ class RepeatedLaw(Law):
 
     @property
     def is_determined_by_mean(self) -> bool:
-        """Whether theta alone determines the law of the sum: not if values only share a mean."""
+        """Whether theta alone determines the law of the sum: not if users repeat values."""
         return super().is_determined_by_mean and not (
             self.values and bool((self.repeats > 1).any())
         )
 
     @property
     def is_binomial(self) -> bool:
-        """Whether the sum is that of independent signs: not if a user has several."""
+        """Whether the sum is that of independent signs: not if a user reports several."""
         return super().is_binomial and bool((self.repeats == 1).all())
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
@@ -119,7 +119,7 @@ class RepeatedLaw(Law):
         return -2 * (sign_slope + self.contrast**2 * theta[:, None])
 
     def moments(self, theta: Floats) -> Moments:
-        """Return ranges that contain the moments of S, whatever data have this mean."""
+        """Return ranges that contain the moments of S for all data with the mean `theta`."""
         square = self.coefficient**2
         cube = square * self.coefficient
         if self.free:

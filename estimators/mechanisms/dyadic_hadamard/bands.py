@@ -30,7 +30,7 @@ class Band:
     """Limits of a distribution function F at the B + 1 edges of B bins.
 
     `lower`, `upper`, shape (..., B + 1): ascending; `crossed`, shape (...): whether a lower limit
-    was above an upper limit, so that no distribution gives such reports; the limits are then those
+    was above an upper limit, so that no distribution is between them; the limits are then those
     without reports.
     """
 

@@ -132,7 +132,7 @@ def split_costs(height: int) -> tuple[float, ...]:
 def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ...]:
     """Return the probabilities of the depths, times 2^16, with the least average variance of F.
 
-    They are the solution of a constrained minimum by Lagrange multipliers. `height`, `block_bits`,
+    They are a constrained minimum, found by Lagrange multipliers. `height`, `block_bits`,
     `hash_bits`: h, c and m of :class:`LevelConstants`.
 
     >>> depth_chances(8, 0, 1)
@@ -164,7 +164,7 @@ def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, 
 
 @functools.lru_cache(maxsize=1024)
 def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
-    """Return the constants of a level with the least average variance.
+    """Return the constants with the least average variance for a level.
 
     `epsilon`: above 0; `height`: h, 1 to 12, of a tree with 2^h bins.
 

@@ -24,7 +24,7 @@ from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bound
 from estimators.question import Question
 
 CENTRE_COUNT = 17
-SHARE_ROUNDING = 1e-12  # added to F, so that rounding does not decide where a flat F reaches q
+SHARE_ROUNDING = 1e-12  # subtracted from q: rounding must not decide where a flat F reaches q
 COMPARED_DEPTHS = 3
 """The test whether the levels agree uses the 7 Haar sums of the depths 0 to 2."""
 

@@ -53,8 +53,9 @@ class DyadicHadamard(Mechanism):
     the value.
 
     **Accuracy.** c, m and the probabilities of the depths minimise v, the variance of sqrt(n) F
-    averaged over the edges for uniform data. Its root is within 1.24 of the least that any unbiased
-    mechanism can have, for epsilons up to 2. These constants are part of the metric's revision.
+    averaged over the edges for uniform data. Its root is within a factor of 1.24 of the least that
+    any unbiased mechanism can have, for epsilons up to 2. These constants are part of the metric's
+    revision.
 
     ``optimal`` weights are 1 / v. `bins`: the number of bins, 2 to 4096.
 

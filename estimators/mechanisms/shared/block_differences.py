@@ -83,8 +83,8 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
     `symbols`: the number of symbols, per level; p and u are exact fractions from the integer
     thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users
     hold another category of the block; in a block of one category, at least half of them hold it.
-    ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is HLDP's
-    Algorithm 5, tanh^2(epsilon/2).
+    ``optimal`` weights use the variance at f = 1/k, averaged over the categories; ``paper`` is
+    HLDP's Algorithm 5, tanh^2(epsilon/2).
     """
 
     def __init__(

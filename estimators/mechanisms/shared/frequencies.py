@@ -22,7 +22,7 @@ from estimators.weights import LevelFacts
 
 
 def refusal_of(mechanism: str) -> str:
-    """Return the error message for a mechanism that cannot estimate shares among."""
+    """Return the error message for a mechanism that cannot estimate the share of A among B."""
     return (
         f"mechanism {mechanism} answers no shares among: expected grr, subset_selection or "
         "projective_geometry_response, in a metric of its own"
@@ -70,7 +70,7 @@ class SupportCounts(SupportReports):
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
         """Return the kinds of reports of a level: how many categories of each set they support.
 
-        Raises ValueError if the mechanism cannot estimate shares among.
+        Raises ValueError if the mechanism cannot estimate the share of A among B.
         """
         raise ValueError(refusal_of(self.level_mechanisms[level]))
 

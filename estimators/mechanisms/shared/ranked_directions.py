@@ -151,7 +151,7 @@ class RankedDirections(OutputSets):
         """Return an estimate of the mean vector; `radius` bounds its error in the l2 norm.
 
         The bounds hold for all coordinates at once with probability at least 1 - beta, unless
-        pointwise bounds were requested. So does the radius.
+        pointwise bounds were requested. The radius holds with the same probability.
         """
         return self.estimate_alike(table[None], question)[0]
 
@@ -223,7 +223,7 @@ class RankedDirections(OutputSets):
 
     @abstractmethod
     def _squares(self, table: Counts, used: Bools) -> Floats:
-        """Return bounds on the mean squares of a coordinate of a report times B, with rounding."""
+        """Return the mean squares of coordinates of B U / g, or one bound: (levels, d or 1)."""
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the coordinates -g and g of a report represent, per level."""
