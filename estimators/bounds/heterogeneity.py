@@ -216,11 +216,9 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     """Return the p-value of equal frequencies at all levels, for reports of hashed points.
 
     None if fewer than two levels have 25 reports. The p-value allows for collisions, which differ
-    between levels.
-
-    `law`: the law of signs of the levels that have reports; `means`, shape (levels, k): the
-    unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings; `tables`: for each of
-    these levels, the number of rows and the number of points of a row.
+    between levels. `law`: the law of signs of the levels that have reports; `means`, shape (levels,
+    k): the unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings; `tables`: for
+    each of these levels, the number of rows and the number of points of a row.
 
     >>> law = Law(np.array([1e6, 1e6]), np.array([5e-7, 5e-7]), np.array([0.5, 1.0]))
     >>> for apart in (0.01, 0.1):
@@ -254,9 +252,8 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
     """Return the p-value of equal mean vectors at all levels, with Bonferroni's correction.
 
-    None if fewer than two levels have 100 reports. Each coordinate of the directions u has a Q.
-
-    A level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
+    None if fewer than two levels have 100 reports. Each coordinate of the directions u has a Q. A
+    level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
     normal; levels with fewer than 100 reports are left out. `counts`, shape (levels,): reports of
     each level; `squares`, shape (levels, d) or (levels, 1): E (B u)^2 of each coordinate, including
     rounding to the grid; exact or observed; `means`, shape (levels, d): each level's unbiased mean,
@@ -285,11 +282,10 @@ def heterogeneity_of_bounded(
 ) -> float | None:
     """Return the p-value of equal means of bounded numbers: Theorem 9 of docs/proofs/laws.md.
 
-    None if fewer than two levels have 25 reports.
-
-    `counts`, shape (levels,): reports of each level; `squares`, `largest`, shape (levels, k): upper
-    bounds on E d^2 and on abs(d) for the number d of a report, for any values; `means`, shape
-    (levels, k): each level's mean of d, whose expectation is in [-1, 1].
+    None if fewer than two levels have 25 reports. `counts`, shape (levels,): reports of each level;
+    `squares`, `largest`, shape (levels, k): upper bounds on E d^2 and on abs(d) for the number d of
+    a report, for any values; `means`, shape (levels, k): each level's mean of d, whose expectation
+    is in [-1, 1].
 
     >>> counts, ones = np.array([1e4, 1e4]), np.ones((2, 1))
     >>> round(heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.14]])), 3)

@@ -160,10 +160,9 @@ def _largest_removal(
 def _worthiest(worth: Floats, counts: Counts, reports: int) -> Counts:
     """Return how many reports of each level to choose for the largest total worth.
 
-    At most `reports` are chosen in all, and none whose worth is not above 0.
-
-    `worth`, shape (k, levels): the worth of one report of each level; `counts`: the reports of each
-    level. The result has the shape of `worth`.
+    At most `reports` are chosen in all, and none whose worth is not above 0. `worth`, shape (k,
+    levels): the worth of one report of each level; `counts`: the reports of each level. The result
+    has the shape of `worth`.
     """
     rows, order = np.arange(len(worth))[:, None], np.argsort(-worth, axis=1)
     ordered = np.where(worth > 0, counts, 0)[rows, order]

@@ -30,7 +30,7 @@ LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 class LinearMixture(NamedTuple):
     """A mixture whose cumulants are replaced by lines that touch them at `theta`.
 
-    Each row has the terms for one sum.
+    Each row has the terms for one sum; `value`, `slope`: of the lines, at `theta`.
     """
 
     theta: Floats

@@ -91,7 +91,7 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
 
 
 def select_levels(law: LawOfLevels, rows: Indices) -> LawOfLevels:
-    """Return the law of the levels in `rows`, which may repeat."""
+    """Return the law of the levels in `rows`, which may repeat; s is 1 / (n a), `free` False."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:

@@ -1,4 +1,4 @@
-"""Bounds for hashed values, whose estimates have errors by collisions: differences.md."""
+"""Bounds for hashed values, whose estimates have errors due to collisions: differences.md."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def collision_log_p(log_p: float, levels: int) -> float:
 # Theorem 9 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
-    """Return a B, at most 1: the error b by collisions exceeds (1 - f) B with probability <= p.
+    """Return a B, at most 1: the error b due to collisions is above (1 - f) B with probability <= p.
 
     `rows`, `buckets`: t and M; `log_p`: ln p, where p is the probability that the bound is wrong.
 
@@ -86,7 +86,7 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Collisions:
-    """The errors by collisions in a sketch of t rows of M buckets."""
+    """The errors due to collisions in a sketch of t rows of M buckets."""
 
     rows: int
     buckets: int
@@ -104,12 +104,13 @@ class Collisions:
     ) -> Limits:
         """Return bounds on f in [0, 1], shapes (k,), from bounds on f + b and on b.
 
-        b is the error by collisions. For ``normal`` it is taken to be normal, with the variance 1 /
-        (t M) of the worst data. `law`: the law of f + b, signed; `observed`, shape (k,): S, for
-        each of k strings; `scatter`, shape (k,): the sum of squares of the rows' deviations: C of
-        Theorem 10; `sizes`, shape (levels, k): the sums of abs(D); `question`: the bound, its
-        target and its failure probability; `total`: from :func:`estimators.weights.total_weight`,
-        for ``anytime``; `free`: whether users may have different values, or distributions.
+        b is the error due to collisions. For ``fixed``, :func:`own_sign_limits` may narrow the
+        bounds. For ``normal``, b is taken to be normal, with the variance 1 / (t M) of the worst
+        data. `law`: the law of f + b, signed; `observed`, shape (k,): S, for each of k strings;
+        `scatter`, shape (k,): the sum of squares of the rows' deviations: C of Theorem 10; `sizes`,
+        shape (levels, k): the sums of abs(D); `question`: the bound, its target and its failure
+        probability; `total`: from :func:`estimators.weights.total_weight`, for ``anytime``; `free`:
+        whether users may have different values, or distributions.
         """
         log_p = question.log_p(observed.size)
         if question.bound == "normal":

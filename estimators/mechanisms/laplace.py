@@ -131,7 +131,7 @@ class Laplace(ScalarMean):
         return Law(n, shares[used] / n, np.ones_like(n), self.rate[used], 1 / self.grid, free)
 
     def noise(self, law: Law, counts: Counts) -> Noise:
-        """Return the law of the error by noise and rounding, which does not depend on values."""
+        """Return the law of the error due to noise and rounding, whatever the values are."""
         return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], 1 / self.grid)
 
     def outside_law(self, question: Question, counts: Counts) -> float:

@@ -294,7 +294,7 @@ class Mechanism(ABC):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the laws of reports, with their probabilities, for the privacy of a crowd.
 
-        By default, this is the law of the worst mechanism with this privacy ratio (theorem 2 of
+        By default, this is the law of the worst mechanism with the level's epsilon (theorem 2 of
         docs/proofs/crowds.md).
         """
         return (SetLaw(max(self.privacy_ratio(level), exp_bounds(self.epsilons[level])[1])),)

@@ -133,7 +133,7 @@ class Repetition(Mechanism):
         return self.repeated.privacy_ratio(level) ** self.repeats[level]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
-        """Return the law of the worst mechanism with this privacy ratio."""
+        """Return the law of the worst mechanism with the level's epsilon."""
         return Mechanism.set_laws(self, level)
 
 

@@ -142,10 +142,9 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
     """Return thetas up to which sum exp(gains - K) is at least 1, shape (...).
 
-    They are in [-1, 1], and -1 if there is no such theta.
-
-    `law`: the law of the reports; `tilts`, shape (..., m): the tilts of the bets; `gains`, shape
-    (..., m): W minus the cost that it must exceed.
+    They are in [-1, 1], and -1 if there is no such theta. `law`: the law of the reports; `tilts`,
+    shape (..., m): the tilts of the bets; `gains`, shape (..., m): W minus the cost that it must
+    exceed.
     """
     theta = np.clip((gains / tilts).max(axis=-1), -1.0, 1.0)  # because K is at most t theta
     for _ in range(MAX_NEWTON_STEPS):

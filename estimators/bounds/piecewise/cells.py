@@ -86,10 +86,8 @@ class CellBets:
     def log_berry_esseen(self, low: Floats, high: Floats) -> Floats:
         """Return bounds on ln R by Berry and Esseen, for parts of the variance.
 
-        The shape is (cells, bins, parts).
-
-        `low`, `high`, shape (bins, 1) or (bins, levels): the ends of intervals for the means of
-        each level's users; free means may be anywhere.
+        The shape is (cells, bins, parts). `low`, `high`, shape (bins, 1) or (bins, levels): the
+        ends of intervals for the means of each level's users; free means may be anywhere.
         """
         if self.law.free:  # the variance may be anything from that of the noise to tau^2
             variances, largest = self._parts[:, :-1], np.full(self.window.shape, np.inf)
@@ -143,7 +141,7 @@ class FourierRemainders:
         return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
-        """Compute bounds of the `chosen` cells with nodes of a `spacing`; keep the lower bounds."""
+        """Compute bounds of `chosen` cells with nodes of a `spacing`, and keep those that are smaller."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)

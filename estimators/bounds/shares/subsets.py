@@ -184,7 +184,7 @@ class SubsetReports:
 
     @property
     def counts(self) -> Floats:
-        """The number of reports of each kind, in the order of supports, if a report is one category."""
+        """The number of reports of each kind, in the order of supports; for reports of one category."""
         counts: Floats = self._possible_supports @ self.supports
         counts[0] = self.reports - counts[1:].sum()
         return counts
@@ -234,7 +234,7 @@ class SubsetReports:
         return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
-        """Return the least variance of a sum of log factors under tilted laws, and a factor's range.
+        """Return the least variance of summed log factors under tilted laws, and the range of a report's.
 
         `ends`: the factors at both ends of each block, on an axis of two; between the ends
         exponents are interpolated.
@@ -276,7 +276,7 @@ def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
     Parameters
     ----------
     law : ndarray of float64, shape (types, i, j)
-        As of :func:`support_chances`.
+        From :func:`support_chances`.
     exponents : ndarray of float64, shape (2, rows)
         x and y.
     order : int

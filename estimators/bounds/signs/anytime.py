@@ -35,14 +35,13 @@ def lower_limit(
 ) -> Floats:
     """Return thetas that the mixture rejects as too small at this time; shape (k,).
 
-    A theta is -1 if the mixture rejects none.
-
-    `law`: the law of S, with the coefficients c_l / N, or the laws of several windows, in rows;
-    `observed`, shape (k,): the sums S, ascending within each window; each window has equally many
-    sums; `pivot_of_sum`, `point_of_sum`, shape (k,): the number, from 0 on, of each sum's group:
-    the sums of a group share a tangent of the cumulants, or a plane that touches the mixture. Any
-    groups of sums of a window give valid limits; `log_p`: ln p, for all times together; `totals`,
-    shape (windows,): N from :func:`estimators.weights.total_weight`.
+    A theta is -1 if the mixture rejects none. `law`: the law of S, with the coefficients c_l / N,
+    or the laws of several windows, in rows; `observed`, shape (k,): the sums S, ascending within
+    each window; each window has equally many sums; `pivot_of_sum`, `point_of_sum`, shape (k,): the
+    number, from 0 on, of each sum's group: the sums of a group share a tangent of the cumulants, or
+    a plane that touches the mixture. Any groups of sums of a window give valid limits; `log_p`: ln
+    p, for all times together; `totals`, shape (windows,): N from
+    :func:`estimators.weights.total_weight`.
     """
     goal, pivots = LOG_P_SAFETY - log_p, _middles(observed, pivot_of_sum)
     window_of_sum = np.repeat(np.arange(totals.size), observed.size // totals.size)

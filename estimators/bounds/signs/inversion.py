@@ -23,11 +23,9 @@ SEARCH_STRIDE = 8  # each 8th limit is searched for first; the others start betw
 def lower_limit(law: Law, observed: Floats, log_p: float, sizes: Indices | None = None) -> Floats:
     """Return a theta that each observed sum rejects as too small, shape (k,).
 
-    It is -1 if a sum rejects none.
-
-    `law`, `observed`, `log_p`: as in :func:`estimators.bounds.signs.limits.limits`; the sums
-    ascend, or each of them has its own law; `sizes`, optional: the numbers of consecutive sums that
-    have the same law, and ascend.
+    It is -1 if a sum rejects none. `law`, `observed`, `log_p`: as in
+    :func:`estimators.bounds.signs.limits.limits`; the sums ascend, or each of them has its own law;
+    `sizes`, optional: the numbers of consecutive sums that have the same law, and ascend.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)

@@ -66,11 +66,10 @@ def read_distributions(
 ) -> list[BinDistribution]:
     """Return the estimated distribution of each window, from the tables of all windows.
 
-    Without reports, estimates are NaN, and the band is the widest possible.
-
-    `tree`: the constants of the mechanism; `tables`, shape (windows, levels, columns): all with
-    reports of the same levels; `weights`, shape (levels,): the weight of one report; `question`:
-    its `asked` lists the quantiles, if any.
+    Without reports, estimates are NaN, and the band is the widest possible. `tree`: the constants
+    of the mechanism; `tables`, shape (windows, levels, columns): all with reports of the same
+    levels; `weights`, shape (levels,): the weight of one report; `question`: its `asked` lists the
+    quantiles, if any.
     """
     counts, bins = tables[..., 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked

@@ -120,7 +120,7 @@ def smoothed(haar: Tree, variances: Tree) -> Tree:
     """Return Haar sums shrunk towards 0, which is towards nodes with equal halves.
 
     The shrinkage is empirical Bayes with one relative spread for each depth, estimated from the
-    squares of its Haar sums less the variances of their errors. The result is biased. `haar`: the
+    squares of its Haar sums minus the variances of their errors. The result is biased. `haar`: the
     Haar sums; `variances`: the variances of their errors.
     """
     shrunken: Tree = []

@@ -27,9 +27,9 @@ class Differences(SupportReports):
     """A frequency mechanism whose reports count as +1, -1 or 0 for each value.
 
     `signed`: whether the mean of these numbers may be negative, as collisions can make it;
-    `p_else`, shape (levels,): u, the probability that a user reports +1 if its value is in another
-    block; `contrast`, shape (levels,): c = p - u, where p is the probability of +1 if the user has
-    the value.
+    `p_else`, shape (levels,): u, the probability that a user whose value is in another block
+    reports +1; `contrast`, shape (levels,): c = p - u, where p is the probability of +1 if the user
+    has the value.
     """
 
     signed: ClassVar[bool] = False

@@ -122,8 +122,8 @@ class RepeatedSigns(ReportedSigns):
     def even_variance(self, categories: int) -> Floats:
         """Return the variance of a user's unbiased estimate of f = 1/k, per level.
 
-        It is the largest mean over the categories: the variance given the value is linear in f, and
-        f (1 - f) is concave.
+        For other frequencies the mean variance over the categories is not larger: the variance
+        given the value is linear in f, and f (1 - f) is concave.
         """
         share = 1 / categories
         noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)

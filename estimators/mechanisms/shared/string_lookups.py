@@ -103,9 +103,9 @@ class StringLookups(SupportReports):
 
         Noise and collisions have half of p each. For the upper bound, noise has all of p if the
         lower bound on collisions is 0 at all levels with reports (for all times, at all levels). If
-        the bounds are for the users' own values, the mean over users is f + b with 0 <= b <= (1 -
-        f) B, where B is the largest bound on the collisions of a level; at all times, the
-        collisions of the k-th user are bounded with failure probability p / (k (k + 1)).
+        users may have different frequencies, the mean over users is f + b with 0 <= b <= (1 - f) B,
+        where B is the largest bound on the collisions of a level; at all times, the collisions of
+        the k-th user are bounded with failure probability p / (k (k + 1)).
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
         levels without reports; `support`, shape (levels, k); `question`: for which times and users;
