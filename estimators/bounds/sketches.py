@@ -73,7 +73,7 @@ def collision_log_p(log_p: float, levels: int) -> float:
 # Theorem 9 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
-    """Return a B, at most 1: the error b due to collisions is above (1 - f) B with probability <= p.
+    """Return a B, at most 1: the error b due to collisions exceeds (1 - f) B with probability p.
 
     `rows`, `buckets`: t and M; `log_p`: ln p, where p is the probability that the bound is wrong.
 

@@ -194,7 +194,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return -largest, largest
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the ratio of a symbol's chances in and outside a window, (2^64 - T) (M - W) / (T W)."""
+        """Return (2^64 - T) (M - W) / (T W): a symbol's probability in a window over one outside."""
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

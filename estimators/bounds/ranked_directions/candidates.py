@@ -66,14 +66,14 @@ def _largest_angle(dimension: int) -> float:
 
 @functools.lru_cache(maxsize=16)
 def _coarse_shares(dimension: int) -> tuple[Floats, Floats]:
-    """Return coarse edges x, and P(abs(Z) > x) at each."""
+    """Return coarse edges phi, and P(abs(Z) > sin(phi)) at each."""
     edges = np.linspace(0.0, _largest_angle(dimension), QUADRATURE_PANELS + 1)
     return edges, _integrate(dimension, edges)[3]
 
 
 @functools.cache
 def _legendre() -> tuple[Floats, Floats, Floats]:
-    """Return points and weights of a panel of length 2, and what integrates up to each point."""
+    """Return a panel's points, weights and matrix of integrals from its start to each point."""
     points, weights = np.polynomial.legendre.leggauss(POINTS_PER_PANEL)
     powers = np.arange(POINTS_PER_PANEL)
     # integrals from a panel's start to its points, of the polynomial through the values there

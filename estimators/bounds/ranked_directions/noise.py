@@ -25,7 +25,7 @@ MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
 MAX_ROUNDS = 12
 MAX_STANDARD_TILT = 100.0
-"""The largest tilt of use, in units of 1 / sd: that of a normal sum is at most 40."""
+"""The largest tilt of use, in units of 1 / sd: the best one for a normal sum is at most 40."""
 RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 

@@ -117,7 +117,7 @@ class ReportLaw:
         return {}
 
     def series(self, tilt: float) -> PowerSeries:
-        """Return power series with all terms that matter up to `tilt`."""
+        """Return power series that have all terms that matter at tilts up to `tilt`."""
         relative = np.array([tilt / math.sqrt(self.dimension)])
         terms = powers_of(relative, SERIES_ORDERS[-1] + 1)[0, 2:] * self._extreme_moments
         matters = np.flatnonzero(terms > MIN_SERIES_TERM * terms.max())
@@ -274,7 +274,7 @@ def concave_majorants(x: Floats, y: Floats) -> Floats:
 
 
 def _corners(is_corner: Bools) -> tuple[Indices, Indices]:
-    """Return the nearest corner to the left and to the right, inclusive, as indices of all rows."""
+    """Return the nearest corner to the left and right, inclusive, as indices of the flat array."""
     rows, count = is_corner.shape
     column, first = np.arange(count), count * np.arange(rows)[:, None]
     left = np.maximum.accumulate(np.where(is_corner, column, 0), axis=1)

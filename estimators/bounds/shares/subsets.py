@@ -184,7 +184,7 @@ class SubsetReports:
 
     @property
     def counts(self) -> Floats:
-        """The number of reports of each kind, in the order of supports; for reports of one category."""
+        """How many reports are of each kind, in the order of supports, if `kinds.size` is 1."""
         counts: Floats = self._possible_supports @ self.supports
         counts[0] = self.reports - counts[1:].sum()
         return counts
@@ -234,7 +234,7 @@ class SubsetReports:
         return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
-        """Return the least variance of summed log factors under tilted laws, and the range of a report's.
+        """Return the least variance of the sum of log factors under tilted laws, and one's range.
 
         `ends`: the factors at both ends of each block, on an axis of two; between the ends
         exponents are interpolated.

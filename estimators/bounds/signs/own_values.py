@@ -30,7 +30,7 @@ class _Line(NamedTuple):
 
 
 def own_value_limits(law: Law, signs: Floats, log_p: float, totals: Floats | None = None) -> Limits:
-    """Return bounds on theta in [-1, 1], shape (windows, k), each failing with probability p.
+    """Return bounds on theta in [-1, 1], shape (windows, k), each wrong with probability <= p.
 
     `law`: the laws of the windows' signs, with an offset, in rows; `signs`, shape (windows, levels,
     k): the levels' sums of signs; `log_p`: ln p; `totals`, shape (windows,), optional: N of each
@@ -61,7 +61,7 @@ def own_value_limits(law: Law, signs: Floats, log_p: float, totals: Floats | Non
 
 
 def _clipped_estimate(law: Law, signs: Floats) -> Floats:
-    """Return the estimate, within [-1, 1], shape (windows, k)."""
+    """Return the estimates of theta, clipped to [-1, 1], shape (windows, k)."""
     expected = np.vecdot(law.coefficient * law.counts, law.offsets)
     estimate: Floats = (law.coefficient[:, None] @ signs)[:, 0] - expected[:, None]
     return np.clip(estimate, -1, 1)
@@ -69,7 +69,7 @@ def _clipped_estimate(law: Law, signs: Floats) -> Floats:
 
 # Theorem 13 of docs/proofs/inversion.md
 def _fixed_limits(law: Law, signs: Floats, log_p: float, ends: Floats, cells: int) -> Floats:
-    """Return lower limits; `ends`: the variances at theta = -1 and 1; `cells`: of theta."""
+    """Return lower limits; `ends`: the variances at theta = -1, 1; `cells`: the number of cells."""
     variances = np.geomspace(ends[:, 0], ends[:, 1], cells + 1, axis=1)
     edges = np.tile([-1.0, 1.0], (len(ends), 1))
     if cells > 1:  # the variance is linear in theta
@@ -98,7 +98,7 @@ def _fixed_limits(law: Law, signs: Floats, log_p: float, ends: Floats, cells: in
 
 # Theorem 14 of docs/proofs/inversion.md
 def _anytime_limits(law: Law, signs: Floats, log_p: float, ends: Floats, totals: Floats) -> Floats:
-    """Return lower limits; `ends`: the variances at theta = -1 and 1; `totals`: as above."""
+    """Return lower limits; `ends`: the variances at theta = -1, 1; `totals`: N of each window."""
     goal = LOG_P_SAFETY - log_p
     best_tilts = np.sqrt(2 * (goal + 2) / ends)
     tilt = MIXTURE_TILTS * totals[:, None]
