@@ -246,7 +246,7 @@ def _odd_part(dimension: int, z: Floats) -> Floats:
 
 
 def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Return the sum of z^q E0 |Z|^q / q! over q = power, power + 2, ...; `term`: the first one."""
+    """Return the sum of z^q E0 |Z|^q / q! for q = power, power + 2, ...; `term`: its first term."""
     sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
     return term * sums * (1 + SERIES_TOLERANCE)
 

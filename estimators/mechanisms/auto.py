@@ -196,7 +196,7 @@ class AutoFrequency(SupportCounts):
             child.accumulate(table[index : index + 1, : child.columns], level_zero, decoded)
 
     def _decoded(self, reports: Reports, level: int) -> Reports:
-        """Return reports of one level as the level's mechanism encodes them."""
+        """Return the bytes of one level's reports as reports of the level's mechanism."""
         child = self.children[level]
         return child.decode(reports[:, : child.width].tobytes())
 

@@ -61,7 +61,7 @@ class LiftedCaps(Caps):
         return self.dimension - 1
 
     def variance(self, length: float) -> Floats:
-        """Return E |B u - x|^2 of the d coordinates of a value of this length, without rounding."""
+        """Return E |B u - x|^2 in d dimensions, per level, without rounding; `length`: |x|."""
         along, across = np.array([law.mean_squares[::-1] for law in self.laws]).T
         hidden = (along - across) * (1 - length**2)
         variance: Floats = self.scale**2 * (1 - across - hidden) - length**2

@@ -194,7 +194,10 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return -largest, largest
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (M - W) / (T W): a symbol's probability in a window over one outside."""
+        """Return the probability of a symbol in a window over that of a symbol outside.
+
+        It is (2^64 - T) (M - W) / (T W).
+        """
         return self.shapes[level].privacy_ratio
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:

@@ -141,7 +141,7 @@ class FourierRemainders:
         return log_remainders
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
-        """Compute bounds of `chosen` cells with nodes of a `spacing`; keep the smaller ones."""
+        """Compute bounds of `chosen` cells with nodes of a `spacing`; keep those that improve."""
         first = np.unique(self._first[chosen])
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)

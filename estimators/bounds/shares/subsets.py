@@ -190,7 +190,10 @@ class SubsetReports:
         return counts
 
     def largest_scores(self, ratio: Floats) -> Floats:
-        """Return the largest s |z| of a report, for each ratio, which limits the tilt."""
+        """Return MAX_STAKE over the largest tilt, for each ratio: the largest s |z| of a report.
+
+        With `of_values`, it follows from Theorem 7 of docs/proofs/shares.md instead.
+        """
         if self.of_values:
             odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
             return np.full(ratio.shape, self.weight * MAX_STAKE / math.log1p(MAX_FALL * odds))

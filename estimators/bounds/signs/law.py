@@ -21,7 +21,7 @@ AnyLaw = TypeVar("AnyLaw", bound="Law")
 
 
 class Cumulant(NamedTuple):
-    """ln E exp(tilt S) at a mean theta, and the terms for Newton's method; each of shape (k,)."""
+    """ln E exp(tilt S) at a mean theta; terms for Newton's method and remainders; shape (k,)."""
 
     value: Floats
     by_tilt: Floats

@@ -69,7 +69,7 @@ class ScoreTables:
         return cls(levels[0].height, second, mean, np.array([*map(_centred_sizes, levels)]))
 
     def added(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return the sums of Q0 and of M at the inner edges over the levels, times `factors`.
+        """Return the sums over levels of Q0 and of M at the inner edges, each times its factor.
 
         `factors`, shape (..., levels); the results have the shape (..., B - 1, h + 1).
         """

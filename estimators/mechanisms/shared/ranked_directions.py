@@ -189,7 +189,7 @@ class RankedDirections(OutputSets):
     def mean_and_law(
         self, table: Counts, shares: Floats, *, one_law: bool = False
     ) -> tuple[Floats, VectorLaw, float]:
-        """Return the mean vector in the unit ball, the law of its error, and the rounding error.
+        """Return the estimated mean vector, the law of its error, and a bound on its rounding.
 
         `table`, shape (levels, columns): it has reports; `shares`, shape (levels,): the weights of
         the levels, which sum to 1; `one_law`: whether the values of all levels have the same mean.
