@@ -82,7 +82,7 @@ def deviation_bound(
     """Return a bound on |S - E S| that holds at all times with probability >= 1 - 2 p.
 
     The law of S - E S must not depend on the mean. The bound is infinite for very few reports.
-    `cumulant`: upper bounds on ln E exp(tilt (S - E S)) for an array of tilts up to `max_tilt`;
+    `cumulant`: upper bounds on ln E exp(+-tilt (S - E S)) for an array of tilts up to `max_tilt`;
     `max_tilt`: the largest tilt of `cumulant`; `log_p`: ln p, where p is the failure probability of
     each side; `total`: N, from :func:`estimators.weights.total_weight`.
     """

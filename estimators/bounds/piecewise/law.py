@@ -139,7 +139,7 @@ class PiecewiseLaw(Law):
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant`, and the slope of a line that is above it."""
+        """Return the value of :meth:`cumulant`, and the slope of a line in theta above it."""
         at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
         return self._line(at.value @ self.counts, theta, at.by_mean)[:2]
 

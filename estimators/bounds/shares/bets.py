@@ -1,4 +1,4 @@
-"""Bets on reports that depend on how frequent a set of categories is among another set.
+"""Bets on the share that one set of categories has among another set.
 
 A bet on the share r is about h = 1_A - r 1_B, whose mean is zero exactly if r is the share of A
 among B. Each level offers factors of mean 1 + t s h, whatever the other users hold.

@@ -88,7 +88,7 @@ class RepeatedLaw(Law):
         return self.repeats * terms - z * self.offsets, non_holder_mean, tanh, growth
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant`, and the slope of a line that is above it."""
+        """Return the value of :meth:`cumulant`, and the slope of a line in theta above it."""
         z = tilt[:, None] * self.coefficient
         terms, _, _, growth = self._growth(z)
         share = (1 + theta[:, None]) / 2 * growth

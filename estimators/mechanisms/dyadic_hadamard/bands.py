@@ -145,7 +145,10 @@ class Scores:
         return nodes, falling[..., 0], -np.diff(falling, axis=-1, append=0.0)
 
     def at(self, masses: list[Floats]) -> Floats:
-        """Return the variance of F at the inner edges if the nodes have these masses."""
+        """Return the variance of F at the inner edges if the nodes have these masses.
+
+        If levels may have different distributions, it is the worst variance.
+        """
         if self.free:
             return self.worst
         every = np.concatenate([masses[0], *masses], axis=-1)
