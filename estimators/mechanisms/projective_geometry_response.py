@@ -72,7 +72,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
         self._count_symbols([g.points for g in self.geometries])
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
-        """Return the number of one point for each category index."""
+        """Return the index of one point for each category index."""
         points = self._respond(values, level.astype(np.int64), bits)
         return points.astype(self.dtype)
 

@@ -103,7 +103,7 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         self._rows = np.array(counts, dtype=np.uint64)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
-        """Return the number of one point of one row for each key."""
+        """Return one report, ``row K + point``, for each key."""
         index = level.astype(np.int64)
         row = uniform_below(bits, self._rows[index]).astype(np.int64)
         own_points = np.empty_like(row)

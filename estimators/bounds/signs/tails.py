@@ -23,7 +23,7 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: 
 
 
 def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
-    """Return ln R: Theorem 3 of docs/proofs/inversion.md."""
+    """Return an upper bound on ln R: Theorem 3 of docs/proofs/inversion.md."""
     from scipy.special import log_ndtr
 
     is_sharper = cumulant.third < cumulant.curvature**1.5

@@ -69,7 +69,7 @@ class ScoreTables:
         return cls(levels[0].height, second, mean, np.array([*map(_centred_sizes, levels)]))
 
     def added(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return the sums over levels of Q0 and of M at the inner edges, each times its factor.
+        """Return the sums over levels of `factors` times Q0, and times M, at the inner edges.
 
         `factors`, shape (..., levels); the results have the shape (..., B - 1, h + 1).
         """
