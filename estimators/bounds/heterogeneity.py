@@ -55,10 +55,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
 
     The p-value is proved for levels of single signs. For noise, symbols and repeated signs, scores
-    of few reports can be too large, but in measurements p-values were not too small too often. It
-    is None if fewer than two levels have 25 reports. `law`: the law of the levels that have
-    reports; `means`, shape (levels, k): theta_l: the unbiased mean of each level, in [-1, 1] plus
-    noise, for k categories.
+    of few reports can be too large, but in simulations p-values were valid. It is None if fewer
+    than two levels have 25 reports. `law`: the law of the levels that have reports; `means`, shape
+    (levels, k): theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k categories.
 
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
@@ -78,7 +77,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
     """Return the result of :func:`heterogeneity`, or None, for each of many windows of one number.
 
-    `law`: the laws of the windows, in rows; the same levels have 25 reports in all windows;
+    `law`: the laws of the windows, in rows; the same levels have 25 reports or more in all windows;
     `means`, shape (levels, windows): the unbiased mean of each level.
     """
     levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
@@ -99,8 +98,9 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
 def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     """Return the result of :func:`heterogeneity`, or None, for each of many windows.
 
-    `law`: the laws of the windows, in rows, in all of which the same levels have 25 reports, or the
-    law of a single window; `means`, shape (windows, levels, k): the unbiased mean of each level.
+    `law`: the laws of the windows, in rows, in all of which the same levels have 25 reports or
+    more, or the law of a single window; `means`, shape (windows, levels, k): the unbiased mean of
+    each level.
     """
     windows, _, k = means.shape
     counts = np.atleast_2d(law.counts)

@@ -73,7 +73,7 @@ def collision_log_p(log_p: float, levels: int) -> float:
 # Theorem 9 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
-    """Return a B, at most 1: the error b due to collisions exceeds (1 - f) B with probability p.
+    """Return a B, at most 1: b, due to collisions, exceeds (1 - f) B with probability at most p.
 
     `rows`, `buckets`: t and M; `log_p`: ln p, where p is the probability that the bound is wrong.
 
@@ -139,7 +139,7 @@ class Collisions:
         return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
 
     def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
-        """Return the share of p for collisions with the least width at small frequencies."""
+        """Return the share of p for collisions that gives the least width at small frequencies."""
         variance = float(law.counts @ (law.coefficient**2 * law.least_share))
 
         def width(split: float) -> float:

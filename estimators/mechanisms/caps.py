@@ -66,10 +66,10 @@ class Caps(RankedDirections):
     **Random words.** For one value: the directions, of :func:`~estimators.exact.sampling.
     normal_numbers`, with ceil(b d / 2) words for each block of b = max(1, floor(2^17 / d))
     directions (the last block has what is left). A coin of probability (1 + |x|) / 2 by `round_up`;
-    if it fails, v is the opposite. The coin of T by `bernoulli`; true is a miss. Unless k
-    = 2, an integer by `uniform_below` W or, after a miss, k - W. Candidate i < k / 2 is direction
-    i, and candidate k / 2 + i its opposite. The first W are the candidates with the largest <u, x>;
-    if some are equal, those with smaller numbers. The integer counts these, or the others, by their
+    if it fails, v is the opposite. The coin of T by `bernoulli`; true is a miss. Unless k = 2, an
+    integer by `uniform_below` W or, after a miss, k - W. Candidate i < k / 2 is direction i, and
+    candidate k / 2 + i its opposite. The first W are the candidates with the largest <u, x>; if
+    some are equal, those with smaller numbers. The integer counts these, or the others, by their
     numbers. Last, `round_up` rounds the coordinates of the chosen *direction*, up from their floor.
     Their signs change if its opposite was chosen, and again if v is the opposite of x. For many
     values each step is for all values of a chunk with the same k and W.

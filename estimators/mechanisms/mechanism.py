@@ -71,7 +71,7 @@ def largest_byte(data: bytes) -> int:
 def refuse_first(is_invalid: Bools, describe: Callable[[int], str]) -> None:
     """Raise ReportError("bad_value") for the first invalid report, if there is one.
 
-    `is_invalid`, shape (n,); `describe`: a function from the index of a report to what was wrong
+    `is_invalid`, shape (n,); `describe`: a function from the index of a report to what is wrong
     with the report.
     """
     if is_invalid.any():
@@ -319,7 +319,7 @@ class Mechanism(ABC):
         heterogeneity: float | None = None,
         radius: float | None = None,
     ) -> Estimate:
-        """Build an estimate with its counts and weights."""
+        """Return an estimate with the counts and weights of its levels."""
         question, counts, shares, _ = weighed
         return Estimate(
             value=value,

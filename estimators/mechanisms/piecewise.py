@@ -58,7 +58,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     **Memoization.** There are no bounds for memoized reports here: use `randomized_response`.
 
-    `symbols`: the largest M, 64 to 255. A level below epsilon = 9 uses less than 128 symbols. With
+    `symbols`: the largest M, 64 to 255. A level below epsilon = 9 uses fewer than 128 symbols. With
     `symbols` = 128, the variance of levels from 9 to 10 is up to 4% larger.
 
     >>> from estimators.exact.randomness import SeededBits

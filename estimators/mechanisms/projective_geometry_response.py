@@ -33,10 +33,9 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
     with t coordinates, and K hyperplanes of s points. The report is uniform on the category's
     hyperplane with odds s e^epsilon to K - s, otherwise uniform off it. Category x has the
-    hyperplane D + x modulo K, for a difference set D (see
-    :mod:`estimators.exact.difference_sets`). Statistic of a level: the number
-    of reports and the number for each point. Source: Feldman, Nelson, Nguyen and Talwar (2022);
-    HIST, section 3.4.
+    hyperplane D + x modulo K, for a difference set D (see :mod:`estimators.exact.difference_sets`).
+    Statistic of a level: the number of reports and the number for each point. Source: Feldman,
+    Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = K and W = s.
 

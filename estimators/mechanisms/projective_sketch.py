@@ -26,8 +26,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     """Rows of hashed points; a report is a point of one row, by projective geometry response.
 
     A level has t rows, each with a public hash of keys to the K points of a projective space. The
-    device draws its row, and answers for the string's point in it by projective geometry response
-    with its full epsilon. A report is the integer ``row K + point``. Statistic of a level: the
+    device draws a row, and answers for the string's point in it by projective geometry response
+    with the full epsilon. A report is the integer ``row K + point``. Statistic of a level: the
     number of reports and the number for each integer. Source: Pan (2406.03785) for the rows;
     Feldman, Nelson, Nguyen and Talwar (2022) for the response.
 

@@ -26,7 +26,7 @@ class RecursiveHadamard(BlockDifferences):
     :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. b = 1 is the one-bit
     Hadamard mechanism. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
 
-    **Bits.** b has the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
+    **Bits.** b gives the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
     and at most 2K.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = 2^b and W = 1.

@@ -20,8 +20,8 @@ MAX_TANGENTS = 64  # further tangents narrow a width by less than 0.1%
 class DifferenceLaw:
     """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
 
-    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere. P(D != 0) = A is
-    unknown within a range. Theorem 1 of docs/proofs/differences.md.
+    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere. Of A = P(D != 0),
+    only a range is known. Theorem 1 of docs/proofs/differences.md.
 
     `counts`, shape (levels,): reports per level, each above zero; `coefficient`, shape (levels,):
     s_l, above zero; sum n_l s_l c_l = 1; `contrast`, shape (levels,): c_l, in (0, 1];

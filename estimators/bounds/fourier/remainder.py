@@ -11,7 +11,8 @@ import numpy as np
 from estimators.estimate import Floats
 
 BULK_STEP, BULK_END = 0.05, 6.0
-"""The cells where most of the integral is, in units of 1 / (S's tilted standard deviation)."""
+"""The step and the end of the cells where most of the integral is, in units of 1 / (S's tilted
+standard deviation)."""
 STEP_GROWTH = 0.04  # width of later cells, as a share of tau
 MAX_REPORT_STEP = 0.3  # width of cells, in units of 1 / (a report's standard deviation)
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most

@@ -113,7 +113,7 @@ class ReportLaw:
 
     @functools.cached_property
     def _series(self) -> dict[int, PowerSeries]:
-        """The power series by their order."""
+        """The power series that have been computed, by their order."""
         return {}
 
     def series(self, tilt: float) -> PowerSeries:

@@ -237,7 +237,7 @@ class SubsetReports:
         return factors.exponents @ self.supports - self.reports * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
-        """Return the least variance of the sum of log factors under tilted laws, and one's range.
+        """Return the least tilted variance of the sum of log factors, and the largest range of one.
 
         `ends`: the factors at both ends of each block, on an axis of two; between the ends
         exponents are interpolated.

@@ -202,7 +202,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
 
 def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
-    """Return the band of :func:`simultaneous_band`, and the least bounds on the variances.
+    """Return the band of :func:`simultaneous_band`, and the smaller bounds on the variances.
 
     `scores`, `question`, `beta`: as for that function.
     """

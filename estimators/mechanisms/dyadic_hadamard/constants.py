@@ -132,8 +132,8 @@ def split_costs(height: int) -> tuple[float, ...]:
 def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ...]:
     """Return the probabilities of the depths, times 2^16, with the least average variance of F.
 
-    They are a constrained minimum, found by Lagrange multipliers. `height`, `block_bits`,
-    `hash_bits`: h, c and m of :class:`LevelConstants`.
+    They are found by Lagrange multipliers. `height`, `block_bits`, `hash_bits`: h, c and m of
+    :class:`LevelConstants`.
 
     >>> depth_chances(8, 0, 1)
     (0, 3945, 5917, 6900, 7383, 7585, 7537, 7019, 19250)

@@ -150,7 +150,7 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         """
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return estimates of all categories' frequencies, with bounds that hold together."""
+        """Return estimates of the requested frequencies, with bounds that hold together."""
         _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
         if not counts.any():
             return self._empty_estimate(weighed, self.categories)

@@ -131,7 +131,7 @@ class SupportCounts(SupportReports):
         return (1 + lowest) / 2, (1 + highest) / 2
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return the frequency of every category, with bounds that hold for all at once.
+        """Return estimates of the requested frequencies, with bounds that hold for all at once.
 
         Let a report be the sign +1 if it supports a category, else -1. Its mean is o + a theta with
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with

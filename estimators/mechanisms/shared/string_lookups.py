@@ -109,7 +109,7 @@ class StringLookups(SupportReports):
 
         `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
         levels without reports; `support`, shape (levels, k); `question`: for which times and users;
-        `log_p`: ln p, the failure probability of one side of one string's interval.
+        `log_p`: ln p, where p is the failure probability of one side of one string's interval.
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
