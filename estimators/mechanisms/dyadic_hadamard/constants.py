@@ -166,9 +166,8 @@ def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, 
 def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
     """Return the constants with the least average variance for a level.
 
-    `epsilon`: above 0; `height`: h, 1 to 12, of a tree with 2^h bins.
-
-    Raises ValueError if `height` is below 1.
+    `epsilon`: above 0; `height`: h, 1 to 12, of a tree with 2^h bins. Raises ValueError if `height`
+    is below 1.
 
     >>> constants = level_constants(Fraction(2), 8)
     >>> constants.block_bits, constants.hash_bits, constants.chances
@@ -199,7 +198,6 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
 
     A report is kept if a uniform 64-bit word is below T, and otherwise replaced by a uniform one of
     all q symbols: theorem 1 of docs/proofs/privacy.md. `epsilon`: above 0; `symbols`: q.
-
     Raises ValueError if epsilon is so small that no report would be kept.
 
     >>> keep_threshold(Fraction(1), 4) / 2**64  # (e - 1) / (e + 3)

@@ -133,11 +133,9 @@ def worst_scores(
 
     Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
     value; `variance`: an upper bound on the variance of the sum, which depends on the numbers of
-    reports alone.
-
-    `tree`: the constants of the mechanism; `table`, shape (levels, columns); `weights`, shape
-    (levels,): the weight of one report; the weights of all reports add up to 1; `edges`, shape
-    (k,): the indices of inner edges among all edges.
+    reports alone. `tree`: the constants of the mechanism; `table`, shape (levels, columns);
+    `weights`, shape (levels,): the weight of one report; the weights of all reports add up to 1;
+    `edges`, shape (k,): the indices of inner edges among all edges.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = haar.cumulated(haar.masses(_pooled(tree, used, weights)[1])[-1])[edges]
