@@ -14,10 +14,8 @@ from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import topic_admin
 from aggregator.kafka.clients import ANSWER_SECONDS, RenewedConsumer
+from aggregator.kafka.log_ends import NO_LEADER
 from producers.kafka.kafka_errors import describe_kafka_error
-
-NO_LEADER = -1
-"""The leader of a partition in Kafka's metadata if no broker leads it."""
 
 
 class ClusterTopic(NamedTuple):

@@ -40,6 +40,8 @@ RENEW_SECONDS = 30.0
 """After this time without a broker, the client is replaced."""
 
 OFFSET_SPECS: Any = OffsetSpec
+NO_LEADER = -1
+"""The leader of a partition in Kafka's metadata if no broker leads it."""
 NO_ANSWER = "Kafka does not answer"
 NO_ANSWER_YET = "Kafka has not answered yet"
 NO_VISIBLE_TOPIC = (
@@ -53,7 +55,7 @@ class LogEnds:
     """The first and next offsets of the partitions' logs, as far as Kafka has stated them."""
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    unknown: str = NO_ANSWER  # why they are unknown, or empty
+    unknown: str = NO_ANSWER  # why some are unknown, or empty
     asked_at: float = float("-inf")  # monotonic seconds; the logs may have grown since
 
     def ends(self, partitions: int) -> dict[int, int | None]:
@@ -92,6 +94,7 @@ class KafkaLog:
         self._lost_at: float | None = None
         self._down = threading.Event()
         self._partitions: list[int] = []
+        self._leaderless: list[int] = []
         self._low: dict[int, int] = {}
         self._counted_at = float("-inf")
         self._patience, self._seconds_taken = ANSWER_SECONDS, 0.0
@@ -149,9 +152,10 @@ class KafkaLog:
     def _ask(self, began: float, deadline: float) -> LogEnds:
         try:
             self._client = self._client or self._connected()
-            if not self._partitions or self._clock() - self._counted_at > COUNT_SECONDS:
-                self._partitions, self._low = self._count(self._client, deadline), {}
-                self._counted_at = self._clock()
+            is_old = self._clock() - self._counted_at > COUNT_SECONDS
+            if is_old or self._leaderless or not self._partitions:
+                self._partitions, self._leaderless = self._count(self._client, deadline)
+                self._counted_at, self._low = self._clock(), {}
         except KafkaException as error:
             self._partitions = []
             self._lost_at = began if self._lost_at is None else self._lost_at
@@ -159,8 +163,10 @@ class KafkaLog:
                 self._client, self._lost_at = None, None
             return LogEnds({}, _explain_failure(error))
         self._lost_at = None
+        leaderless = ", ".join(map(str, self._leaderless))
+        unknown = f"no broker leads partition {leaderless}" if leaderless else ""
         if not self._partitions:
-            return LogEnds({}, NO_VISIBLE_TOPIC)
+            return LogEnds({}, unknown or NO_VISIBLE_TOPIC)
         try:
             ask = functools.partial(self._offsets, self._client, deadline)
             low = self._low = self._low or ask(OFFSET_SPECS.earliest())
@@ -168,7 +174,7 @@ class KafkaLog:
         except (KafkaException, TimeoutError) as error:
             self._client, self._partitions = None, []  # the client remembers old leaders
             return LogEnds({}, _explain_failure(error))
-        return LogEnds({number: (low[number], high[number]) for number in high}, "", began)
+        return LogEnds({number: (low[number], high[number]) for number in high}, unknown, began)
 
     def _refresh(self, answered: threading.Event) -> None:
         try:
@@ -190,8 +196,11 @@ class KafkaLog:
         config: dict[str, Any] = {**clients.admin_properties(self._settings), "error_cb": complain}
         return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
-    def _count(self, client: AdminClient, deadline: float) -> list[int]:
-        """Return the topic's partitions; all topics are listed, as asking for one may create it."""
+    def _count(self, client: AdminClient, deadline: float) -> tuple[list[int], list[int]]:
+        """Return the topic's partitions that a broker leads, and the others.
+
+        All topics are listed, as asking for one may create it.
+        """
         began, look = self._clock(), FIRST_TIMEOUT_SECONDS
         while True:
             try:
@@ -207,7 +216,11 @@ class KafkaLog:
             else:
                 self._down.clear()
                 topic = topics.get(self._topic)
-                return [] if topic is None or topic.error is not None else sorted(topic.partitions)
+                if topic is None or topic.error is not None:
+                    return [], []
+                leaders = {number: topic.partitions[number].leader for number in topic.partitions}
+                led = [number for number in sorted(leaders) if leaders[number] != NO_LEADER]
+                return led, sorted(leaders.keys() - led)
 
     def _offsets(self, client: AdminClient, deadline: float, spec: OffsetSpec) -> dict[int, int]:
         """Return the first or the next offset of each partition."""

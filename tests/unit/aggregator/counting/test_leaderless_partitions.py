@@ -9,8 +9,8 @@ from confluent_kafka import TopicPartition
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import WorkerContext
 from aggregator.counting.assignment import LEADER_RETRY_SECONDS, Assignment
-from aggregator.counting.log_inspector import NO_LEADER
 from aggregator.counting.watchdog import Watchdog
+from aggregator.kafka.log_ends import NO_LEADER
 from aggregator.storage.store import Store
 from tests.support.clocks import Hands
 

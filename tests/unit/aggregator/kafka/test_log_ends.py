@@ -11,22 +11,24 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
-from aggregator.kafka.log_ends import KafkaLog
+from aggregator.kafka.log_ends import NO_LEADER, KafkaLog
 
 
 class Client:
     """A client; one that knew the leader before a broker was replaced never asks again."""
 
     def __init__(self, *, is_outdated: bool) -> None:
-        self.is_outdated = is_outdated
+        self.is_outdated, self.leaders = is_outdated, {0: 1, 1: 1}
 
     def list_topics(self, **_: Any) -> Any:
-        reports = SimpleNamespace(error=None, partitions={0: None, 1: None})
+        partitions = {n: SimpleNamespace(leader=leader) for n, leader in self.leaders.items()}
+        reports = SimpleNamespace(error=None, partitions=partitions)
         return SimpleNamespace(topics={"dither.reports": reports})
 
     def list_offsets(self, wanted: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
         found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
         for place, answer in found.items():
+            assert self.leaders[place.partition] != NO_LEADER
             if self.is_outdated:
                 answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
             else:
@@ -59,3 +61,18 @@ def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.Monke
     log = KafkaLog(Settings())
     looks = [log.ask().ends(2) for _ in range(3)]
     assert looks == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
+
+
+def test_a_partition_that_no_broker_leads_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(is_outdated=False)
+    monkeypatch.setattr(KafkaLog, "_connected", lambda _: client)
+    log = KafkaLog(Settings())
+    answers = {}
+    for leader in (NO_LEADER, 1):
+        client.leaders[1] = leader
+        ends = log.ask()
+        answers[leader] = ends.ends(2), ends.unknown
+    assert answers == {
+        NO_LEADER: ({0: 7, 1: None}, "no broker leads partition 1"),
+        1: ({0: 7, 1: 7}, ""),
+    }
