@@ -10,8 +10,11 @@ from typing import Any, Self
 from aggregator.errors import DitherError
 from aggregator.feature import features
 from aggregator.secrets import masked_path
-from estimators import Metric
+from estimators import DefinitionError, Metric
 from estimators.metrics.loading import metrics_of, read_document
+
+LARGEST_PANE = 2**29
+"""The most bytes of a pane's sums: Redis refuses a larger value (`proto-max-bulk-len`)."""
 
 
 class MetricDefinitions(dict[str, Metric]):
@@ -36,12 +39,19 @@ class MetricDefinitions(dict[str, Metric]):
         Raises
         ------
         DefinitionError
-            If a definition is invalid.
+            If a definition is invalid, or its sums are too large for Redis.
         FileNotFoundError
             If the file is missing.
         """
         document, source = read_document(path), str(path)  # read once, since the file may change
         metrics = metrics_of(document, source)
+        for name, metric in metrics.items():
+            if (size := metric.zero().nbytes) > LARGEST_PANE:
+                expected = (
+                    f"fewer levels, or smaller tables, as Redis takes sums of at most "
+                    f"{LARGEST_PANE:,} bytes, and a pane has {size:,}"
+                )
+                raise DefinitionError(f"{name}.levels", metric.levels, expected, source)
         kinds = [kind for feature in features() for kind in feature.tables()]
         tables = {kind.kind: kind.read(document, metrics, source) for kind in kinds}
         return cls(metrics, **tables)

@@ -236,3 +236,12 @@ def test_a_metric_whose_reports_will_be_refused_is_logged_as_a_warning(tmp_path:
         with row(text), capture_logs() as logs:
             assert live.refresh()
             assert [(line["log_level"], line["removed"]) for line in logs] == [(level, removed)]
+
+
+def test_a_metric_whose_sums_redis_cannot_store_is_refused(tmp_path: Path) -> None:
+    levels = [round(0.1 + 0.01 * i, 2) for i in range(255)]
+    words = f'words = {{kind = "frequency", categories = "open", levels = {levels}}}\n'
+    file = tmp_path / "metrics.toml"
+    file.write_text("[metrics]\n" + words)
+    with pytest.raises(DefinitionError, match=r"words\.levels .* at most 536,870,912 bytes"):
+        MetricDefinitions.load(file)
