@@ -13,7 +13,7 @@ from aggregator.secrets import masked_path
 from estimators import DefinitionError, Metric
 from estimators.metrics.loading import metrics_of, read_document
 
-LARGEST_PANE = 2**29
+MAX_PANE_BYTES = 2**29
 """The most bytes of a pane's sums: Redis refuses a larger value (`proto-max-bulk-len`)."""
 
 
@@ -46,10 +46,10 @@ class MetricDefinitions(dict[str, Metric]):
         document, source = read_document(path), str(path)  # read once, since the file may change
         metrics = metrics_of(document, source)
         for name, metric in metrics.items():
-            if (size := metric.zero().nbytes) > LARGEST_PANE:
+            if (size := metric.zero().nbytes) > MAX_PANE_BYTES:
                 expected = (
                     f"fewer levels, or smaller tables, as Redis takes sums of at most "
-                    f"{LARGEST_PANE:,} bytes, and a pane has {size:,}"
+                    f"{MAX_PANE_BYTES:,} bytes, and a pane has {size:,}"
                 )
                 raise DefinitionError(f"{name}.levels", metric.levels, expected, source)
         kinds = [kind for feature in features() for kind in feature.tables()]
