@@ -31,9 +31,10 @@ class TrueDiscovery:
     Attributes
     ----------
     truth : dict of str to float
-        The share of devices that hold a string, for each string that is held.
+        For each string that is held, its share among the devices that hold one and reported before
+        the end of the last closed pane.
     last_ms : int or None
-        When the last of these devices reported, in ms since the epoch.
+        When the last device reported before that end, in ms since the epoch; None if none did.
     """
 
     discovered: Discovered

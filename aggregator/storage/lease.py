@@ -67,7 +67,7 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the lease, which grows with each change of holder; 0 without a lease."""
+        """The epoch from the last :meth:`acquire`, which grows each time; 0 if it failed."""
         return int(self._token.partition(":")[0] or 0)
 
     def acquire(self) -> bool:

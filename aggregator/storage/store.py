@@ -189,7 +189,7 @@ class TopicRegistry:
         return bool(held), {"final": 0, "provisional": 0} | events_by_type
 
     def expired_panes(self, metrics: Sequence[str]) -> list[int]:
-        """Return the number of panes of each metric that expired before their final event."""
+        """Return, for each metric key, how many panes expired before their final event."""
         keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
 

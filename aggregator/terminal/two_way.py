@@ -20,7 +20,9 @@ LABEL_FORMS = ("{row}, {column}", "{column} / {row}")
 def axes_of_table(
     axes: Axes | None, categories: Sequence[str | float] | None
 ) -> tuple[str, ...] | None:
-    """Return the two axes of the table that a question asks for; None without a table that fits.
+    """Return the two axes of the table that a question asks for.
+
+    None if it asks for no table, or if the table does not fit into a terminal.
 
     `axes`: the metric's axes, if it has any; `categories`: what the question asks for: a pair of
     axes such as ``"used_x, crashed"``; by default all axes, which form a table if there are two.

@@ -237,7 +237,7 @@ def _words(kind: Any) -> list[str]:
 
 
 def _type_without_null(kind: Any) -> Any:
-    """Return the type of a parameter without null, which only a missing parameter has."""
+    """Return a parameter's type without its null, as null only stands for a missing parameter."""
     kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 

@@ -25,7 +25,7 @@ class Transport(Protocol):
 
     @property
     def delivered(self) -> Delivered:
-        """Reports, batches and bytes that are acknowledged so far."""
+        """Reports, batches and bytes that have been acknowledged so far."""
 
     @property
     def is_closed(self) -> bool:

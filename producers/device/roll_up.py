@@ -439,7 +439,10 @@ class RollUp:
         return turn.metric == self._metric.name and not (unpaid and turn.is_paid)
 
     def _level(self) -> float:
-        """Return the level of a report; in a lottery it is at most the budget of one report."""
+        """Return the largest level that `epsilon` and, with a lottery, the budget allow.
+
+        Raises ValueError if they allow none.
+        """
         metric, budget = self._metric, math.inf if self._lottery is None else float(self._budget())
         if budget < metric.levels[0]:
             raise ValueError(

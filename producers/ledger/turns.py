@@ -56,7 +56,7 @@ class Lottery:
     tickets: Mapping[str, int]
 
     def draw(self, bits: Bits | None = None) -> str:
-        """Return a metric, drawn with the probability of its tickets divided by all tickets.
+        """Return a metric, drawn with probability proportional to its tickets.
 
         Examples
         --------

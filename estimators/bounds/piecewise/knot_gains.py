@@ -141,7 +141,7 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
 
 
 class _KnotGains:
-    """The tilted law of a report's gain, for each law, each level, and each knot as the value."""
+    """Tilted laws of a report's gain: one per row of `law`, level and knot (a user's value)."""
 
     def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
         self.knots = table = _knots_of(law.shapes)

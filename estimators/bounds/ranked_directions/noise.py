@@ -42,8 +42,8 @@ BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     """Return bounds that sums of independent terms exceed with probability <= p, shape (k,).
 
-    `variance`, shape (k,): the variances of the sums; `largest`: an upper bound on a term; `log_p`:
-    ln p, where p is the probability that the bound is wrong.
+    The terms have mean 0. `variance`, shape (k,): the variances of the sums; `largest`: an upper
+    bound on a term; `log_p`: ln p, where p is the probability that the bound is wrong.
     """
     cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
     bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
