@@ -143,6 +143,7 @@ export class Metric {
     if (this.#liveIsAnswer()) this.#put({answer});
     else this.refresh.answer.soon();
     this.refresh.series.soon();
+    if (isTrusted(this.definition)) this.refresh.series.hasten(); // a release is a new step, later than its reports
     this.refresh.slices.soon();
     this.refresh.change.soon();
   }

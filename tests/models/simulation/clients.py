@@ -48,6 +48,10 @@ def unreadable(partition: int, base: int) -> Probe:
     raise AssertionError(f"partition {partition}: a record batch at {base} cannot be read")
 
 
+STALE, STALE_CHANCE = "stale messages", 0.9
+"""A partition that returns to a worker often brings messages of before, in every schedule."""
+
+
 class FetchError:
     """What comes instead of a message."""
 
@@ -151,7 +155,8 @@ class ConsumerModel:
             fetch = Fetch(assigned.offset, self._given[assigned.partition])
             stale = self._stale.pop(assigned.partition, None)
             has_stale = stale and stale.queue and stale.incarnation == fetch.incarnation
-            if has_stale and self.world.strikes("stale messages", self.process.name):
+            if has_stale and self.world.rng.random() < STALE_CHANCE:
+                self.world.inject(STALE, self.process.name)
                 fetch.queue = stale.queue  # type: ignore[union-attr]
             self.fetches[assigned.partition] = fetch
 

@@ -39,7 +39,6 @@ AT_A_CALL = {
     "redis call late": 0.02,
     "redis call repeated": 0.05,
     "redis write failed": 0.06,
-    "stale messages": 0.9,
     "seek fails": 0.4,
     "kafka commit fails": 0.2,
     "dead letter queue full": 0.1,

@@ -6,10 +6,11 @@ from collections import Counter
 import pytest
 import redis
 
+from tests.models.simulation.clients import STALE
 from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 from tests.support.running.redis_nodes import RedisNode
 
-PARTS = (range(20), range(20, 100), range(100, 180))
+PARTS = (range(20), range(20, 100), range(200, 280))
 """Seeds of schedules; `make test` has the first, each test a limit of time."""
 MANY, AT_ONCE = 20_000, 5_000
 
@@ -45,7 +46,7 @@ def test_every_kind_of_fault_strikes() -> None:
     for seeds in PARTS:
         injected += run(seeds)[0]
         did += run(seeds)[1]
-    assert injected.keys() == AT_A_CALL.keys() | BETWEEN_CALLS.keys()
+    assert injected.keys() == AT_A_CALL.keys() | BETWEEN_CALLS.keys() | {STALE}
     assert did["commits known again"] > 0
     assert did["partitions halted"] > 0
     assert did["panes seen as final"] > 0
