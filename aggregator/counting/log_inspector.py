@@ -14,7 +14,7 @@ from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import topic_admin
 from aggregator.kafka.clients import ANSWER_SECONDS, RenewedConsumer
-from aggregator.kafka.log_ends import NO_LEADER
+from aggregator.kafka.log_ends import leaderless_partitions
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
@@ -61,8 +61,7 @@ class LogInspector:
 
     def leaderless_partitions(self) -> set[int]:
         """Return the partitions that no broker leads; queries about them would wait in vain."""
-        partitions = self._metadata().topics[self._topic].partitions
-        return {number for number, about in partitions.items() if about.leader == NO_LEADER}
+        return leaderless_partitions(self._metadata().topics[self._topic])
 
     def committed_progress(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return the progress that the group has committed, by partition, where it has any."""

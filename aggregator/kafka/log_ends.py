@@ -218,9 +218,8 @@ class KafkaLog:
                 topic = topics.get(self._topic)
                 if topic is None or topic.error is not None:
                     return [], []
-                leaders = {number: topic.partitions[number].leader for number in topic.partitions}
-                led = [number for number in sorted(leaders) if leaders[number] != NO_LEADER]
-                return led, sorted(leaders.keys() - led)
+                leaderless = leaderless_partitions(topic)
+                return sorted(topic.partitions.keys() - leaderless), sorted(leaderless)
 
     def _offsets(self, client: AdminClient, deadline: float, spec: OffsetSpec) -> dict[int, int]:
         """Return the first or the next offset of each partition."""
@@ -234,6 +233,11 @@ class KafkaLog:
             partition.partition: future.result(timeout=left + FIRST_TIMEOUT_SECONDS).offset
             for partition, future in futures.items()
         }
+
+
+def leaderless_partitions(topic: Any) -> set[int]:
+    """Return the partitions that no broker leads, given the topic's metadata."""
+    return {number for number, about in topic.partitions.items() if about.leader == NO_LEADER}
 
 
 def _explain_failure(error: Exception) -> str:

@@ -201,6 +201,29 @@ def test_a_history_is_read_again_soon_if_event_time_moves_on(device: Modules) ->
     assert found == [1, 1, 2, 2]
 
 
+def test_a_release_is_drawn_soon_though_it_comes_later_than_its_reports(device: Modules) -> None:
+    found = device.evaluate(
+        """async () => {
+          const {Metric} = await load("metric.js");
+          const points = [{from: "2026-01-01", to: "2026-01-02", status: "final", value: 1}];
+          const answer = {status: "final", value: 1, points, step_seconds: 60};
+          globalThis.fetch = async () => Response.json(answer);
+          const isDrawnSoon = [];
+          for (const trust of ["central", "local"]) {
+            const definition = {name: "m", kind: "mean", shape: "number", pane_seconds: 60, trust};
+            const metric = new Metric(definition, {}, {top: 1, steps: 96, changed() {}});
+            while (!metric.points.length) await new Promise((resolve) => setTimeout(resolve, 5));
+            metric.take(answer);
+            const {next, soonest} = metric.refresh.series;
+            isDrawnSoon.push(next <= soonest);
+            metric.close();
+          }
+          return isDrawnSoon;
+        }"""
+    )
+    assert found == [True, False]
+
+
 def test_a_stream_that_is_silent_is_not_shown_as_live(device: Modules) -> None:
     """The server says something every 15 seconds; here, a second takes a millisecond."""
     found = device.evaluate(
