@@ -18,12 +18,17 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 /** An SVG element; the parameters are those of h(). */
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Set an element's text only if it differs, so that equal text is not laid out or announced again. */
+const MAX_ANNOUNCEMENTS = 5;
+
+/** Set an element's text only if it differs, so that equal text is not laid out again. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /** Announce a text to people who do not see the screen: results of what they did, and what they must know, but not changing numbers. */
 export function announce(text) {
-  setText(document.getElementById("announcer"), text);
+  const log = document.getElementById("announcer"); // a log: the next announcement does not replace one that is not read yet
+  if (log.lastElementChild?.textContent === text) return;
+  log.append(h("p", {}, text));
+  if (log.childElementCount > MAX_ANNOUNCEMENTS) log.firstElementChild.remove();
 }

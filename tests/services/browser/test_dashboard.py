@@ -231,7 +231,7 @@ def test_a_token_is_asked_for_where_needed(filled: Site, visitor: Visitor, site_
         expect(dialog).to_contain_text("does not know the token")
         give(ops)
         choice.select_option("proportional")
-        expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
+        expect(page.get_by_role("log")).to_contain_text("drift now has proportional weights.")
         expect(drift.locator(".notice.danger")).to_have_count(0)
         assert filled.deployment.store.registry.policies()["drift"] == "proportional"
         assert page.evaluate("Object.values(sessionStorage)") == [ops]
