@@ -136,7 +136,9 @@ def running_chromium() -> Iterator[Running]:
     with sync_playwright() as playwright:
         unused = f"--disable-features={','.join(UNUSED_FEATURES)}"
         browser = playwright.chromium.launch(
-            executable_path=str(binary), args=["--no-sandbox", "--disable-gpu", unused]
+            executable_path=str(binary),
+            args=["--no-sandbox", "--disable-gpu", unused],
+            timeout=PATIENCE,
         )
         running = Running(browser, asyncio.get_running_loop())
         asyncio._set_running_loop(None)

@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { fetch } = globalThis;
-const PATIENCE = 30_000; // milliseconds
+const PATIENCE = 120_000; // milliseconds
 
 class Store extends Map {
   getItem(key) { return this.get(key) ?? null; }

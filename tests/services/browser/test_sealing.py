@@ -93,7 +93,7 @@ def test_a_device_seals_once_a_pane_for_the_relay_alone(page: Page, relay: Scrip
     opened(page, relay, budget=100, token="secret")  # noqa: S106
     assert call(page, 'device.report("late", 1, 2)') == {"reports": 1, "denied": 0}
     assert call(page, 'device.report("late", 0, 2)').startswith("AlreadyAnswered")
-    assert call(page, "device.flush()") is None
+    assert call(page, "device.flush(60_000)") is None
     assert len(relay.posted) == 4
     assert len(set(relay.posted)) == 1
     assert not any("authorization" in headers for headers in relay.headers)
@@ -104,7 +104,7 @@ def test_a_device_seals_once_a_pane_for_the_relay_alone(page: Page, relay: Scrip
     for _ in statuses:
         page.evaluate(f"() => {{ now += {DAY}; }}")
         assert call(page, 'device.report("late", 0, 2)')["reports"] == 1
-        assert call(page, "device.flush()") is None
+        assert call(page, "device.flush(60_000)") is None
     assert totals(page, "late") == [6, 1, 5, 0]
     assert [each["status"] for each in call(page, "failures")] == statuses
     assert len({len(body) for body in relay.posted}) == 1
@@ -171,7 +171,7 @@ def test_a_roll_up_waits_for_half_the_time_of_a_crowd(page: Page, relay: Scripte
     assert max(delays) > 1  # hours; an ordinary one waits for one at most. False alarm: 6^-15
     page.evaluate(f"() => {{ now = {START + 17 * DAY + DAY // 2}; }}")
     assert call(page, "seen.reportEnded()") == 0
-    assert call(page, "device.flush()") is None
+    assert call(page, "device.flush(60_000)") is None
     assert len(relay.opened) == 15
     panes = [decode_post(body)[0].pane_start_ms for body in relay.posted]
     assert panes == [START + day * DAY for day in range(15)]
