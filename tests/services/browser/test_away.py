@@ -1,14 +1,19 @@
 """What pages say while something is away: nothing unknown is shown as well."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
-from tests.services.browser.conftest import FOLLOWS, METRICS, Site, Sites, Visitor, expect
+from tests.services.browser.conftest import FOLLOWS, METRICS, Site, Sites, Visitor, expect, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.more
 
@@ -37,8 +42,12 @@ def test_without_kafka_a_report_may_be_sent_again(without_kafka: Site, visitor: 
     expect(result).not_to_contain_text("Sending")
     again = page.get_by_role("button", name="Send the same report again")
     expect(again).to_be_visible()
+    held: list[Route] = []
+    page.route("**/v1/reports", lambda route: held.append(route), times=1)
     again.click()
     expect(result).to_contain_text("Sending")
+    until(lambda: bool(held), page, "the report is posted again")
+    held[0].continue_()
     expect(result.locator(".notice.danger")).to_contain_text("Kafka does not answer")
     visitor.expect("503")
 
@@ -57,7 +66,8 @@ def test_what_is_wrong_with_the_counts_is_not_told_as_a_server_that_is_away(
     with site_of_metrics(METRICS) as counted:
         counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
         deployment = counted.deployment
-    with site_of(deployment) as site:  # the worker has gone
+    calm = ("publish.enabled=false", "aggregate.commit_interval=10m")  # silent after half an hour
+    with site_of(deployment, *calm) as site:  # the worker has gone
         deployment.produce([(0, b"waits")] * 7)
         page = visitor.open(site.url, reduced_motion="no-preference")
         connection, alerts = page.locator("#connection"), page.locator("#alerts")
