@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from estimators import DefinitionError, define
 from estimators.mechanisms import MECHANISMS
 from estimators.metrics.kinds import KINDS
-from tests.services.browser.conftest import Sites, Visitor, expect
+from tests.services.browser.conftest import Sites, Visitor, expect, until
 from tests.support import toy
 from tests.support.paths import ROOT
 from tests.support.running import http_client
@@ -127,8 +127,7 @@ def test_a_page_of_another_origin_needs_one_script_tag(
         (tmp_path / "favicon.ico").touch()  # a browser asks for it
         visitor.own.add(site.url.removeprefix("http://"))
         other = visitor.open(origin.replace("127.0.0.1", "localhost"))  # which is not listed
-        other.wait_for_load_state("networkidle")
-        assert any("blocked by CORS policy" in error for error in visitor.errors)
+        until(lambda: "blocked by CORS policy" in "".join(visitor.errors), other, "it is refused")
         other.close()
         visitor.errors.clear()
         visitor.open(origin)
