@@ -125,8 +125,8 @@ def test_two_axes_are_a_table_with_margins_or_shares_of_rows(site: Site, visitor
     table = page.get_by_role("region", name="used_x and crashed")
 
     def shown(row: str) -> list[list[float]]:
-        cells = table.get_by_role("row", name=re.compile(f"^{row} ")).get_by_role("cell").all()
-        return [numbers(cell.inner_text().replace("%\n", "% ")) for cell in cells]
+        cells = table.get_by_role("row", name=re.compile(f"^{row} ")).get_by_role("cell")
+        return [numbers(text.replace("%\n", "% ")) for text in cells.all_inner_texts()]
 
     def answered(*names: str) -> list[list[float]]:
         asked = {"category": [*names]} if names else {}
