@@ -27,7 +27,8 @@ METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS.replace("
 FLAGS = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
 HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
 BARS = ".search-interval:not([hidden])"
-LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
+LEVELS = np.repeat([0.1, 1.0, 4.0], [600, 800, 600])
+"""So many that one run in ten million draws a noise that is larger than the bounds."""
 
 
 def answer(deployment: Deployment, number: int) -> None:
