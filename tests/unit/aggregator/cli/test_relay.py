@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.cli.main import cli
-from aggregator.local.deployment import free_port
+from deploy.kafka.cluster import free_ports
 from producers.sealing import read_private_key
 from tests.support.rows import row
 from tests.support.running import fleet, http_client
@@ -33,7 +33,7 @@ def options(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "metrics.toml").write_text(DEFINITION + CROWD)
     (tmp_path / "token").write_text("dither_relay\n")
     return {
-        "listen": f"127.0.0.1:{free_port()}",
+        "listen": f"127.0.0.1:{free_ports(1)[0]}",
         "to": "http://127.0.0.1:1",
         "token-file": str(tmp_path / "token"),
         "metrics": str(tmp_path / "metrics.toml"),
@@ -76,7 +76,7 @@ def test_a_crowd_that_proves_nothing_is_told_at_the_start(options: dict[str, str
     away = f"--metrics={options['metrics']}", "--redis=redis://127.0.0.1:1"
     for line in (
         words(options, folder=options["metrics"]),
-        ["serve", f"--port={free_port()}", *away],
+        ["serve", f"--port={free_ports(1)[0]}", *away],
         ["up", "--folder=counts", *away],
     ):
         with row(line[0]):
@@ -95,7 +95,7 @@ def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path: P
 
 
 def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[str, str]) -> None:
-    address, health = f"http://{options['listen']}", f"http://127.0.0.1:{free_port()}"
+    address, health = f"http://{options['listen']}", f"http://127.0.0.1:{free_ports(1)[0]}"
     health_port = f"--health-port={health.rpartition(':')[2]}"
     process = fleet.start("relay", [*words(options)[1:], health_port])
     try:
@@ -111,11 +111,11 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
         media = {"Content-Type": "application/octet-stream"}
         posts = [http_client.post(f"{address}/v1/sealed", headers=media) for _ in range(6)]
         assert [post.status_code for post in posts] == [400] * 5 + [429], "1 / 20 of a crowd"
-        second = words(options, listen=f"127.0.0.1:{free_port()}")
+        second = words(options, listen=f"127.0.0.1:{free_ports(1)[0]}")
         assert "another relay uses it" in failure(second)
     finally:
         process.terminate()
-        process.join(30)
+        process.join(60)
     assert process.exitcode in (0, -signal.SIGTERM)
 
 

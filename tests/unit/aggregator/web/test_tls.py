@@ -18,9 +18,9 @@ import uvicorn
 import uvloop
 
 from aggregator.cli.main import main
-from aggregator.local.deployment import free_port
 from aggregator.web.http.connection_limits import BUFFER_BYTES
 from aggregator.web.http.small_posts import PostProtocol
+from deploy.kafka.cluster import free_ports
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
@@ -53,7 +53,7 @@ def files(tmp_path: Path) -> Files:
 @contextlib.contextmanager
 def serve(folder: Path, redis_url: str, files: Files) -> Iterator[tuple[Any, int]]:
     """Run `dither serve` with TLS until it is told to end."""
-    port = free_port()
+    (port,) = free_ports(1)
     settings = {
         "METRICS": folder / "metrics.toml",
         "REDIS_URL": redis_url,
