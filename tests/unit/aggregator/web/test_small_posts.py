@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from uvicorn.protocols.http import httptools_impl
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
-from aggregator.local.deployment import free_port
 from aggregator.storage.store import Store
 from aggregator.web import reports
 from aggregator.web.application import application
 from aggregator.web.http import connection_limits
 from aggregator.web.http.access import hash_token
 from aggregator.web.http.small_posts import PostProtocol
+from deploy.kafka.cluster import free_ports
 from estimators import define
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF_TYPE
@@ -175,7 +175,7 @@ def test_a_trusted_proxy_names_the_client_and_its_scheme(store: Store, broker: B
 @pytest.mark.more
 def test_nginx_ends_tls_and_names_the_client(store: Store, broker: Broker, tmp_path: Path) -> None:
     nginx = program("nginx", "apt install nginx-light")
-    authority, port = trustme.CA(), free_port()
+    authority, (port,) = trustme.CA(), free_ports(1)
     issued = authority.issue_cert("localhost")
     (tmp_path / "tls.crt").write_bytes(issued.cert_chain_pems[0].bytes())
     (tmp_path / "tls.key").write_bytes(issued.private_key_pem.bytes())
@@ -324,6 +324,19 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": BODY})
 
 
+def steady(time: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock that a pause of this process moves by at most a tenth of a second."""
+    before, shown = time(), time()
+
+    def now() -> float:
+        nonlocal before, shown
+        before, passed = (at := time()), at - before
+        shown += min(passed, 0.1)
+        return shown
+
+    return now
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_client_that_reads_has_its_answer_and_may_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it asks nothing further, and the server waits for nothing but its reading."""
@@ -332,6 +345,7 @@ def test_a_client_that_reads_has_its_answer_and_may_idle(monkeypatch: pytest.Mon
     async def run(request: bytes, *, asks_again: bool) -> tuple[int, bytes]:
         config = uvicorn.Config(large, lifespan="off", http=PostProtocol, log_level="critical")
         server, loop = uvicorn.Server(config), asyncio.get_running_loop()
+        loop.time = steady(loop.time)  # type: ignore[method-assign]
         with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
