@@ -345,7 +345,7 @@ def test_when_nobody_counts_the_status_says_since_when(client: Client, counting:
     assert found["counting"] is False
     assert not any(one["counting"] for one in found["partitions"])
     since = datetime.datetime.fromisoformat(found["silent_since"]).timestamp()
-    assert abs(began - 90 - since) < 5, "to the second, on a busy machine"
+    assert began - 91 <= since <= time.time() - 89
     answer = client.get("/readyz")
     assert answer.status_code == 200, "what there is can still be read"
     (warning,) = answer.json()["warnings"]
