@@ -27,7 +27,7 @@ SENT = ("method", "url", "params", "headers", "cookies", "data", "json")
 
 def exercise(url: str, names: list[str], examples: int) -> Counter[int]:
     """Send generated requests, valid and invalid ones; return the count of each status."""
-    described = requests.get(f"{url}/openapi.json", timeout=30).json()
+    described = requests.get(f"{url}/openapi.json", timeout=60).json()
     for operations in described["paths"].values():
         for description in operations.values():
             for parameter in description["parameters"]:

@@ -37,7 +37,7 @@ def test_the_command_runs_a_cluster_until_it_is_stopped(tmp_path: Path) -> None:
         servers = process.stdout.readline().strip()
         assert servers == f"127.0.0.1:{port}"
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        assert len(admin.list_topics(timeout=10).brokers) == 1
+        assert len(admin.list_topics(timeout=60).brokers) == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(90) == 0
     with pytest.raises(KafkaException):

@@ -74,7 +74,7 @@ class Broker:
     def write(self, topic: str, value: bytes) -> None:
         """Produce one message to a topic."""
         self._handle.produce(topic, value)
-        assert self._handle.flush(10) == 0
+        assert self._handle.flush(60) == 0
 
     def batches(self, topic: str) -> list[ReportBatch]:
         return [message.batch for message in self.read(topic)]

@@ -105,7 +105,7 @@ def read_topic(
     """Return every message of a topic, up to the end of each partition."""
     found: list[Message] = []
     with contextlib.closing(consumer(properties, topic, **{"isolation.level": isolation})) as read:
-        left = set(read.list_topics(topic, timeout=30).topics[topic].partitions)
+        left = set(read.list_topics(topic, timeout=60).topics[topic].partitions)
         read.assign([TopicPartition(topic, number, 0) for number in left])
 
         def is_read() -> bool:
@@ -263,12 +263,12 @@ class Deployment:
     def recreate_topic(self) -> None:
         """Delete the reports topic and create it again."""
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        admin.delete_topics([self.topic])[self.topic].result(timeout=30)
+        admin.delete_topics([self.topic])[self.topic].result(timeout=60)
 
         def created() -> bool:
             try:
                 topic = NewTopic(self.topic, self.partitions, -1)
-                admin.create_topics([topic])[self.topic].result(timeout=30)
+                admin.create_topics([topic])[self.topic].result(timeout=60)
             except KafkaException:
                 return False
             return bool(self.kafka.partitions(self.topic))
@@ -296,7 +296,7 @@ class Deployment:
     def _log_ends(self, topic: str) -> dict[int, int]:
         with contextlib.closing(consumer(self.properties, topic)) as looking:
             return {
-                number: looking.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+                number: looking.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[1]
                 for number in range(self.kafka.partitions(topic))
             }
 

@@ -32,11 +32,11 @@ def served(
     thread = threading.Thread(target=lambda: run(server.serve()), name="http")
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(90)
         yield int(server.servers[0].sockets[0].getsockname()[1])
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(90)
         assert not thread.is_alive()
 
 
@@ -80,7 +80,7 @@ class Raw:
     """A connection that sends the given bytes unchanged."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=90)
         self._left = b""
 
     def __enter__(self) -> Raw:

@@ -84,12 +84,12 @@ def test_series_of_one_client_do_not_keep_lookups_waiting(held: Held, port: int)
         asking = [stack.enter_context(Raw(port)) for _ in range(20)]
         for raw in asking:
             raw.send(get(SERIES))
-        assert held.began.acquire(timeout=30)
+        assert held.began.acquire(timeout=90)
         for path in LIGHT:
             assert [ask(port, path).status, ask(port, path, **other).status] == [200, 200], path
         with Raw(port) as raw:
             raw.send(get(SERIES, **other))
-            assert held.began.acquire(timeout=30), "it has a share of its own"
+            assert held.began.acquire(timeout=90), "it has a share of its own"
             held.go_on.set()
             assert raw.answer().status == 200
         assert {raw.answer().status for raw in asking} == {200}
@@ -139,7 +139,7 @@ def test_what_nobody_waits_for_any_more_is_dropped(held: Held, port: int) -> Non
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(Raw(port)).send(get(SERIES))
-        assert held.began.acquire(timeout=30)
+        assert held.began.acquire(timeout=90)
     ask(port, "/healthz")  # after they have left
     held.go_on.set()
     assert ask(port, SERIES).status == 200

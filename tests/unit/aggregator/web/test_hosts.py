@@ -206,7 +206,7 @@ def test_a_body_that_is_late_is_given_up(client: Client, monkeypatch: pytest.Mon
     async def ask(begun: bytes) -> httpx.Response:
         transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking,
         ):
             path, json_body = "/v1/metrics/delay/weights", {"Content-Type": "application/json"}
