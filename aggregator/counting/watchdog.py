@@ -114,6 +114,8 @@ class Watchdog:
                     log.error("stuck", **log_fields, seconds=round(silent), stack=self._stack())
                 reported_at = silent
                 self._report(step, silent)
+        if reported_at:  # a thread that is watched no longer is not stuck
+            self._report(self._step[0], 0.0)
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._watched)

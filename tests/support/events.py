@@ -14,7 +14,7 @@ from aggregator.publishing.publisher import Publisher
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from producers.wire.batch import heartbeat
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import Deployment, read_topic
+from tests.support.running.deployment import Deployment, in_a_thread, read_topic
 
 MINUTE = 60_000
 PANE = 10 * MINUTE
@@ -66,7 +66,7 @@ def final_ids(deployment: Deployment, topic: str = "") -> Counter[str]:
 def settings_of(deployment: Deployment, **publish: Any) -> Settings:
     """Return a deployment's settings, with these for publishing."""
     settings = copy.deepcopy(deployment.settings)
-    settings.publish.interval, settings.publish.lease = "200ms", "2s"
+    settings.publish.interval = "200ms"
     settings.aggregate.idle = "500ms"
     for name, value in publish.items():
         setattr(settings.publish, name, value)
@@ -75,13 +75,10 @@ def settings_of(deployment: Deployment, **publish: Any) -> Settings:
 
 @contextlib.contextmanager
 def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
-    """Run a publisher in a thread."""
+    """Run a publisher in a thread, and wait for its end."""
     publisher = Publisher(settings_of(deployment, **publish), deployment.reader())
-    publisher.start()
-    try:
+    with in_a_thread(publisher.run, publisher.stop):
         yield publisher
-    finally:
-        publisher.stop()
 
 
 @contextlib.contextmanager
@@ -96,7 +93,7 @@ def service(deployment: Deployment, *flags: str, settings: Sequence[str] = ()) -
     settings : sequence of str
         Settings for the server alone, such as ``aggregate.idle=1s``.
     """
-    soon = ("publish.interval=200ms", "publish.lease=2s", "aggregate.idle=300ms")
+    soon = ("publish.interval=200ms", "aggregate.idle=300ms")
     sets = [f"--set={one}" for one in (*soon, *settings)]
     worker = deployment.start_worker(*flags)
     try:
@@ -111,14 +108,11 @@ def service(deployment: Deployment, *flags: str, settings: Sequence[str] = ()) -
 @contextlib.contextmanager
 def coordinating(deployment: Deployment, coordinators: int = 1) -> Iterator[None]:
     """Run coordinators of rounds in threads."""
-    running = [Coordinator(deployment.settings, deployment.reader()) for _ in range(coordinators)]
-    for coordinator in running:
-        coordinator.start()
-    try:
+    with contextlib.ExitStack() as stack:
+        for _ in range(coordinators):
+            coordinator = Coordinator(deployment.settings, deployment.reader())
+            stack.enter_context(in_a_thread(coordinator.run, coordinator.stop))
         yield
-    finally:
-        for coordinator in running:
-            coordinator.stop()
 
 
 def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple[int, bytes]]:

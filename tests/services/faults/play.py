@@ -45,6 +45,7 @@ SERVING = [
     *("--port", "0", "--set", "serve.gateway=false", "--set", "aggregate.idle=2s"),
     *("--set", "publish.lease=2s", "--set", "publish.interval=2s"),
 ]
+SHORT_SESSION = "kafka.session.timeout.ms=2000"
 TOP = 1_000
 """`publish.top_categories`, as it is by default."""
 
@@ -199,7 +200,8 @@ def _play(lane: Lane, redis: PlacedRedis, outcome: Outcome) -> None:
     file = lane.folder / "metrics.toml"
     file.write_text(METRICS)
     deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
-    flags, log = lane.seen_by_workers(deployment).flags, lane.folder / LOG
+    flags = [*lane.seen_by_workers(deployment).flags, f"--set={SHORT_SESSION}"]
+    log = lane.folder / LOG
     fleet, servers = Fleet(flags, log), Fleet([*flags, *SERVING], log, "serve")
     faults = Faults(lane, redis, fleet, servers, outcome.faults)
     with deployment.store:

@@ -11,13 +11,7 @@ import pytest
 
 from aggregator.features.reader import Reader
 from estimators import SearchMetric
-from tests.support.reports.searching import (
-    METRICS,
-    ROUNDS,
-    assert_found,
-    devices,
-    forgetful_devices,
-)
+from tests.support.reports.searching import METRICS, ROUNDS, assert_found, devices
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 from tests.support.running.fleet import CONTEXT, STARTING
 from tests.support.running.servers import Kafka
@@ -27,7 +21,6 @@ pytestmark = pytest.mark.more
 IN_TRANSACTION = "in transaction"
 TAKING_OVER = ("leading", "fenced the others", "resuming", "resumed")
 DECIDING = ("deciding", "stored", IN_TRANSACTION, "told", "noted")
-FORGETFUL = 3
 
 
 @pytest.fixture
@@ -100,8 +93,8 @@ def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) 
     metric = SearchMetric.require(deployment.metrics["longest"])
     coordinators = Coordinators(deployment, folder / "coordinators.log")
     reader = Reader(deployment.store, deployment.metrics)
-    insistent = forgetful_devices(deployment, metric, folder, FORGETFUL)
-    with deployment.worker(), insistent as given, devices(deployment, metric):
+    ledgers = [folder / str(number) for number in range(3)]
+    with deployment.worker(), devices(deployment, metric, ledgers) as given:
         for step, number in deaths:
             coordinators.die_at(step, number)
         terms = coordinators.terms()
@@ -114,7 +107,7 @@ def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) 
             last.join(PATIENCE)
     assert last.exitcode == 0
     assert coordinators.killed == len(deaths)
-    assert given == [1] * FORGETFUL
+    assert given == dict.fromkeys(ledgers, 1)
     assert_found(deployment)
 
 

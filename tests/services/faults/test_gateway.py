@@ -58,7 +58,7 @@ class Crowd:
 
     async def run(self) -> None:
         limits = httpx.Limits(max_connections=DEVICES)
-        async with httpx.AsyncClient(limits=limits, timeout=30) as client:
+        async with httpx.AsyncClient(limits=limits, timeout=90) as client:
             await asyncio.gather(*(self._device(client, seed) for seed in range(DEVICES)))
 
     async def _device(self, client: httpx.AsyncClient, seed: int) -> None:

@@ -149,7 +149,11 @@ Messages = Sequence[tuple[int, bytes | None]]
 @pytest.fixture
 def transactional(apache_kafka: Kafka, deployment: Deployment) -> Iterator[Producer]:
     producer = Producer(
-        {"bootstrap.servers": apache_kafka.bootstrap_servers, "transactional.id": deployment.topic}
+        {
+            **deployment.properties,
+            "transactional.id": deployment.topic,
+            "transaction.timeout.ms": 300_000,  # else Kafka ends it after a minute
+        }
     )
     producer.init_transactions(PATIENCE)
     yield producer

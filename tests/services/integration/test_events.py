@@ -36,7 +36,7 @@ from tests.support.events import (
     settings_of,
 )
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 
 
 @pytest.fixture
@@ -195,6 +195,7 @@ def test_a_publisher_waits_for_kafka(counted: Deployment, monkeypatch: pytest.Mo
         publisher.start()
         try:
             wait_until(lambda: len(logs) >= 2, "it has tried twice")
+            monkeypatch.undo()
             settings.kafka["bootstrap.servers"] = counted.kafka.bootstrap_servers
             wait_for_finals(counted, 24)
         finally:
@@ -235,7 +236,7 @@ def test_events_of_publishers_that_crashed_before_and_after_their_commit_are_pub
             broken.setattr(owner, name, crashing)
             broken.setattr(Lease, "release", lambda self: None)
             broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all in one transaction
-            publisher = Publisher(settings_of(counted, lease="500ms"), counted.reader())
+            publisher = Publisher(settings_of(counted, lease="2s"), counted.reader())
             with pytest.raises(Crash):
                 publisher.run()
         assert len(final_ids(counted)) == published
@@ -275,6 +276,7 @@ def test_others_messages_hide_nothing(counted: Deployment, monkeypatch: pytest.M
         {
             "bootstrap.servers": counted.kafka.bootstrap_servers,
             "transactional.id": f"other-{counted.topic}",
+            "transaction.timeout.ms": 300_000,  # else Kafka ends it after a minute
         }
     )
     other.init_transactions(30)
@@ -301,8 +303,8 @@ def test_others_messages_hide_nothing(counted: Deployment, monkeypatch: pytest.M
     monkeypatch.setattr(log_reader, "TRANSACTION_SECONDS", 0.3)
     with publishing(counted) as publisher:
         wait_until(lambda: looks[0] > 1, "it reads the topic")
-        (why,) = publisher.obstacles()
-        assert f"topic {counted.estimates!r}: a transaction is open in partition" in why
+        why = f"topic {counted.estimates!r}: a transaction is open in partition"
+        wait_until(lambda: why in "".join(publisher.obstacles()), "it says why it waits")
         other.commit_transaction(30)
         wait_until(lambda: published() == 25, "all are found again")
         count(counted, range(25, 26))
@@ -361,7 +363,7 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
         producer.flush(30)
         monkeypatch.setattr(frozen.lease, "renew", lambda: True)  # a frozen process renews nothing
         produced.set()
-        assert woken.wait(60)
+        assert woken.wait(2 * PATIENCE)
         try:
             producer.commit_transaction(30)
         except KafkaException as error:
@@ -373,7 +375,7 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     with monkeypatch.context() as freezing:
         freezing.setattr(EventProducer, "publish", freeze)
         frozen.start()
-        assert produced.wait(60)
+        assert produced.wait(PATIENCE)
     try:
         with publishing(counted) as heir:
             wait_for_finals(counted, 24)

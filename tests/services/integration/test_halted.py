@@ -253,7 +253,7 @@ def test_a_client_that_lost_its_place_never_jumps(deployment: Deployment, delay:
                 found.append(error.code() if error else message.offset())
             return bool(found)
 
-        wait_until(told, "it says so", seconds=20)
+        wait_until(told, "it says so")
     assert found == [KafkaError._AUTO_OFFSET_RESET]
 
 

@@ -25,7 +25,6 @@ from tests.support.reports.searching import (
     ROUNDS,
     assert_found,
     devices,
-    forgetful_devices,
     told,
 )
 from tests.support.running.deployment import Deployment, as_json, wait_until
@@ -34,9 +33,7 @@ from tests.support.running.servers import Kafka
 
 @pytest.fixture
 def searching(apache_kafka: Kafka, defined: Callable[..., Deployment]) -> Deployment:
-    deployment = defined(METRICS)
-    deployment.settings.coordinate.lease = "2s"
-    return deployment
+    return defined(METRICS)
 
 
 def wait_until_over(deployment: Deployment) -> None:
@@ -47,12 +44,12 @@ def wait_until_over(deployment: Deployment) -> None:
 def test_a_maximum_is_found_by_single_answers(searching: Deployment, tmp_path: Path) -> None:
     metric, reader = SearchMetric.require(searching.metrics["longest"]), searching.reader()
     assert reader.estimate("longest").status == "not_ready"
-    insistent = forgetful_devices(searching, metric, tmp_path, 5)
+    ledgers = [tmp_path / str(number) for number in range(5)]
     with searching.worker(), coordinating(searching, 2):
-        with insistent as given, devices(searching, metric):
+        with devices(searching, metric, ledgers) as given:
             wait_until_over(searching)
         searching.wait_until_counted()
-    assert given == [1] * 5
+    assert given == dict.fromkeys(ledgers, 1)
     assert searching.counts()["accepted:longest"] == DEVICES + 5
     assert_found(searching)
     shown: Any = as_json(searching.dither("estimate", "longest", "--json"))
@@ -132,6 +129,6 @@ def test_without_a_search_a_coordinator_waits_for_a_definition(searching: Deploy
         )
         assert not searching.store.registry.is_coordinator_running(), "it has left the lease"
         coordinator.stop()
+        wait_until(lambda: coordinator.trouble() == "its thread has ended", "it tells of its end")
     whys = {line["why"] for line in logged if line["event"] == "waiting"}
     assert whys == {"no metric is a minimum or maximum"}
-    assert coordinator.trouble() == "its thread has ended"

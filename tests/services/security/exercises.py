@@ -49,7 +49,7 @@ def open_store(settings: Settings) -> Store:
 
 def report(settings: Settings, metrics: Metrics) -> None:
     topic_admin.ensure_topics(settings, settings.topics.reports)
-    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 60_000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
         reporter.flush(60)
@@ -83,7 +83,7 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
-    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 60_000}
     metric, topics = metrics["longest"], settings.topics
     with (
         Rounds(clients.reporter_properties(settings), topics.rounds) as rounds,

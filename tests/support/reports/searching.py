@@ -1,14 +1,13 @@
 """A small search for a maximum with a certain outcome, its devices, and its topic of rounds."""
 
 import contextlib
-import threading
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from estimators import Metric, SearchMetric
+from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers import Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode
@@ -34,10 +33,17 @@ VALUES = np.where(np.arange(DEVICES) % 4 < 2, 5.0, 45.0)
 
 
 @contextlib.contextmanager
-def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
-    """Make a thousand devices answer, each in the round that it has drawn."""
+def devices(
+    deployment: Deployment, metric: SearchMetric, ledgers: Sequence[Path] = ()
+) -> Iterator[Counter[Path]]:
+    """Make a thousand devices answer, each in the round that it has drawn.
+
+    So do devices with ledgers, which try to answer every round repeatedly, as after restarts, and
+    before it can close; at the end, the counter has the number of answers of each.
+    """
     epsilons = np.array(metric.levels)[np.arange(DEVICES) % len(metric.levels)]
     own = 1 + metric.search.own_round(DEVICES, SeededBits(5))
+    given = Counter[Path]()
 
     def answer() -> None:
         config = deployment.properties
@@ -46,42 +52,14 @@ def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
             Rounds(config, deployment.rounds) as rounds,
         ):
             for asked in rounds.follow(metric, timeout=PATIENCE):
+                for file in [*ledgers] * 3:
+                    ledger = Ledger(file, budget=8)
+                    given[file] += reporter.answer(asked, 5.0, 2.0, ledger=ledger)
                 mine = own == asked.number
                 reporter.answer(asked, VALUES[mine], epsilons[mine])
                 reporter.flush()
 
     with in_a_thread(answer):
-        yield
-
-
-@contextlib.contextmanager
-def forgetful_devices(
-    deployment: Deployment, metric: Metric, folder: Path, count: int
-) -> Iterator[list[int]]:
-    """Make devices with ledgers try to answer every open round repeatedly, as after restarts.
-
-    At the end, the list has the number of answers of each device.
-    """
-    given: list[int] = [0] * count
-    over = threading.Event()
-
-    def insist() -> None:
-        config = deployment.properties
-        with (
-            Reporter(metric, config, topic=deployment.topic) as reporter,
-            Rounds(config, deployment.rounds) as rounds,
-        ):
-            while not over.is_set():
-                rounds.poll(0.1)
-                asked = rounds.latest(metric)
-                if asked is None or asked.is_over:
-                    continue
-                for device in range(count):
-                    ledger = Ledger(folder / f"ledger-{device}", budget=8)
-                    given[device] += reporter.answer(asked, 5.0, 2.0, ledger=ledger)
-            reporter.flush()
-
-    with in_a_thread(insist, over.set):
         yield given
 
 

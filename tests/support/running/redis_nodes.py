@@ -27,8 +27,8 @@ TLS = {
 }
 """The files of TLS: a client's names for them, and the server's; a node uses the same files."""
 SLOTS = 16_384
-NODE_TIMEOUT_MS = 1_000
-"""A node of a Cluster that gives no answer for this long is taken to be dead."""
+MEET_MS, NODE_TIMEOUT_MS = 1_000, 15_000
+"""A node that gives no answer for this long is taken to be dead: as the Cluster forms, and then."""
 
 
 class RedisNode:
@@ -99,7 +99,7 @@ class RedisNode:
 
     def ask(self, *command: str | int) -> Any:
         """Run a command on this very server."""
-        options: Any = {"decode_responses": True, "socket_timeout": 10}
+        options: Any = {"decode_responses": True, "socket_timeout": 60}
         options |= {"ssl": bool(self.tls), **self.tls}
         with redis.Redis("127.0.0.1", self.port, password=self.password, **options) as client:
             return client.execute_command(*command)
@@ -149,8 +149,8 @@ class RedisSentinel(RedisNode):
     def __init__(self, master: RedisNode) -> None:
         super().__init__()
         lines = [f"sentinel monitor dither 127.0.0.1 {master.port} 1"]
-        lines += ["sentinel down-after-milliseconds dither 500"]
-        lines += ["sentinel failover-timeout dither 5000"]
+        lines += ["sentinel down-after-milliseconds dither 60000"]
+        lines += ["sentinel failover-timeout dither 60000"]
         if master.password:
             lines.append(f"sentinel auth-pass dither {master.password}")
         self.file = self.folder / "sentinel.conf"
@@ -172,11 +172,10 @@ class RedisCluster:
     """
 
     def __init__(self, masters: int = 3, replicas: int = 0, **options: str) -> None:
-        timeout = str(NODE_TIMEOUT_MS)
         self.nodes = [
             RedisNode(
                 cluster_enabled="yes",
-                cluster_node_timeout=timeout,
+                cluster_node_timeout=str(MEET_MS),
                 cluster_require_full_coverage="no",
                 cluster_replica_validity_factor="0",
                 **options,
@@ -208,6 +207,8 @@ class RedisCluster:
         for index, node in enumerate(self.replicas):
             node.ask("CLUSTER", "REPLICATE", self.id(self.masters[index % count]))
         self.wait_until_well()
+        for node in self.nodes:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
         return self
 
     def wait_until_well(self) -> None:
@@ -247,7 +248,7 @@ class RedisCluster:
     def move_keys(self, source: RedisNode, target: RedisNode, keys: Sequence[str]) -> None:
         """Move keys, as redis-cli does it."""
         for key in keys:
-            source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+            source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 60_000)
 
     def end_move(self, source: RedisNode, target: RedisNode, slot: int) -> None:
         """Move the remaining keys of a slot, and assign the slot to its new node."""

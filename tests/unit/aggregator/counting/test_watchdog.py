@@ -38,10 +38,11 @@ def test_a_stuck_thread_is_told_of_with_its_step_and_its_stack_until_it_gets_on(
         dog.enter("committing", 3, 17)
         wait_until(lambda: bool(told), "it is told")
         dog.enter("consuming")
-        wait_until(lambda: len(told) > 1, "it is told again")
+        wait_until(lambda: len(told) > 2, "that it got on, and is stuck again")
+    wait_until(lambda: len(told) > 3, "a thread that is watched no longer is not stuck")
     assert told[0][0] == "committing"
     assert told[0][1] >= 0.1
-    assert told[-1] == ("consuming", 0.0)
+    assert told[1] == told[-1] == ("consuming", 0.0)
     stuck = next(line for line in logged if line["event"] == "stuck")
     assert (stuck["step"], stuck["partition"], stuck["offset"]) == ("committing", 3, 17)
     assert "wait_until" in stuck["stack"]
