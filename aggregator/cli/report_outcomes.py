@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aggregator.config.settings import Settings
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, SettingsError
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from estimators import Metric
@@ -32,7 +32,10 @@ class RedisState(NamedTuple):
 
 
 def read_redis(settings: Settings) -> RedisState | None:
-    """Return the state in Redis; None if Redis does not answer or its client is not installed."""
+    """Return the state in Redis; None if Redis does not answer or its client is not installed.
+
+    Raises SettingsError if the URL is invalid.
+    """
     try:
         import redis
 
@@ -43,6 +46,8 @@ def read_redis(settings: Settings) -> RedisState | None:
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
             return RedisState(store.overview(), store.registry.definitions())
+    except SettingsError:
+        raise
     except (DitherError, redis.RedisError):
         return None
 

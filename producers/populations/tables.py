@@ -362,18 +362,18 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
     )
     others = len(wrong) - sum(len(rows[text]) for text in texts)
     total = np.count_nonzero(~np.isnan(numbers))
-    read = [mark for mark in ",." if not any(math.isinf(parse_number(t, mark)) for t in rows)]
-    decimals = "--decimal , reads 1.234,5 and --decimal . reads 1,234.5"
-    if read:
-        number = parse_number(texts[0], read[0])
-        decimals = f"--decimal {read[0]} reads {shortened(texts[0])} as {number:.15g}"
+    readings = [
+        f"--decimal {mark} reads {shortened(texts[0])} as {parse_number(texts[0], mark):.15g}"
+        for mark in ",."
+        if not any(math.isinf(parse_number(text, mark)) for text in rows)
+    ] or ["--decimal , reads 1.234,5", "--decimal . reads 1,234.5"]
     return ValueError(
         f"{location}: {len(wrong):,} of {total:,} cells are no numbers: {shown}"
         + f" and {others:,} more" * (others > 0)
-        + f". Write numbers as -1234.5, without a unit, < or brackets; {decimals}. Or mark such "
-        f"cells as missing with --missing {shlex.quote(texts[0][:MAX_NUMBER_CHARACTERS])}, and so "
-        "on, for dither define and dither produce. Or count strings: --kind frequency, --open for "
-        "any strings"
+        + f". Write numbers as -1234.5, without a unit, < or brackets; {' and '.join(readings)}. "
+        "Or mark such cells as missing with --missing "
+        f"{shlex.quote(texts[0][:MAX_NUMBER_CHARACTERS])}, and so on, for dither define and dither "
+        "produce. Or count strings: --kind frequency, --open for any strings"
     )
 
 

@@ -194,6 +194,12 @@ def produce(
         raise DitherError(problem) from None
     for note in population.notes:
         click.echo(note, err=True)
+    clipped, values = population.count_clipped(definition), population.has_value(metric).sum()
+    if table is not None and definition.kind == "mean" and 2 * clipped > values:
+        raise DitherError(
+            f"{clipped:,} of {values:,} values are outside of {_limits(definition)}, to which "
+            f"devices clip them: expected at most half. Has the column another unit than {metric}?"
+        )
     initial_state, late = read_redis(settings), 0
     if initial_state is not None and (
         mismatch := describe_mismatch(initial_state, settings, definition)

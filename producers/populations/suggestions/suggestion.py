@@ -7,12 +7,14 @@ rounded quantiles, and categories are listed only on demand.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+import operator
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -192,9 +194,7 @@ def suggest(
                 "and no range, unit or categories. A vector_mean is written by hand "
                 "(docs/questions.md)"
             )
-        axes, cells = _axes(
-            table, titles, MISSING_TEXTS | missing_texts, location, list_all=list_categories
-        )
+        axes, cells = _axes(table, titles, missing_texts | {""}, location, list_all=list_categories)
     timed = np.ones(table.rows, dtype=bool)
     if time:
         read = read_time_columns(
@@ -248,8 +248,8 @@ def suggest(
         keys["unit"] = unit
     values: Column
     if numbers is not None:
+        is_outlier, added_notes = far_numbers(numbers[used])
         values = numbers = np.clip(numbers[used], -MAX_MAGNITUDE, MAX_MAGNITUDE)
-        is_outlier, added_notes = far_numbers(numbers)
         numbers = numbers[~is_outlier]
         notes += added_notes
         if above is not None:
@@ -324,12 +324,16 @@ def suggest(
 def _axes(
     table: Table, columns: Sequence[str], missing: frozenset[str], location: str, *, list_all: bool
 ) -> tuple[Axes, list[str]]:
-    """Return the axes that columns form, and each row's category ("" without a value)."""
+    """Return the axes that columns form, and each row's category ("" without a value).
+
+    Beside yes and no, NA and the like are no values.
+    """
     cells = [table.columns[column] for column in columns]
-    values = {
-        _name(column, table.header): _in_order({*texts} - missing)
-        for column, texts in zip(columns, cells, strict=True)
-    }
+    values = {}
+    for column, texts in zip(columns, cells, strict=True):
+        words = {*texts} - missing
+        is_pair = _truth_pair(words - MISSING_TEXTS)
+        values[_name(column, table.header)] = _in_order(words - MISSING_TEXTS if is_pair else words)
     unasked = [x for x in values.values() if not (list_all or _truth_pair(x))]
     if unasked:
         raise ValueError(
@@ -348,12 +352,12 @@ def _axes(
     rows = [*zip(*cells, strict=True)]
     label = dict.fromkeys(rows, "")
     for row in label:
-        if missing.isdisjoint(row):
+        if all(map(operator.contains, values.values(), row)):
             label[row] = axes.labelled(dict(zip(values, row, strict=True)), location)
     return axes, [label[row] for row in rows]
 
 
-def _truth_pair(values: Sequence[str]) -> tuple[str, str] | None:
+def _truth_pair(values: Collection[str]) -> tuple[str, str] | None:
     """Return the words for true and false, if all values are among them, whatever their case."""
     words = {value.casefold() for value in values}
     return next((pair for pair in (*TRUTH_PAIRS, ("1", "0")) if words.issubset(pair)), None)
@@ -365,7 +369,7 @@ def _in_order(values: set[str]) -> list[str]:
     >>> _in_order({"Yes", "No"}), _in_order({"10", "9", "b", "a"})
     (['No', 'Yes'], ['9', '10', 'a', 'b'])
     """
-    if pair := _truth_pair([*values]):
+    if pair := _truth_pair(values):
         return sorted(values, key=lambda value: -pair.index(value.casefold()))
     return sorted(values, key=lambda value: (parse_number(value), value))
 
@@ -375,7 +379,8 @@ def _of_axes(axes: Axes) -> tuple[dict[str, object], list[str]]:
     first, *_, last = axes.values
     share = f"{last}={axes.values[last][-1]} / {first}"
     return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": dict(axes.values)}, [
-        f'categories: {len(axes.labels)}, all combinations. shares = ["{share}"] adds a share'
+        f'categories: {len(axes.labels)}, all combinations. shares = ["{share}"] adds a share',
+        *_missing_words(itertools.chain(*axes.values.values())),
     ]
 
 
@@ -386,8 +391,7 @@ def _attributes(
     cells, declared, notes = {}, {}, []
     for column in columns:
         name = _name(column, table.header)
-        without_value = {*MISSING_TEXTS, *missing}
-        texts = ["" if cell in without_value else cell for cell in table.columns[column]]
+        texts = ["" if cell in missing else cell for cell in table.columns[column]]
         cells[name] = np.array(texts, dtype=object)[used]
         counts = Counter(cells[name].tolist())
         for undeclared in ("", OTHER_VALUE, NO_VALUE):
@@ -404,7 +408,7 @@ def _attributes(
         )
         hidden = len(counts) - len(frequent)
         rarer = f". {hidden:,} rarer values count as 'other': they could name a person"
-        notes.append(note + rarer * (hidden > 0))
+        notes += [note + rarer * (hidden > 0), *_missing_words(declared[name])]
     return cells, declared, notes
 
 
@@ -464,10 +468,13 @@ def _name(column: str, header: Sequence[str]) -> str:
     ('depart_us', 'm_2nd')
     >>> _name("气温", ["day", "气温"]), _name("a+", ["a-", "a+"])
     ('column_2', 'a_2')
+    >>> _name("b" * 98, ["b" * 99, "b" * 98]).replace("b" * 44, "b")
+    'b_2'
     """
     plain = _plain(column)
     if not plain or sum(_plain(title) == plain for title in header) > 1:
-        plain = f"{plain or 'column'}_{positions(header, column)[0] + 1}"
+        position = positions(header, column)[0] + 1
+        plain = f"{(plain or 'column')[: MAX_NAME_CHARACTERS - 6]}_{position}"
         while plain in map(_plain, header):
             plain += "_2"
     return plain
@@ -481,6 +488,12 @@ def _plain(column: str) -> str:
     return f"m_{plain}" if plain[:1].isdigit() else plain
 
 
+def _missing_words(texts: Iterable[str]) -> list[str]:
+    """Return a note on texts that count, although they may mean that there is no value."""
+    words = sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(texts))
+    return [f"strings: {words} count like any others; --missing TEXT leaves one out"] * bool(words)
+
+
 def _of_strings(
     strings: Sequence[str],
     location: str,
@@ -490,9 +503,8 @@ def _of_strings(
     is_open: bool,
 ) -> tuple[dict[str, object], list[str]]:
     """Return the keys of a metric for strings, and notes on them."""
-    notes, distinct = [], [*dict.fromkeys(strings)]
-    if words := sorted({*MISSING_TEXTS, "-", "?", "n/a", "none"}.intersection(distinct)):
-        notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
+    distinct = [*dict.fromkeys(strings)]
+    notes = _missing_words(distinct)
     forms = {unicodedata.normalize("NFC", visible(text)) for text in distinct}
     if variants := len(distinct) - len(forms):
         notes.append(

@@ -169,6 +169,8 @@ FAILURES = {
     "weights dely uniform": "Error: metric 'dely' is not defined in metrics.toml: ",
     "metrics --metrics .": "Error: .: Is a directory\n",
     "metrics --set serve.prot=80": "Error: command line: serve.prot = '***': expected a known key",
+    "produce delay --csv table.csv --column v --redis x://y": "Error: redis: redis.url = 'x://y'",
+    "produce delay --csv table.csv --column w": "Error: 2 of 2 values are outside of [",
     "define table.csv --column v --range 5 1": "Error: --range 5 1: expected two finite numbers",
     "define table.csv --column v --range 1 5 --level 99": "Error: --level 99: expected epsilons",
     "define table.csv --column v --range 1 5 --name No": "Error: --name No: expected a lower-case",
@@ -185,12 +187,12 @@ def test_a_wrong_use_and_a_question_without_an_answer_are_explained(redis_url: s
     for words, wrong in NO_ANSWERS.items():
         with row(words):
             assert wrong in failure(*words.split(), "--redis", redis_url, exit_code=2)
-    Path("table.csv").write_text("v\n1\n2\n")
+    Path("table.csv").write_text("v,w\n1,1000\n2,2000\n")
     for words, wrong in FAILURES.items():
         with row(words):
-            at = () if words.startswith("define") else ("--redis", redis_url)
+            at = () if "--column v" in words else ("--redis", redis_url)
             told = failure(*words.split(), *at)
-            assert told.startswith(wrong)
+            assert f"\n{wrong}" in f"\n{told}"
             assert "dely" not in words or "did you mean 'delay'?" in told
 
 
