@@ -1,5 +1,5 @@
-"""Benchmarks against other libraries: each runs in an environment of its own, as a process.
+"""Benchmarks against other libraries and engines, each as a process.
 
-`libraries`, `users` and `engines` are the stages; `environments`, `process` and `jvm` start what
-they measure. The other files run in those environments, and import nothing of Dither.
+`libraries`, `users` and `engines` are the stages; `process` and `jvm` start what they measure. The
+other files run in environments of their own, and import nothing of Dither.
 """

@@ -26,7 +26,6 @@ from benchmarks.batches import METRIC as PLAIN
 from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
-from benchmarks.peers.environments import NotInstalledError
 from benchmarks.places import FILLING, PARTITIONS, Places
 from benchmarks.steady import Sample, Steady, processor_seconds, steady
 from benchmarks.workers import wait, workers
@@ -69,7 +68,7 @@ def engines(places: Places) -> Iterator[Outcome]:
     try:
         if names and not reason:
             jvm.built()
-    except NotInstalledError as error:
+    except CannotRunError as error:
         reason = str(error)
     if reason:
         yield from (NotRun(name, reason) for name in names)

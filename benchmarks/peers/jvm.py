@@ -1,7 +1,7 @@
 """Engines of the Java virtual machine: built from `java/` when first asked for, and run.
 
 Maven fetches what `java/pom.xml` pins, and compiles the jobs beside it, into
-``$XDG_CACHE_HOME/dither/peers`` (``~/.cache``).
+``$XDG_CACHE_HOME/dither`` (``~/.cache``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import CannotRunError
-from benchmarks.peers.environments import NotInstalledError, peers_folder
 from benchmarks.steady import Sample, processor_seconds
 from deploy.kafka.distribution import java, maven
 from estimators import LocalMetric
@@ -80,23 +79,24 @@ def built() -> Path:
 
     Raises
     ------
-    NotInstalledError
+    CannotRunError
         If they cannot be made.
     """
     digest = hashlib.sha256()
     for file in sorted(file for file in SOURCE.rglob("*") if file.is_file()):
         digest.update(file.read_bytes())
-    build = peers_folder() / f"java-{digest.hexdigest()[:12]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    build = cache / "dither" / f"java-{digest.hexdigest()[:12]}"
     if (build / "installed").exists():
         return build
     if lacking := missing():
-        raise NotInstalledError(lacking)
+        raise CannotRunError(lacking)
     print(f"building Kafka Streams and Flink with Maven: {build}", file=sys.stderr)
     shutil.rmtree(build, ignore_errors=True)
     copying = ["compile", f"-Dplace={build}"]
     pom, goal = SOURCE / "pom.xml", "dependency:copy-dependencies"
     if failure := maven(pom, goal, *copying, seconds=BUILD_SECONDS):
-        raise NotInstalledError(failure)
+        raise CannotRunError(failure)
     (build / "installed").touch()
     return build
 

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome, Side
-from benchmarks.peers.environments import NotInstalledError, python_of
+from benchmarks.measure import CannotRunError, Side
 
-ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent
 STOP_SECONDS = 10.0
 
 
 @contextmanager
-def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
-    """Start a peer in its environment, with a population; the peer ends with the block.
+def serving(name: str, reports: int) -> Iterator[Peer]:
+    """Start a peer, which measures noise with that many reports; the peer ends with the block.
 
-    Raises
-    ------
-    NotInstalledError
-        If its environment cannot be made.
+    uv installs what the script's first lines pin, in an environment of its own.
     """
-    module = f"benchmarks.peers.with_{name.replace('-', '_')}"
-    command = [str(python_of(name)), "-m", module, json.dumps(population)]
+    script = FOLDER / f"with_{name.replace('-', '_')}.py"
+    command = [sys.executable, "-m", "uv", "run", "--quiet", "--no-project"]
+    command += ["--python", sys.executable, "--script", str(script), str(reports)]
+    pipe, paths = subprocess.PIPE, {"PYTHONPATH": str(FOLDER.parents[1])}
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command,
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
+            command, text=True, stdin=pipe, stdout=pipe, stderr=errors, env=os.environ | paths
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101
@@ -51,30 +46,6 @@ def serving(name: str, population: Mapping[str, object]) -> Iterator[Peer]:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-
-
-def outcomes(
-    name: str,
-    population: Mapping[str, object],
-    benchmarks: Iterable[str],
-    measured: Callable[[Peer], Iterator[Outcome]],
-) -> Iterator[Outcome]:
-    """Yield what a peer measures; if it has no environment, that its benchmarks do not run."""
-    with ExitStack() as stack:
-        try:
-            peer = stack.enter_context(serving(name, population))
-        except NotInstalledError as error:
-            yield from (NotRun(benchmark, str(error)) for benchmark in benchmarks)
-            return
-        yield from measured(peer)
-
-
-def figure(name: str, side: Side, unit: str, scale: float = 1.0) -> Outcome:
-    """Return the result that a task measures itself, divided by `scale`."""
-    try:
-        return Figure(name, side(0) / scale, unit)
-    except CannotRunError as error:
-        return NotRun(name, str(error))
 
 
 class Peer:

@@ -1,13 +1,27 @@
+# /// script
+# dependencies = [
+#   "cloudpickle==3.1.2",
+#   "diffprivlib==0.6.6",
+#   "joblib==1.6.0",
+#   "narwhals==2.29.0",
+#   "numpy==2.4.6",
+#   "scikit-learn==1.5.2",  # later ones lack what diffprivlib imports
+#   "scipy==1.17.1",
+#   "setuptools==84.2.1",
+#   "threadpoolctl==3.8.0",
+# ]
+# ///
 """Measures diffprivlib, which randomizes one value at a time, in Python, in floating point."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from diffprivlib.mechanisms import Binary, Geometric, Laplace, Staircase
 
-from benchmarks.peers.answering import Randomize, answer, given, noises
+from benchmarks.peers.answering import DIMENSION, EPSILON, VALUES, Randomize, answer, noises
 
 MAX_VALUES = 2_000
 SENSITIVITY = 2 * 1024
@@ -15,11 +29,10 @@ SENSITIVITY = 2 * 1024
 
 
 def main() -> None:
-    population = given()
-    binary = Binary(epsilon=population.epsilon, value0="0", value1="1")
-    noise = Geometric(epsilon=population.epsilon, sensitivity=SENSITIVITY)
-    answers = [str(bit) for bit in population.bits[:MAX_VALUES]]
-    numbers = population.values[:MAX_VALUES].tolist()
+    binary = Binary(epsilon=EPSILON, value0="0", value1="1")
+    noise = Geometric(epsilon=EPSILON, sensitivity=SENSITIVITY)
+    numbers = VALUES[:MAX_VALUES].tolist()
+    answers = [str(number % 2) for number in numbers]
 
     def randomized(mechanism: Any, values: Any) -> Any:
         return lambda: len([mechanism.randomise(value) for value in values])
@@ -28,7 +41,10 @@ def main() -> None:
         {
             "randomize randomized_response": randomized(binary, answers),
             "randomize laplace": randomized(noise, numbers),
-            **noises({"laplace": _laplace, "staircase": _staircase}, {"laplace": _laplace}),
+            **noises(
+                {"laplace": _laplace, "staircase": _staircase},
+                {"laplace": functools.partial(_laplace, dimension=DIMENSION)},
+            ),
         }
     )
 

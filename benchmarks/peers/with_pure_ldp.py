@@ -1,40 +1,79 @@
+# /// script
+# dependencies = [
+#   "bitarray==3.12.3",
+#   "bitstring==5.0.0",
+#   "cloudpickle==3.1.2",
+#   "formulaic==1.2.2",
+#   "interface-meta==2.0.1",
+#   "joblib==1.6.0",
+#   "narwhals==2.29.0",
+#   "numpy==2.4.6",
+#   "packaging==26.3",
+#   "pandas==3.1.1",
+#   "patsy==1.0.3",
+#   "pure-ldp==1.2.0",
+#   "python-dateutil==4.0.0",
+#   "scikit-learn==1.9.1",  # imported, and not declared
+#   "scipy==1.17.1",
+#   "statsmodels==0.15.0",  # imported, and not declared
+#   "threadpoolctl==3.8.0",
+#   "tibs==2.0.2",
+#   "typing-extensions==4.16.0",
+#   "tzdata==2026.6",
+#   "wrapt==2.5.2",
+#   "xxhash==4.1.0",
+# ]
+# ///
 """Measures pure-ldp, which randomizes one value at a time, in Python."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pure_ldp.frequency_oracles as pure
 
-from benchmarks.peers.answering import Randomize, from_ends, given, noises, serve, to_ends
+from benchmarks.peers.answering import (
+    CATEGORIES,
+    EPSILON,
+    VALUES,
+    Randomize,
+    Task,
+    answer,
+    from_ends,
+    noises,
+    to_ends,
+)
 
 SIZES = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
 
 
 def main() -> None:
-    population = given()
-    size, epsilon = population.categories, population.epsilon
-    hadamard = pure.HadamardResponseServer(epsilon, size, index_mapper=int)
+    hadamard = pure.HadamardResponseServer(EPSILON, CATEGORIES, index_mapper=int)
     hashes = hadamard.get_hash_funcs()
+    domain: dict[str, Any] = {"epsilon": EPSILON, "d": CATEGORIES, "index_mapper": int}
     oracles = {
-        "grr": (pure.DEClient(epsilon, size, index_mapper=int), pure.DEServer),
-        "hadamard_response": (
-            pure.HadamardResponseClient(epsilon, size, hashes, index_mapper=int),
-            lambda *_, **__: hadamard,
-        ),
+        "grr": (pure.DEClient(**domain), pure.DEServer(**domain)),
+        "hadamard_response": (pure.HadamardResponseClient(hash_funcs=hashes, **domain), hadamard),
+        "rappor": (pure.UEClient(**domain), pure.UEServer(**domain)),
+        "oue": (pure.UEClient(use_oue=True, **domain), pure.UEServer(use_oue=True, **domain)),
     }
-    for name, is_optimal in (("rappor", False), ("oue", True)):
-        client = pure.UEClient(epsilon, size, use_oue=is_optimal, index_mapper=int)
-        oracles[name] = client, functools.partial(pure.UEServer, use_oue=is_optimal)
-    protocols = {
-        name: (
-            client.privatise,
-            functools.partial(_estimate, make(epsilon, size, index_mapper=int), size),
-        )
-        for name, (client, make) in oracles.items()
-    }
-    serve(protocols, SIZES, noises({"randomized_response": _signs}))
+    tasks: dict[str, Task] = {}
+    for name, (client, server) in oracles.items():
+        randomize = functools.partial(_randomize, client, VALUES[: SIZES[name]].tolist())
+        reports = functools.cache(randomize)
+        tasks[f"randomize {name}"] = functools.partial(_count, randomize)
+        tasks[f"aggregate {name}"] = functools.partial(_estimate, server, reports)
+    answer(tasks | noises({"randomized_response": _signs}))
+
+
+def _randomize(client: Any, values: list[int]) -> list[Any]:
+    return [client.privatise(value) for value in values]
+
+
+def _count(randomize: Callable[[], list[Any]]) -> int:
+    return len(randomize())
 
 
 def _signs(epsilon: float) -> Randomize:
@@ -47,11 +86,11 @@ def _signs(epsilon: float) -> Randomize:
     return randomize
 
 
-def _estimate(server: Any, size: int, reports: list[Any]) -> Any:
-    """Return the categories' shares."""
+def _estimate(server: Any, reports: Callable[[], list[Any]]) -> int:
     server.reset()
-    server.aggregate_all(reports)
-    return server.estimate_all(range(size), suppress_warnings=True) / len(reports)
+    server.aggregate_all(reports())
+    server.estimate_all(range(CATEGORIES), suppress_warnings=True)
+    return len(reports())
 
 
 if __name__ == "__main__":
