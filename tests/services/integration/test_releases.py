@@ -27,13 +27,16 @@ def trusted(defined: Callable[..., Deployment]) -> Deployment:
 
 
 def wages(deployment: Deployment, panes: range, seed: int = 0) -> list[tuple[int, bytes]]:
-    """Return 200 wages in each pane, half of them at either level, of one partition."""
+    """Return 600 wages in each pane, half of them at either level, of one partition.
+
+    Noise that exceeds the bounds of so many is drawn in one run of a million.
+    """
     wage, found = deployment.metrics["wage"], []
     for pane in panes:
         for epsilon in (0.5, 4):
             one = batch(
                 wage,
-                [20 + pane] * 100,
+                [20 + pane] * 300,
                 epsilon,
                 EPOCH + pane * PANE + MINUTE,
                 seed + 2 * pane + (epsilon > 1),
@@ -63,7 +66,7 @@ def test_a_release_is_drawn_once_with_its_weights_and_read_alone(trusted: Deploy
         late = [(n, wages(trusted, range(1), 1_000 + 10 * n)[0][1]) for n in range(4)]
         trusted.produce(late)
         letters = trusted.dead(4)
-        wait_until(lambda: trusted.counts().get("late:wage") == 400, "counted as late")
+        wait_until(lambda: trusted.counts().get("late:wage") == 1_200, "counted as late")
     reasons = {letter["headers"]["__connect.errors.exception.class.name"] for letter in letters}
     assert reasons == {b"late"}
     assert releases(trusted) == found, "what comes after a release changes nothing"
@@ -72,7 +75,7 @@ def test_a_release_is_drawn_once_with_its_weights_and_read_alone(trusted: Deploy
         assert told["from"] == f"2013-01-01T00:{10 * pane:02}:00Z"
         assert (told["trust"], told["status"]) == ("central", "final")
         assert told["lower"] < 20 + pane < told["upper"]
-        assert [level["reports"] for level in told["levels"]] == [100, 100]
+        assert [level["reports"] for level in told["levels"]] == [300, 300]
         assert all(0 < level["loss"] <= level["epsilon"] for level in told["levels"])
         assert "influence" not in told
     assert (first["policy"], first["saturation"]) == ("hpm-a", None)
