@@ -80,8 +80,12 @@ def diagnose_kafka(properties: Mapping[str, Any], errors: Sequence[KafkaError]) 
 def _name_servers(addresses: Sequence[str], protocol: str) -> str:
     """Return the kind of the servers that answer, or a description if they are no brokers."""
     has_tls = protocol.endswith("SSL")
-    with ThreadPoolExecutor() as pool:
-        servers = [*pool.map(lambda address: identify_server(*_host_and_port(address)), addresses)]
+    hosts = [_host_and_port(address) for address in addresses]
+    try:
+        with ThreadPoolExecutor() as pool:
+            servers = [*pool.map(lambda host: identify_server(*host), hosts)]
+    except RuntimeError:  # the interpreter ends, and starts no more threads
+        servers = [identify_server(*host) for host in hosts]
     if ServerKind(KAFKA_BROKER, has_tls) in servers:
         return KAFKA_BROKER
     if not {ServerKind(CLOSING_SERVER, has_tls), ServerKind(CLOSING_SERVER)}.isdisjoint(servers):

@@ -14,9 +14,16 @@ export class Problem extends Error {
   get wantsToken() { return this.status === 401 || this.status === 403; }
 }
 
-/** The headers with the access token. The token is kept until this tab is closed. */
+/** Keeps the token until this tab is closed; until this page is left, if the browser denies storage. */
+const session = (() => {
+  try { return sessionStorage; } catch { /* cookies and site data are blocked */ }
+  const texts = new Map();
+  return {getItem: (key) => texts.get(key) ?? null, setItem: (key, text) => texts.set(key, text), removeItem: (key) => texts.delete(key)};
+})();
+
+/** The headers with the access token. */
 export function authorization() {
-  const token = sessionStorage.getItem(TOKEN);
+  const token = session.getItem(TOKEN);
   return token ? {Authorization: `Bearer ${token}`} : {};
 }
 
@@ -85,18 +92,18 @@ export async function putPolicy(name, policy) {
 
 /** Run `attempt`; while the server requires a token and the person gives one, run it again. A token that did not help is not kept. */
 export async function withToken(attempt) {
-  const before = sessionStorage.getItem(TOKEN);
+  const before = session.getItem(TOKEN);
   for (;;) {
     try {
       return await attempt();
     } catch (error) {
       const token = error instanceof Problem && error.wantsToken ? await askForToken(error) : null;
       if (token !== null) {
-        sessionStorage.setItem(TOKEN, token);
+        session.setItem(TOKEN, token);
         continue;
       }
-      if (before === null) sessionStorage.removeItem(TOKEN);
-      else sessionStorage.setItem(TOKEN, before);
+      if (before === null) session.removeItem(TOKEN);
+      else session.setItem(TOKEN, before);
       throw error;
     }
   }

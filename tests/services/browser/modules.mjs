@@ -17,7 +17,7 @@ let last = Promise.resolve();
 const locks = { request: (_, task) => (last = last.then(task)) };
 const document = { documentElement: {}, visibilityState: "visible", addEventListener() {}, removeEventListener() {} };
 const given = {
-  document, location: { href: "http://device.test/", hash: "" }, localStorage: new Store(), sessionStorage: new Store(),
+  document, location: { href: "http://device.test/", hash: "" }, localStorage: new Store(),
   getComputedStyle: () => ({ getPropertyValue: () => "0" }), navigator: { locks }, addEventListener() {}, removeEventListener() {},
   load: (name) => import(new URL(name, folder)), hex: (bytes) => Buffer.from(bytes).toString("hex"),
 };
