@@ -6,6 +6,8 @@ import asyncio
 import functools
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,29 +17,17 @@ from typing import Any
 import numpy as np
 from starlette.types import Message
 
-from benchmarks.batches import METRIC, METRICS, TIME_MS, LogMessage, count_messages, payloads
-from benchmarks.gateway import CROWD_METRIC, relay_posts
+from benchmarks.batches import METRICS, LogMessage, count_messages, payloads
 from benchmarks.measure import Benchmark, Figure, Outcome, compared, stage
-from benchmarks.metrics import (
-    BY_MECHANISM,
-    CATEGORIES,
-    DIMENSION,
-    SIZES,
-    metric_of,
-    population,
-    reports_of,
-)
+from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, metric_of, population
 from benchmarks.places import Places
 from estimators import LocalMetric, define
-from estimators.discovery.prefix_search import BEAM_WIDTH
 from estimators.exact.randomness import SeededBits, SystemBits, Words
-from estimators.mechanisms import PrefixTree, mechanisms_for
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms import mechanisms_for
 from producers.gateway.bodies import ANY_TIME, PostedBatch
 from producers.gateway.crowds import CROWD_TYPE, Crowds
 from producers.opening import suite
 from producers.sealing import CrowdLabel, encode_crowd, key_hash, label_info, read_private_key, seal
-from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
 
 RNG = np.random.default_rng(7)
@@ -83,20 +73,6 @@ def randomize(places: Places) -> Iterator[Benchmark]:
             yield compared(f"randomize/{name}/numpy", "reports/s", size, ours, noise)
 
 
-ENCODED_REPORTS = 1_000
-
-
-@stage("encode")
-def encode(_: Places) -> Iterator[Benchmark]:
-    """Encoding batches of reports, against copying their two columns."""
-    level, reports = reports_of(METRIC, ENCODED_REPORTS)
-    yield compared(
-        *(f"encode/batches of {ENCODED_REPORTS}/copy", "reports/s", ENCODED_REPORTS),
-        lambda: encode_batch(METRIC, level, reports, TIME_MS),
-        lambda: level.tobytes() + reports.tobytes(),
-    )
-
-
 @stage("count")
 def count(places: Places) -> Iterator[Benchmark]:
     """Counting messages that are in memory, against parsing them with protobuf."""
@@ -114,27 +90,6 @@ def count(places: Places) -> Iterator[Benchmark]:
 def _parse(encoded: list[bytes]) -> None:
     for payload in encoded:
         ReportBatch.FromString(payload)
-
-
-@stage("accumulate")
-def accumulate(places: Places) -> Iterator[Benchmark]:
-    """Summing reports up, against one pass of numpy over the same bytes."""
-    for name, metric in BY_MECHANISM.items():
-        level, reports = reports_of(metric, places.sized(SIZES[name]))
-        baseline = "add" if reports.ndim > 1 else "bincount"
-        yield compared(
-            *(f"accumulate/{name}/{baseline}", "reports/s", len(level)),
-            functools.partial(metric.accumulate_checked, metric.zero(), level, reports),
-            functools.partial(_numpy_pass, level, reports),
-        )
-
-
-def _numpy_pass(level: Levels, reports: Reports) -> object:
-    if reports.ndim > 1:
-        return np.add.reduce(reports, axis=0, dtype=np.int64)
-    if reports.dtype.kind == "u":
-        return np.bincount(reports)
-    return np.bincount(level, weights=reports)
 
 
 READ_CATEGORIES, READ_DIMENSION = 1024, 10
@@ -195,35 +150,36 @@ STRINGS = 2_000
 
 @stage("discover")
 def discover(places: Places) -> Iterator[Outcome]:
-    """A search for frequent strings at four levels, against the reads of its tables alone."""
+    """A search for frequent strings at four levels."""
     metric = metric_of("prefix_tree", SEARCHED_LEVELS)
-    mechanism = metric.randomizer
-    assert isinstance(mechanism, PrefixTree)  # noqa: S101
     rng, size = np.random.default_rng(7), places.sized(SEARCHED_REPORTS)
     chances = 1 / np.arange(1, STRINGS + 1)
     held = rng.choice(STRINGS, size, p=chances / chances.sum())
     names = np.array([f"page {number}" for number in range(STRINGS)])
     level, statistic = rng.integers(0, len(SEARCHED_LEVELS), size), metric.zero()
     metric.accumulate(statistic, level, metric.randomize(names[held], level, SeededBits(7)))
-    reads = [BEAM_WIDTH << width for width in mechanism.layout.widths[1:]]
-    tables = [rng.random(tree.points) for tree in mechanism.layout.trees]
-    cells = [rng.integers(0, table.size, max(reads)) for table in tables]
-
-    def gather() -> None:
-        """Sum as many numbers of each level's table as a search reads, prefix length by length."""
-        for table, table_cells in zip(tables, cells, strict=True):
-            for number in reads:
-                table.take(table_cells[:number]).sum()
-
-    search = functools.partial(metric.discover, statistic)
-    yield compared("discover/four levels/gather", "searches/s", 1, search, gather)
     began = time.process_time()
-    search()
+    metric.discover(statistic)
     yield Figure("discover/four levels", time.process_time() - began, "s of a core")
+
+
+@stage("start")
+def start(_: Places) -> Iterator[Benchmark]:
+    """Starting Python and loading what reads estimates, against loading numpy and redis alone."""
+    ours, baseline = (
+        functools.partial(subprocess.run, [sys.executable, "-c", program], check=True)
+        for program in ("from dither import Reader", "import numpy, redis")
+    )
+    name = "start/a reader/numpy and redis"
+    yield compared(name, "starts/s", 1, ours, baseline, _processor_seconds)
 
 
 CROWD_REPORTS, SMALLEST = 10_000, 100
 KEY = "42" * 32
+CROWD_METRIC = define(
+    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[3],
+    pane="1d", lateness="1d", crowd={"minimum": 100, "wait": "12h"},
+)  # fmt: skip
 
 
 @stage("crowds")
@@ -248,7 +204,6 @@ def crowds(places: Places) -> Iterator[Outcome]:
             lambda: [decrypt(report, key, info) for report in sealed],
             _processor_seconds,
         )
-    yield from relay_posts(places)
 
 
 async def _post(opened: Crowds, body: bytes) -> None:

@@ -13,13 +13,13 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from confluent_kafka import Producer
 
 from aggregator.config import logging
 from aggregator.storage.connection import connect
@@ -28,7 +28,7 @@ from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
 from benchmarks.capacity_model import Fleet, Rates, redis_memory, worker_memory
 from benchmarks.metrics import reports_of
-from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.places import PARTITIONS, Places
 from benchmarks.record import RECORDED, Record
 from benchmarks.steady import memory_of, processor_seconds
 from benchmarks.workers import Workers, workers
@@ -58,12 +58,12 @@ def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, 
     """
     metric = dataclasses.replace(METRIC, lateness=f"{hours}h")
     more = {"aggregate.memory": memory}
-    with workers(places, places.topic(), [metric], more=more) as running:
+    topic = places.topic()
+    with workers(places, topic, [metric], more=more) as running:
         (pid,), client = running.pids, running.store.client
         redis_before, idle = client.info("memory")["used_memory"], memory_of(pid)["VmRSS"]
         began, spent = time.time(), processor_seconds([pid])
-        _produce(running, metric, batches, hours)
-        running.wait_for(batches)
+        running.wait_for(places.fill(topic, _day(running, metric, batches, hours)))
         seconds, spent = time.time() - began, processor_seconds([pid]) - spent
         time.sleep(SETTLING_SECONDS)
         worker, redis = memory_of(pid)["VmRSS"], client.info("memory")["used_memory"] - redis_before
@@ -98,9 +98,8 @@ def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
     }
 
 
-def _produce(running: Workers, metric: LocalMetric, batches: int, hours: int) -> None:
-    """Report evenly over the hours that end now, no faster than the workers count."""
-    producer = Producer({**running.settings.kafka, "enable.idempotence": True, **FILLING})
+def _day(running: Workers, metric: LocalMetric, batches: int, hours: int) -> Iterator[bytes]:
+    """Return batches spread evenly over the hours that end now, no faster than workers count."""
     levels, reports = reports_of(metric, TEMPLATES)
     templates = [
         ReportBatch.FromString(encode_batch(metric, levels[[i]], reports[[i]], 0))
@@ -109,22 +108,11 @@ def _produce(running: Workers, metric: LocalMetric, batches: int, hours: int) ->
     rng, first = np.random.default_rng(SEED), time.time_ns() // 1_000_000 - hours * HOUR_MS
     for number in range(batches):
         if number % LOOK_MESSAGES == 0:
-            producer.poll(0)
-            counted = number - MAX_WAITING_MESSAGES
-            if counted > 0:
-                running.wait_for(counted)
+            running.wait_for(number - MAX_WAITING_MESSAGES)
         batch = templates[number % TEMPLATES]
         batch.batch_id = rng.bytes(16)
         batch.time_ms = first + number * hours * HOUR_MS // batches
-        payload, partition = batch.SerializeToString(), number % PARTITIONS
-        while True:
-            try:
-                producer.produce(running.settings.topics.reports, payload, partition=partition)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush()
-    producer.close()
+        yield batch.SerializeToString()
 
 
 @click.command()

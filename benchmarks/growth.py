@@ -1,12 +1,8 @@
-"""How the cost of a report, and of a read, grows: exponents of power laws, fitted.
-
-An exponent of 0 is a cost that does not grow, of 1 one that is proportional.
-"""
+"""How the cost of a report grows from the smallest to the largest size."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,7 +15,7 @@ from benchmarks.measure import Figure, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from estimators import LocalMetric, define
-from producers.wire.batch import encode_batch, encode_randomized
+from producers.wire.batch import encode_randomized
 
 BATCH_REPORTS = 100
 COUNTED_TOGETHER = GATHER_MESSAGES
@@ -32,28 +28,14 @@ Costs = Callable[[int, int], float]
 
 @stage("growth")
 def growth(places: Places) -> Iterator[Figure]:
-    """How the cost of a report, and of a read, grows: exponents of power laws, fitted."""
+    """How the cost of a report grows from the smallest to the largest size."""
     messages = max(COUNTED_TOGETHER // 100, places.sized(MESSAGES))
     for dimension, (sizes, cost) in GROWTHS.items():
-        wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]
-        costs = [min(cost(size, messages) for _ in range(places.sized(REPEATS))) for size in wanted]
-        first, last = wanted[0], wanted[-1]
-        yield Figure(
-            f"growth/{dimension}/{first:,} to {last:,}", exponent(wanted, costs), "exponent"
+        first, last = (
+            min(cost(size, messages) for _ in range(places.sized(REPEATS)))
+            for size in (sizes[0], max(sizes[0], places.sized(sizes[1])))
         )
-        yield Figure(f"growth/{dimension}/last over first", costs[-1] / costs[0], "x")
-
-
-def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return b of the power law cost = a size^b that fits best, in logarithms.
-
-    Examples
-    --------
-    >>> round(exponent([1, 10, 100], [2, 20, 200]), 6), round(exponent([1, 100], [1, 10]), 6)
-    (1.0, 0.5)
-    """
-    slope, _ = np.polyfit([math.log(size) for size in sizes], [math.log(c) for c in costs], 1)
-    return float(slope)
+        yield Figure(f"growth/{dimension}/last over first", last / first, "x")
 
 
 def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
@@ -113,15 +95,6 @@ def panes(number: int, messages: int) -> float:
     return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
-def open_panes(number: int, messages: int) -> float:
-    """Return the cost of a report in one pane while `number` others are open."""
-    metric = dataclasses.replace(METRIC, lateness="1000d")
-    level, reports = reports_of(metric, 1)
-    times = enumerate(range(TIME_MS, TIME_MS + number * metric.pane_ms, metric.pane_ms))
-    opening = [encode_batch(metric, level, reports, at, i.to_bytes(16)) for i, at in times]
-    return _cost([metric], messages, earlier_payloads=opening)
-
-
 def partitions(number: int, messages: int) -> float:
     """Return the cost of a report if messages of `number` partitions come in turns."""
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
@@ -132,12 +105,6 @@ def partitions(number: int, messages: int) -> float:
         for index, partition in enumerate(owned):
             partition.count(batch[index::number])
     return (time.process_time() - began) / (messages * BATCH_REPORTS)
-
-
-def levels(number: int, messages: int) -> float:
-    """Return the cost of a report with `number` privacy levels."""
-    epsilons = np.round([0.1 * step for step in range(1, number + 1)], 1).tolist()
-    return _cost([dataclasses.replace(METRIC, levels=epsilons)], messages)
 
 
 def _frequency(mechanism: str) -> Costs:
@@ -160,15 +127,13 @@ def _frequency(mechanism: str) -> Costs:
     return cost
 
 
-GROWTHS: dict[str, tuple[tuple[int, ...], Costs]] = {
-    "history": ((1_000, 10_000, 100_000, 300_000), history),
-    "metrics": ((1, 10, 100, 1_000, 10_000), metrics),
-    "panes": ((1, 10, 100, 1_000), panes),
-    "panes open": ((1_000, 10_000, 100_000), open_panes),
-    "partitions": ((1, 4, 16, 64), partitions),
-    "levels": ((1, 4, 16, 64), levels),
+GROWTHS: dict[str, tuple[tuple[int, int], Costs]] = {
+    "history, 1,000 to 300,000": ((1_000, 300_000), history),
+    "metrics, 1 to 10,000": ((1, 10_000), metrics),
+    "panes, 1 to 1,000": ((1, 1_000), panes),
+    "partitions, 1 to 64": ((1, 64), partitions),
     **{
-        f"categories of {mechanism}": ((32, 128, 512, 2_048), _frequency(mechanism))
+        f"categories of {mechanism}, 32 to 2,048": ((32, 2_048), _frequency(mechanism))
         for mechanism in ("rappor", "grr", "projective_geometry_response")
     },
 }

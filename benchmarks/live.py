@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
-import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
+import numpy as np
 
 from aggregator.timestamps import iso
 from benchmarks.measure import Figure, NotRun, Outcome, stage
 from benchmarks.metrics import reports_of
-from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.places import Places
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import STOP_SECONDS, Workers, definitions, wait, workers
+from benchmarks.workers import meanwhile, started, wait, workers
+from deploy.kafka.cluster import free_ports
 from estimators import LocalMetric, define
 from producers.wire.batch import encode_randomized
 
@@ -73,16 +70,30 @@ def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
     seconds = places.sized(round(1000 * MEASURED_SECONDS)) / 1000
     pages: list[Page] = []
     name = f"live/{count} metrics"
-    topic = places.topic()
+    topic, rng = places.topic(), np.random.default_rng(7)
+    templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
+
+    def batches(time_ms: int) -> list[bytes]:
+        """Return a batch of each metric, in any order: each for any partition."""
+        payloads = []
+        for number in rng.permutation(count):
+            level, answers = templates[number]
+            payloads.append(
+                encode_randomized(metrics[number], level, answers, time_ms, os.urandom(16))
+            )
+        return payloads
+
+    now_ms = time.time_ns() // 1_000_000
+    history = range(now_ms - HISTORY_HOURS * HOUR_MS, now_ms, HOUR_MS)
     with workers(places, topic, metrics) as running:
-        running.wait_for(_produce_history(running, metrics))
+        running.wait_for(places.fill(topic, itertools.chain.from_iterable(map(batches, history))))
         with (
-            _reporting(running, metrics),
+            meanwhile(places, topic, batches, 1.0),
             served(places, topic, metrics, publishes=True) as (pid, _),
         ):
             published = _spent_a_minute(pid, seconds)
             yield Figure(f"{name}/nobody looks, totals are published", published, "core s/min")
-        with _reporting(running, metrics), served(places, topic, metrics) as (pid, url):
+        with meanwhile(places, topic, batches, 1.0), served(places, topic, metrics) as (pid, url):
             nobody = _spent_a_minute(pid, seconds)
             yield Figure(f"{name}/nobody looks", nobody, "core s/min")
             before = processor_seconds([pid])
@@ -124,77 +135,18 @@ def served(
     places: Places, topic: str, metrics: Sequence[LocalMetric], *, publishes: bool = False
 ) -> Iterator[tuple[int, str]]:
     """Run `dither serve` on a topic; yield its pid and its address once it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        file = folder / "metrics.toml"
-        file.write_text(definitions(metrics))
-        sets = {
-            "topics.reports": topic,
-            "topics.estimates": places.topic(1),
-            "topics.managed": False,
-            "publish.enabled": publishes,
-            "publish.since": iso(time.time_ns() // 10**6),  # not the history
-            "aggregate.past": "36500d",
-        }
-        line = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
-        line += ["--metrics", str(file), "--kafka", places.kafka, "--redis", places.redis]
-        line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        output = stack.enter_context((folder / "log").open("ab"))
-        process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
-        stack.callback(process.wait, STOP_SECONDS)
-        stack.callback(process.terminate)
+    (port,) = free_ports(1)
+    sets = {
+        "serve.port": port,
+        "topics.estimates": places.topic(1),
+        "publish.enabled": publishes,
+        "publish.since": iso(time.time_ns() // 10**6),  # not the history
+    }
 
-        def answers() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
+    with started(places, topic, metrics, "serve", **sets) as pid:
         wait(answers, "dither serve")
-        yield process.pid, f"http://127.0.0.1:{port}/"
-
-
-def _produce_history(running: Workers, metrics: Sequence[LocalMetric]) -> int:
-    """Report an hour's batch of each metric for all hours; return the number of messages."""
-    producer, now_ms = Producer({**running.settings.kafka, **FILLING}), round(time.time() * 1000)
-    templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
-    for hour in range(HISTORY_HOURS, 0, -1):
-        for number, metric in enumerate(metrics):
-            _send(producer, running, metric, templates[number], now_ms - hour * HOUR_MS)
-        producer.poll(0)
-    producer.flush()
-    producer.close()
-    return HISTORY_HOURS * len(metrics)
-
-
-@contextmanager
-def _reporting(running: Workers, metrics: Sequence[LocalMetric]) -> Iterator[None]:
-    """Report one batch of each metric per second, until the block ends."""
-    producer, done = Producer({**running.settings.kafka, **FILLING}), threading.Event()
-    templates = [reports_of(metric, BATCH_REPORTS) for metric in metrics]
-
-    def report() -> None:
-        while not done.wait(1.0):
-            now_ms = round(time.time() * 1000)
-            for metric, template in zip(metrics, templates, strict=True):
-                _send(producer, running, metric, template, now_ms)
-            producer.poll(0)
-
-    thread = threading.Thread(target=report)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        producer.flush()
-        producer.close()
-
-
-def _send(
-    producer: Producer, running: Workers, metric: LocalMetric, reports: Any, time_ms: int
-) -> None:
-    level, answers = reports
-    payload = encode_randomized(metric, level, answers, time_ms, os.urandom(16))
-    partition = int.from_bytes(os.urandom(2), "big") % PARTITIONS
-    producer.produce(running.settings.topics.reports, payload, partition=partition)
+        yield pid, f"http://127.0.0.1:{port}/"

@@ -7,8 +7,8 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,13 @@ from deploy.kafka.distribution import missing
 
 PARTITIONS = EMBEDDED_PARTITIONS
 QUIET: dict[str, Any] = {"log_level": 3}
-FILLING = {**QUIET, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
+FILLING = {
+    **QUIET,
+    "linger.ms": 20,
+    "queue.buffering.max.messages": 10**6,
+    "enable.idempotence": True,  # what is sent again comes late without it
+}
+POLL_MESSAGES = 1_000
 SMALL_BYTES = 3_000_000
 """The in-process broker keeps at least this much of a partition."""
 
@@ -98,9 +104,7 @@ class Places:
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         return topic
 
-    def log(
-        self, payloads: list[bytes], key: bytes | None = None, *, compression: str = "none"
-    ) -> tuple[str, int]:
+    def log(self, payloads: list[bytes]) -> tuple[str, int]:
         """Fill a topic evenly; return its name and how many messages it holds.
 
         The in-process broker keeps little, so its log is shorter.
@@ -108,12 +112,14 @@ class Places:
         topic = self.topic()
         if self._embedded is not None:
             payloads = payloads[: SMALL_BYTES * PARTITIONS // len(payloads[0])]
-        filling = {**FILLING, "compression.type": compression}
-        producer = Producer({"bootstrap.servers": self.kafka, **filling})
-        _fill(producer, topic, payloads, key)
-        producer.flush()
-        producer.close()
-        return topic, len(payloads)
+        return topic, self.fill(topic, payloads)
+
+    def fill(self, topic: str, payloads: Iterable[bytes]) -> int:
+        """Write messages to the partitions of a topic in turn; return how many there are."""
+        with closing(Producer({"bootstrap.servers": self.kafka, **FILLING})) as producer:
+            number = _produce(producer, topic, payloads)
+            producer.flush()
+        return number
 
     @contextmanager
     def held_log(
@@ -124,23 +130,28 @@ class Places:
         The messages are one transaction, which the function commits. This needs Apache Kafka.
         """
         topic = self.topic(partitions)
-        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": topic, **FILLING})
-        producer.init_transactions()
-        producer.begin_transaction()
-        _fill(producer, topic, payloads, None, partitions)
-        producer.flush()
-        yield topic, producer.commit_transaction
-        producer.close()
+        settings = {"bootstrap.servers": self.kafka, "transactional.id": topic, **FILLING}
+        with closing(Producer(settings)) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            _produce(producer, topic, payloads, partitions)
+            producer.flush()
+            yield topic, producer.commit_transaction
         admin = AdminClient({"bootstrap.servers": self.kafka, **QUIET})
         admin.delete_topics([topic])[topic].result()
 
 
-def _fill(
-    producer: Producer,
-    topic: str,
-    payloads: list[bytes],
-    key: bytes | None,
-    partitions: int = PARTITIONS,
-) -> None:
-    for number, payload in enumerate(payloads):
-        producer.produce(topic, payload, key=key, partition=number % partitions)
+def _produce(
+    producer: Producer, topic: str, payloads: Iterable[bytes], partitions: int = PARTITIONS
+) -> int:
+    number = 0
+    for number, payload in enumerate(payloads, 1):
+        while True:
+            try:
+                producer.produce(topic, payload, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % POLL_MESSAGES == 0:
+            producer.poll(0)
+    return number

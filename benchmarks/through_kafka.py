@@ -5,21 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-import itertools
-import operator
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
@@ -33,20 +28,18 @@ from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
-from benchmarks.batches import FUTURE_MS, METRIC, METRICS, TIME_MS, different_payloads, payloads
+from benchmarks.batches import METRIC, TIME_MS, payloads
 from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side, stage
-from benchmarks.metrics import population, sums_of
-from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.metrics import population, reports_of, sums_of
+from benchmarks.places import PARTITIONS, Places
 from benchmarks.redis_panes import commit_ids, delete_partition, write_panes
 from benchmarks.steady import memory_of, processor_seconds
-from benchmarks.workers import Workers, wait, workers
-from estimators import LocalMetric, define
-from estimators.estimate import Floats
+from benchmarks.workers import meanwhile, wait, workers
+from estimators import define
 from producers import Reporter
 from producers.kafka.connection import DEFAULT_PROPERTIES
 from producers.wire.batch import encode_batch
@@ -101,118 +94,32 @@ def produce(places: Places) -> Iterator[Benchmark]:
     yield Benchmark(f"produce/batches of {PRODUCED_REPORTS}/raw", "reports/s", ours, baseline)
 
 
-CONSUMED_BATCHES = {1: 900_000, 1_000: 120_000}
-"""A second or less of raw consumption: the first messages of a log are waited for."""
-CONSUME_ROUNDS = 5
-COMPRESSIONS = ("none", str(DEFAULT_PROPERTIES["compression.type"]))
-"""No compression, and the compression that reporters use."""
 PATIENCE_SECONDS = 0.01
 """A fetch that finds too few messages waits this long for more; at the end of a log none come."""
 
 
-@stage("consume")
-def consume(places: Places) -> Iterator[Outcome]:
-    """Consuming and counting, against consuming the same messages and dropping them.
+def consumption(places: Places, topic: str, messages: int, reports: int) -> Side:
+    """Return a side that fetches a log of batches as a worker does, and drops the messages."""
 
-    Beside the ratios: the processor time of this process for a message, user and system, of Python
-    and of the client's threads. It does not depend on what else the machine does, as far as caches
-    allow.
-    """
-    for (reports, batches), compression in itertools.product(
-        CONSUMED_BATCHES.items(), COMPRESSIONS
-    ):
-        name = f"batches of {reports}" + (f", {compression}" if compression != "none" else "")
-        costs: dict[str, Callable[[], Step]] = {
-            f"consume/cost, {name}/counted": counting,
-            f"consume/cost, {name}/dropped": lambda: raw,
-        }
-        if not places.wants(f"consume/{name}/raw", *costs):
-            continue
-        encoded = different_payloads(places.sized(batches), reports)
-        topic, messages = places.log(encoded, compression=compression)
-        ours = consumption(places, topic, messages, reports, counting)
-        baseline = consumption(places, topic, messages, reports, lambda: raw)
-        yield Benchmark(f"consume/{name}/raw", "reports/s", ours, baseline)
-        for figure, begin in costs.items():
-            if places.is_real and places.wants(figure):  # else its broker is part of this process
-                side = consumption(places, topic, messages, 1, begin, time.process_time)
-                rate = statistics.median(side(0) for _ in range(places.sized(CONSUME_ROUNDS)))
-                yield Figure(figure, MICROSECONDS / rate, "us of a core a message")
-
-
-Step = Callable[[Consumer], int]
-"""Takes messages from a consumer, and returns their number."""
-
-
-@contextmanager
-def collecting_seldom() -> Iterator[None]:
-    """Let Python collect garbage as seldom as in a worker, on both sides of a benchmark."""
-    thresholds = gc.get_threshold()
-    worker_clients.collect_seldom()
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-
-
-def consumption(
-    places: Places,
-    topic: str,
-    messages: int,
-    reports: int,
-    begin: Callable[[], Step],
-    clock: Callable[[], float] = time.perf_counter,
-) -> Side:
-    """Return a side that reads a whole log with the worker's fetch settings.
-
-    Parameters
-    ----------
-    places : Places
-        The servers.
-    topic : str
-        The topic to read.
-    messages, reports : int
-        The number of messages in the topic, and of reports in each.
-    begin : callable
-        Returns the step that takes the messages.
-    clock : callable
-        Measures the seconds of the rate.
-    """
-
-    def rate(_: float) -> float:
-        with collecting_seldom():
-            step = begin()
-            settings = Settings(kafka={"bootstrap.servers": places.kafka})
-            consumer: Consumer = clients.consumer(settings, "bench")
+    def consume() -> None:
+        settings = Settings(kafka={"bootstrap.servers": places.kafka})
+        with closing(clients.consumer(settings, "bench")) as consumer:
             consumer.list_topics(topic, timeout=30)
-            began, left = clock(), messages
+            left = messages
             consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
             while left > 0:
-                left -= step(consumer)
-            passed = clock() - began
-            consumer.close()
-            return messages * reports / passed
+                left -= len(consumer.consume(worker_clients.CONSUME_MESSAGES, PATIENCE_SECONDS))
+
+    def rate(_: float) -> float:
+        thresholds = gc.get_threshold()
+        worker_clients.collect_seldom()
+        try:
+            return timed(messages * reports, consume)
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.unfreeze()
 
     return rate
-
-
-def raw(consumer: Consumer) -> int:
-    """Consume messages and drop them; return their number."""
-    return len(consumer.consume(worker_clients.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
-
-
-def counting() -> Step:
-    """Return a step that counts messages as a worker does, beginning with an empty state."""
-    partitions: defaultdict[int, Partition] = defaultdict(lambda: Partition(METRICS, FUTURE_MS))
-
-    def count(consumer: Consumer) -> int:
-        messages = worker_clients.gather(consumer, PATIENCE_SECONDS)
-        for number, batch in worker_clients.sort_events(messages).messages.items():
-            partitions[number].count(batch)
-        return len(messages)
-
-    return count
 
 
 WORKERS = (1, 2)
@@ -221,11 +128,8 @@ COSTED_BATCHES = {1: 900_000, 1_000: 90_000}
 """Batches, by the reports in each: a worker needs seconds for them, and commits every second."""
 COST_ROUNDS = 3
 GROWTH_BATCHES, GROWTH_REPORTS = 600_000, 100
-GROWTHS = {
-    "partitions 1 to 64": [(1, number) for number in (1, 4, 16, 64)],
-    "workers 1 to 16": [(number, 64) for number in (1, 2, 4, 8, 16)],
-}
-"""The numbers of workers and partitions of each run."""
+GROWTHS = {"partitions 1 to 64": [(1, 1), (1, 64)], "workers 1 to 16": [(1, 64), (16, 64)]}
+"""The numbers of workers and partitions of the first and of the last run."""
 SETTLING_SECONDS = 4.0
 """The time after workers have joined until their start has no effect any more."""
 SHORT_INTERVAL = {"aggregate.commit_interval": "100ms"}
@@ -247,26 +151,23 @@ def end_to_end(places: Places) -> Iterator[Outcome]:
         names = {f"end to end/batches of {reports}, workers {n}/raw": n for n in WORKERS}
         if places.wants(*names):
             encoded = payloads(places.sized(max_batches), reports)
-            baseline = consumption(places, *places.log(encoded), reports, lambda: raw)
+            baseline = consumption(places, *places.log(encoded), reports)
             for name, number in names.items():
                 ours = functools.partial(_counted, places, encoded, reports, number)
                 yield Benchmark(name, "reports/s", ours, baseline)
     for reports, max_batches in COSTED_BATCHES.items():
-        name = f"end to end/cost, batches of {reports}"
-        units = {"a message": 1} | ({"a report": reports} if reports > 1 else {})
-        if places.wants(*(f"{name}/{unit}" for unit in units)):
+        name = f"end to end/cost, batches of {reports}/a message"
+        if places.wants(name):
             encoded = payloads(places.sized(max_batches), reports)
             costs = [_spent(places, encoded) for _ in range(places.sized(COST_ROUNDS))]
             cost = MICROSECONDS * statistics.median(costs) / len(encoded)
-            for unit, number in units.items():
-                yield Figure(f"{name}/{unit}", cost / number, "us of a core")
+            yield Figure(name, cost, "us of a core")
     for growth, runs in GROWTHS.items():
-        name = f"end to end/growth, {growth}"
-        if places.wants(f"{name}/last over first"):
+        name = f"end to end/growth, {growth}/last over first"
+        if places.wants(name):
             encoded = payloads(places.sized(GROWTH_BATCHES), GROWTH_REPORTS)
-            costs = [_spent(places, encoded, number, partitions) for number, partitions in runs]
-            yield Figure(f"{name}/last over first", costs[-1] / costs[0], "x")
-            yield Figure(f"{name}/highest over lowest", max(costs) / min(costs), "x")
+            first, last = (_spent(places, encoded, *run) for run in runs)
+            yield Figure(name, last / first, "x")
 
 
 def _counted(places: Places, encoded: list[bytes], reports: int, number: int, _: float) -> float:
@@ -357,99 +258,51 @@ def publish(places: Places) -> Iterator[Benchmark]:
         yield Benchmark(name, "events/s", ours, lambda _: baseline())
 
 
-REPORTS_PER_SECOND, BATCH_REPORTS = 100_000, 100
-WARM_UP_SECONDS, LATENCY_SECONDS = 5.0, 20.0
-READ_GAP_SECONDS = 0.005
-Reported = list[tuple[int, int, float]]
-"""Partition and offset of each batch, and when it was reported."""
-Reads = list[tuple[float, list[int]]]
-"""When each read ended, and the next offsets that it had."""
+LOAD_BATCHES, BATCH_REPORTS, LOAD_GAP_SECONDS = 100, 100, 0.1
+"""100,000 reports a second: so many batches, of so many reports, at such a distance."""
+PROBE = dataclasses.replace(METRIC, name="probe")
+WARM_UP_PROBES, PROBES = 10, 100
+MAX_PAUSE_SECONDS = 0.5
 
 
 @stage("latency")
 def latency(places: Places) -> Iterator[Outcome]:
-    """From a report on the device to an estimate that has it, at a steady rate.
+    """From a report on the device to an estimate that has it, while others report steadily.
 
-    A report's time runs from before it is randomized to the end of the first read of an estimate
-    that counts it: from Kafka's offset of its batch, and the offsets that were committed before the
-    read. The first seconds are left out: Kafka's broker has just started, and compiles what it
-    runs.
+    The first reports are left out: Kafka's broker has just started, and compiles what it runs.
     """
-    if not places.is_real:
+    if not places.has_workers:
         yield NotRun("latency", NEEDS_KAFKA)
         return
-    warm_up, measured = (
-        places.sized(int(seconds * REPORTS_PER_SECOND / BATCH_REPORTS))
-        for seconds in (WARM_UP_SECONDS, LATENCY_SECONDS)
-    )
+    rng, (level, answers) = np.random.default_rng(7), reports_of(METRIC, BATCH_REPORTS)
+
+    def batches(time_ms: int) -> Iterator[bytes]:
+        for _ in range(LOAD_BATCHES):
+            yield encode_batch(METRIC, level, answers, time_ms)
+
     for interval in ("1s", "100ms"):
-        more = {"aggregate.commit_interval": interval}
-        with workers(places, places.topic(), [METRIC], more=more) as running:
-            delays, rate = _delays(running, warm_up + measured)
-        name = f"latency/commits every {interval}"
-        yield Figure(f"{name}/rate", rate, "reports/s")
+        topic, more = places.topic(), {"aggregate.commit_interval": interval}
+        with (
+            workers(places, topic, [METRIC, PROBE], more=more) as running,
+            meanwhile(places, topic, batches, LOAD_GAP_SECONDS),
+            Reporter(PROBE, running.settings.kafka, topic=topic) as reporter,
+            Reader(places.redis, {PROBE.name: PROBE}, topic) as reader,
+        ):
+            delays = []
+            for number in range(1, WARM_UP_PROBES + places.sized(PROBES) + 1):
+                time.sleep(rng.uniform(0, MAX_PAUSE_SECONDS))
+                began = time.perf_counter()
+                reporter.report(0.5, PROBE.levels[0])
+                reporter.flush()
+
+                def is_seen(reported: int = number) -> bool:
+                    return reader.estimate(PROBE.name).reports >= reported
+
+                wait(is_seen, "counting")
+                delays.append(time.perf_counter() - began)
         for percent in (50, 99):
-            seconds = float(np.percentile(delays[warm_up:], percent))
-            yield Figure(f"{name}/p{percent}", seconds, "s")
-
-
-def _delays(running: Workers, batches: int) -> tuple[Floats, float]:
-    """Return the seconds that each batch took to be seen, in order, and the reports a second."""
-    reads: Reads = []
-    reported: Reported = []
-    is_over = threading.Event()
-    looking = threading.Thread(target=_read_estimates, args=(running, is_over, reads))
-    looking.start()
-    try:
-        rate = _report(running, batches, reported)
-        wait(lambda: bool(reads) and sum(reads[-1][1]) >= batches, "counting")
-    finally:
-        is_over.set()
-        looking.join()
-    ends = np.array([end for end, _ in reads])
-    counted = np.array([following for _, following in reads])
-    delays = []
-    for number, offset, report_time in sorted(reported, key=operator.itemgetter(2)):
-        first = int(np.searchsorted(counted[:, number], offset, side="right"))
-        delays.append(ends[first] - report_time)
-    return np.array(delays), rate
-
-
-def _report(running: Workers, batches: int, reported: Reported) -> float:
-    """Report at a steady rate, and note when; return the reports a second."""
-    values, level = population(METRIC, BATCH_REPORTS)
-    topic, gap = running.settings.topics.reports, BATCH_REPORTS / REPORTS_PER_SECOND
-    with closing(Producer({**DEFAULT_PROPERTIES, **running.settings.kafka})) as producer:
-        began = time.perf_counter()
-        for number in range(batches):
-            while (early := began + number * gap - time.perf_counter()) > 0:
-                producer.poll(early)
-            report_time = time.perf_counter()
-            reports = METRIC.randomize(values, level)
-            payload = encode_batch(METRIC, level, reports, time.time_ns() // 1_000_000)
-
-            def note(error: object, message: Any, when: float = report_time) -> None:
-                if error is not None:
-                    raise RuntimeError(str(error))
-                reported.append((message.partition(), message.offset(), when))
-
-            producer.produce(topic, payload, partition=number % PARTITIONS, on_delivery=note)
-            producer.poll(0)
-        rate = batches * BATCH_REPORTS / (time.perf_counter() - began)
-        producer.flush()
-    return rate
-
-
-def _read_estimates(running: Workers, is_over: threading.Event, reads: Reads) -> None:
-    """Read the estimate again and again, and note when and up to which offsets."""
-    settings = running.settings
-    with Reader(settings.redis.url, METRICS, settings.topics.reports) as reader:
-        while not is_over.wait(READ_GAP_SECONDS):
-            overview = reader.store.overview()
-            owners = [overview.partitions[number].owner for number in range(PARTITIONS)]
-            following = [max(0, int(owner.get("next", 0))) for owner in owners]
-            reader.answer(reader.read(reader.describe(overview, METRIC.name)))
-            reads.append((time.perf_counter(), following))
+            seconds = float(np.percentile(delays[WARM_UP_PROBES:], percent))
+            yield Figure(f"latency/commits every {interval}/p{percent}", seconds, "s")
 
 
 REMEMBERED_REPORTS = 200
@@ -493,25 +346,20 @@ def memory(places: Places) -> Iterator[Outcome]:
     if not places.has_workers:
         yield NotRun("memory/workers", NEEDS_KAFKA)
         return
-    small = define(
-        name="small", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1, 2]
-    )
-    wide = define(
-        name="wide", kind="frequency", mechanism="rappor", categories=max(2, places.sized(1024)),
-        levels=[0.25 * step for step in range(1, 17)],
-    )  # fmt: skip
-    for metric, copies, name in (
-        (small, 10, "10 small metrics"),
-        (wide, max(2, places.sized(100)), "100 metrics of 1,024 categories and 16 levels"),
-    ):
-        metrics = [dataclasses.replace(metric, name=f"m{number}") for number in range(copies)]
-        topic = places.topic()
-        with workers(places, topic, metrics) as running:
-            running.wait_for(_remembered(places.kafka, topic, metrics))
-            time.sleep(SETTLING_SECONDS)
-            sizes = memory_of(running.pids[0])
-        yield Figure(f"memory/{name}", sizes["VmRSS"] / MEBIBYTE, "MB")
-        yield Figure(f"memory/{name}/highest", sizes["VmHWM"] / MEBIBYTE, "MB")
+    metrics = [dataclasses.replace(METRIC, name=f"m{number}") for number in range(10)]
+    topic, (level, answers) = places.topic(), reports_of(METRIC, REMEMBERED_REPORTS)
+    now = time.time_ns() // 1_000_000
+    messages = [
+        encode_batch(metric, level, answers, now - back * metric.pane_ms)
+        for back in range(ROUNDS, 0, -1)
+        for metric in metrics
+        for _ in range(PARTITIONS)
+    ]
+    with workers(places, topic, metrics) as running:
+        running.wait_for(places.fill(topic, messages))
+        time.sleep(SETTLING_SECONDS)
+        size = memory_of(running.pids[0])["VmRSS"]
+    yield Figure("memory/10 small metrics", size / MEBIBYTE, "MB")
 
 
 def _id_bytes(places: Places) -> float:
@@ -524,17 +372,3 @@ def _id_bytes(places: Places) -> float:
         delete_partition(store, "ids")
     (first_ids, first_bytes), (last_ids, last_bytes) = sizes[0], sizes[-1]
     return (last_bytes - first_bytes) / (last_ids - first_ids)
-
-
-def _remembered(servers: str, topic: str, metrics: Sequence[LocalMetric]) -> int:
-    """Send reports of each metric, at all levels, to each partition; return how many messages."""
-    level = np.arange(REMEMBERED_REPORTS) % len(metrics[0].levels)
-    reports = metrics[0].randomize(np.zeros(REMEMBERED_REPORTS, dtype=np.int64), level)
-    now = time.time_ns() // 1_000_000
-    with closing(Producer({"bootstrap.servers": servers, **FILLING})) as producer:
-        for back in range(ROUNDS, 0, -1):
-            for metric, partition in itertools.product(metrics, range(PARTITIONS)):
-                payload = encode_batch(metric, level, reports, now - back * metric.pane_ms)
-                producer.produce(topic, payload, partition=partition)
-            producer.flush()
-    return ROUNDS * len(metrics) * PARTITIONS

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,14 +34,10 @@ DEFINITION_KEYS = (
 class Workers:
     """Worker processes that have joined their group and own all partitions of a topic."""
 
-    processes: list[subprocess.Popen[bytes]]
+    pids: list[int]
     settings: Settings
     store: Store
     partitions: int
-
-    @property
-    def pids(self) -> list[int]:
-        return [process.pid for process in self.processes]
 
     def committed(self) -> int:
         """Return the sum of the next offsets: without gaps, the number of counted messages."""
@@ -64,40 +62,44 @@ def workers(
 
     They have the default settings, except those in `more`, by key.
     """
+    topics = Topics(reports=topic, deadletters=f"{topic}-dead", managed=False)
+    sets = {"topics.deadletters": topics.deadletters, "aggregate.group": uuid.uuid4().hex}
+    settings = Settings(
+        kafka={"bootstrap.servers": places.kafka}, topics=topics, redis=Redis(url=places.redis)
+    )
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        file = folder / "metrics.toml"
-        file.write_text(definitions(metrics))
         store = stack.enter_context(Store(connect(places.redis), topic))
-        topics = Topics(reports=topic, deadletters=f"{topic}-dead", managed=False)
-        sets = {
-            "topics.reports": topics.reports,
-            "topics.deadletters": topics.deadletters,
-            "topics.managed": topics.managed,
-            "aggregate.group": uuid.uuid4().hex,
-            "aggregate.past": "36500d",
-            **(more or {}),
-        }
-        line = [sys.executable, "-m", "aggregator", "aggregate", "--metrics", str(file)]
-        line += ["--kafka", places.kafka, "--redis", places.redis]
-        line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        output = stack.enter_context((folder / "log").open("ab"))
-        processes = []
-        for _ in range(count):
-            process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
-            stack.callback(process.wait, STOP_SECONDS)
-            stack.callback(process.terminate)
-            processes.append(process)
-        settings = Settings(
-            kafka={"bootstrap.servers": places.kafka}, topics=topics, redis=Redis(url=places.redis)
+        start = functools.partial(
+            started, places, topic, metrics, "aggregate", **sets, **(more or {})
         )
+        pids = [stack.enter_context(start()) for _ in range(count)]
 
         def have_joined() -> bool:
             owners = [store.owner(number).get("worker") for number in range(partitions)]
             return None not in owners and len(set(owners)) >= min(count, partitions)
 
         wait(have_joined, "the workers' joining")
-        yield Workers(processes, settings, store, partitions)
+        yield Workers(pids, settings, store, partitions)
+
+
+@contextmanager
+def started(
+    places: Places, topic: str, metrics: Iterable[Metric], command: str, **sets: object
+) -> Iterator[int]:
+    """Run a command of `dither` on a topic, with settings by key; yield its pid."""
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("ab") as output:
+        file = Path(folder, "metrics.toml")
+        file.write_text(definitions(metrics))
+        sets |= {"topics.reports": topic, "topics.managed": False, "aggregate.past": "36500d"}
+        line = [sys.executable, "-m", "aggregator", command, "--metrics", str(file)]
+        line += ["--kafka", places.kafka, "--redis", places.redis]
+        line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+        process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait(STOP_SECONDS)
 
 
 def definitions(metrics: Iterable[Metric]) -> str:
@@ -117,3 +119,23 @@ def wait(condition: Callable[[], bool], awaited: str, look_seconds: float = LOOK
         if time.monotonic() > deadline:
             raise TimeoutError(f"{awaited}: not within {PATIENCE_SECONDS:g} s")
         time.sleep(look_seconds)
+
+
+@contextmanager
+def meanwhile(
+    places: Places, topic: str, batches: Callable[[int], Iterable[bytes]], seconds: float
+) -> Iterator[None]:
+    """Write batches to a topic every `seconds`, made from the time in ms, until the block ends."""
+    is_over = threading.Event()
+
+    def until_over() -> Iterator[bytes]:
+        while not is_over.wait(seconds):
+            yield from batches(time.time_ns() // 1_000_000)
+
+    thread = threading.Thread(target=places.fill, args=(topic, until_over()))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from confluent_kafka import Producer
 
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.storage.connection import connect
@@ -26,7 +25,7 @@ from benchmarks.batches import METRIC as PLAIN
 from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
-from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.places import PARTITIONS, Places
 from benchmarks.steady import Sample, Steady, processor_seconds, steady
 from benchmarks.workers import wait, workers
 from producers.wire.reports_pb2 import ReportBatch
@@ -77,7 +76,8 @@ def engines(places: Places) -> Iterator[Outcome]:
     for full_name, (name, engine, reports, threads) in names.items():
         messages = places.sized(MESSAGES[reports])
         if reports not in topics:
-            topics[reports] = fill_topic(places, payloads(messages, reports))
+            topics[reports] = places.topic()
+            places.fill(topics[reports], payloads(messages, reports))
         pair = Pair(places, topics[reports], messages, engine, threads)
         sides = pair.ours, pair.theirs
         yield Benchmark(full_name, "messages/s", *sides, most_rounds=MAX_ROUNDS, is_warm=True)
@@ -173,20 +173,6 @@ def _sums(store: Store) -> tuple[jvm.Sums, int]:
             elif not outcome.startswith("accepted:"):
                 refused += reports
     return sums, refused
-
-
-def fill_topic(places: Places, batches: Iterable[bytes]) -> str:
-    """Fill a topic of Apache Kafka with batches, the partitions in turn; return its name."""
-    topic = places.topic()
-    in_order = {"enable.idempotence": True}  # what is sent again comes late without it
-    producer = Producer({"bootstrap.servers": places.kafka, **FILLING, **in_order})
-    for number, payload in enumerate(batches):
-        producer.produce(topic, payload, partition=number % PARTITIONS)
-        if number % DIFFERENT_REPORTS == 0:
-            producer.poll(0)
-    producer.flush()
-    producer.close()
-    return topic
 
 
 def payloads(messages: int, reports: int) -> Iterator[bytes]:

@@ -52,9 +52,9 @@ def test_what_needs_apache_kafka_is_listed_with_its_reason(run: Run) -> None:
 
 
 def test_a_name_that_no_benchmark_has_is_refused(run: Run) -> None:
-    result, _ = run("--in-process", "--only", "encode/nothing of the kind")
+    result, _ = run("--in-process", "--only", "discover/nothing of the kind")
     assert result.exit_code == 2
-    assert "no benchmark has 'encode/nothing of the kind' in its name" in result.output
+    assert "no benchmark has 'discover/nothing of the kind' in its name" in result.output
     result = CliRunner().invoke(bench, ["--only", "userz"])
     assert result.exit_code == 2
     assert "--only userz: expected a stage" in result.output

@@ -1,1 +1,0 @@
-"""Compares the mechanism of distributions with rivals, which are simulated here alone."""
