@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from aggregator.cli.lean_imports import LeanFinder
+from aggregator.cli.lean_imports import LeanFinder, may_use_tls
 from aggregator.feature import features
 
 COMMAND_GROUPS = {
@@ -153,11 +153,12 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; an expected failure prints a message and exits with 1."""
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
-    sys.meta_path.insert(0, LeanFinder())
+    words = sys.argv[1:] if args is None else args
+    sys.meta_path.insert(0, LeanFinder(may_use_tls(words)))
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:
-        message = _explain(error, sys.argv[1:] if args is None else args)
+        message = _explain(error, words)
         if message is None:
             raise
         if (logging := sys.modules.get("aggregator.config.logging")) is None:  # nothing is logged

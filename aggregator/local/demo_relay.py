@@ -21,7 +21,7 @@ from aggregator.local.deployment import (
     free_port,
     wait_until_listening,
 )
-from aggregator.local.embedded import MALLOC_VARIABLES
+from aggregator.malloc_settings import MALLOC_VARIABLES
 from aggregator.web.http.access import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats

@@ -20,14 +20,10 @@ from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.local.child import Child, describe_exit
-from aggregator.local.embedded import (
-    MALLOC_VARIABLES,
-    EmbeddedBroker,
-    EmbeddedRedis,
-    return_freed_memory,
-)
+from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
 from aggregator.local.state_folder import StateFolder, begin_new_log
+from aggregator.malloc_settings import MALLOC_VARIABLES, apply_malloc_variables
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
@@ -113,7 +109,7 @@ class LocalDeployment:
         return f"{scheme}://{LOOPBACK_HOST}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
-        return_freed_memory()
+        apply_malloc_variables(*MALLOC_VARIABLES)
         with self._stack:
             if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
                 allow_any_past(self.settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import importlib.util
 import os
 import platform
@@ -22,6 +21,7 @@ from redis.retry import Retry
 
 from aggregator import child_guard
 from aggregator.errors import DitherError
+from aggregator.malloc_settings import MALLOC_VARIABLES
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -32,27 +32,6 @@ EMBEDDED_PARTITIONS = 4
 READY_TIMEOUT = 30.0
 #: Seconds for Redis to end before it is killed.
 STOP_GRACE = 5.0
-#: With these, glibc returns freed memory at once; by default it keeps as much as is in use.
-MALLOC_VARIABLES = {
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": "1000000",
-    "MALLOC_TRIM_THRESHOLD_": "1000000",
-}
-
-#: The numbers of these variables for glibc's `mallopt`.
-MALLOC_PARAMETERS = {
-    "MALLOC_ARENA_MAX": -8,
-    "MALLOC_MMAP_THRESHOLD_": -3,
-    "MALLOC_TRIM_THRESHOLD_": -1,
-}
-
-
-def return_freed_memory() -> None:
-    """Apply MALLOC_VARIABLES to this process, which is already running; only glibc knows them."""
-    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
-    for name, number in MALLOC_PARAMETERS.items():
-        if set_parameter is not None and name not in os.environ:
-            set_parameter(number, int(MALLOC_VARIABLES[name]))
 
 
 class EmbeddedUnavailableError(DitherError):

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 
 import msgspec
 
@@ -186,6 +185,8 @@ def status(
 
 @functools.cache
 def _version() -> str:
+    from importlib.metadata import version  # slow to import, and seldom needed
+
     return version("dither")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import redis
@@ -61,7 +61,7 @@ class Packer:
     """
 
     def __init__(self) -> None:
-        encode = redis.Redis().get_encoder().encode
+        encode = redis.Redis(driver_info=None).get_encoder().encode
         self._uncopied = PythonRespSerializer(COPIED_BYTES, encode)
         self._fast = HiredisRespSerializer()
 
@@ -174,7 +174,7 @@ def _reply_or_error(command: Command, reply: Any) -> Any:
 
 def script(name: str) -> str:
     """Return the source of a Lua script."""
-    return importlib.resources.files("aggregator").joinpath(f"storage/lua/{name}.lua").read_text()
+    return Path(__file__).with_name("lua").joinpath(f"{name}.lua").read_text()
 
 
 def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:

@@ -44,6 +44,7 @@ CLIENT_OPTIONS: dict[str, Any] = {
     "socket_timeout": 20,  # a server that hangs is unreachable
     "health_check_interval": 30,
     "command_packer": Packer(),
+    "driver_info": None,  # to find out the client's version takes 1 MB
 }
 FIRST_CALL_SECONDS = 1.5
 """Timeout of the first call."""

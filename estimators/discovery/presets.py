@@ -7,7 +7,7 @@ They are stored as text: ``learn_code(lines).packed()``, for lines of examples t
 from __future__ import annotations
 
 import functools
-from importlib import resources
+from pathlib import Path
 
 from estimators.discovery.string_code import END_SYMBOL, SHARED_CONTEXT, StringCode
 
@@ -28,5 +28,5 @@ def preset(name: str) -> StringCode:
         raise ValueError(f"one of {', '.join(PRESET_NAMES)}")
     if name == "bytes":  # 254 bytes and the end have 8 bits; 2 bytes, never in UTF-8, have 9
         return StringCode((), {SHARED_CONTEXT: (8,) * (END_SYMBOL - 2) + (9, 9, 8)})
-    folder = resources.files("estimators.discovery")
-    return StringCode.unpacked(folder.joinpath(f"{name}.code").read_text(encoding="ascii"))
+    file = Path(__file__).with_name(f"{name}.code")
+    return StringCode.unpacked(file.read_text(encoding="ascii"))

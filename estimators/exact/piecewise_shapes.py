@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import itertools
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
@@ -193,7 +193,7 @@ def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ..
 @functools.cache
 def _table() -> list[tuple[Fraction, int, tuple[int, ...]]]:
     """Return the rows of the table: the least epsilon, the window and the numbers."""
-    text = importlib.resources.files("estimators.exact").joinpath("window_shapes.json").read_text()
+    text = Path(__file__).with_name("window_shapes.json").read_text()
     rows = []
     for row in json.loads(text):
         upper = row["upper_half"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import struct
 from typing import NamedTuple
 
@@ -84,6 +83,8 @@ def _answer(request: bytes, host: str, port: int, has_tls: bool) -> bytes | None
             connection = socket.create_connection((host, port), PROBE_SECONDS)
             closing.enter_context(connection)
         if has_tls:
+            import ssl  # not above: OpenSSL takes 7 MB
+
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             connection = closing.enter_context(

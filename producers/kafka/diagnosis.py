@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -110,6 +109,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def _certificate_problem(server: str, ca: str | None) -> str:
     """Return what is wrong with a server's certificate; "" if nothing is, or without TLS."""
+    import ssl  # not above: OpenSSL takes 7 MB
+
     with contextlib.suppress(OSError, ValueError):
         context = ssl.create_default_context(cafile=ca)
         address = _host_and_port(server)

@@ -15,9 +15,9 @@ from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, instance_option, single_worker_command
 from aggregator.counting.worker import Worker
-from aggregator.health_port import answer_health
 from aggregator.kafka import topic_admin, worker_clients
 from aggregator.kafka.topic_admin import refuse_compaction
+from aggregator.malloc_settings import apply_malloc_variables
 from aggregator.monitoring.instances import process_instance
 from aggregator.monitoring.tracing_setup import configured_tracing
 from aggregator.storage.eviction import refuse_eviction
@@ -41,6 +41,7 @@ def aggregate(settings: Settings, workers: int | None) -> None:
     SIGTERM or Ctrl-C, workers commit what they have counted, and leave the group. Changed metric
     definitions take effect within seconds, or at SIGHUP.
     """
+    apply_malloc_variables("MALLOC_ARENA_MAX")  # librdkafka has twenty threads
     metrics = live_metrics(settings)
     topic_admin.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)
@@ -67,6 +68,8 @@ def aggregate(settings: Settings, workers: int | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())
     port = settings.aggregate.health_port
+    if port:  # an HTTP server takes 1 MB
+        from aggregator.health_port import answer_health
     with answer_health(port, runner.trouble) if port else contextlib.nullcontext():
         runner.run()
     if tracing is not None:

@@ -8,7 +8,6 @@ import signal
 import click
 
 from aggregator.config.settings import Settings
-from aggregator.health_port import answer_health
 from aggregator.terminal.options import (
     live_metrics,
     logging_options,
@@ -42,6 +41,8 @@ def coordinate(settings: Settings) -> None:
     metrics.watch()
     coordinator.start()
     port = settings.coordinate.health_port
+    if port:  # an HTTP server takes 1 MB
+        from aggregator.health_port import answer_health
     with answer_health(port, coordinator.trouble) if port else contextlib.nullcontext():
         signal.sigwait(ends)
     coordinator.stop()

@@ -16,6 +16,7 @@ import redis
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
+from aggregator.cli.lean_imports import may_use_tls
 from aggregator.cli.main import BLAS_THREADS, cli, command_help, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.verifying.comparison import Verification
@@ -91,7 +92,9 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     slow = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec", "google",
-            "opentelemetry", "structlog", "aggregator.reading", "producers.populations"}
+            "opentelemetry", "structlog", "aggregator.reading", "producers.populations", "asyncio",
+            "_ssl", "_hashlib", "importlib.metadata", "importlib.resources", "http.server",
+            "redis.asyncio.client", "google.protobuf.text_format"}
     print(*sorted(slow & sys.modules.keys()), os.environ[BLAS_THREADS], file=sys.stderr)
 """
 READS = "aggregator.reading confluent_kafka msgspec numpy redis"
@@ -105,17 +108,53 @@ COUNTS = "confluent_kafka google msgspec numpy redis structlog"
         ("", "3", "3"),
         *((command, "3", f"{READS} 3") for command in ("estimate", "alarms")),
         ("aggregate", "3", f"{COUNTS} 3"),
+        ("aggregate --redis rediss://x", "3", f"_hashlib _ssl {COUNTS} 3"),
     ],
 )
 def test_help_loads_nothing_slow_readers_what_they_need_and_matrices_have_one_thread_or_those_named(
     command: str, own: str | None, loaded: str
 ) -> None:
-    """OpenBLAS reads the variable when numpy is imported, so it is set before that."""
+    """OpenBLAS reads the variable when numpy is imported, so it is set before that.
+
+    Redis over TLS needs OpenSSL, which takes 7 MB.
+    """
     env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
     env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
     args = [sys.executable, "-c", HELP, *command.split(), "--help"]
     told = subprocess.run(args, env=env, capture_output=True, text=True)
     assert told.stderr.strip() == loaded
+
+
+def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without TLS in sight, Redis's client is loaded without it."""
+    monkeypatch.chdir(tmp_path)
+    plain, secure = tmp_path / "plain.toml", tmp_path / "secure.toml"
+    plain.write_text('[redis]\nurl = "redis://a"\n')
+    secure.write_text('[redis]\nurl = "rediss+sentinel://a:1/b"\n')
+    variables = ("DITHER_CONFIG", "DITHER_REDIS_URL", "DITHER_REDIS_URL_FILE")
+    for args, variable, value, expected in (
+        ((), "", "", False),
+        (("--config", str(plain)), "DITHER_REDIS_URL", "redis://a", False),
+        (("--redis", "rediss://a"), "", "", True),
+        (("--set=redis.url=REDISS://a",), "", "", True),
+        (("--config", str(secure)), "", "", True),
+        ((f"--config={secure}",), "", "", True),
+        (("--config", "a" * 5000), "", "", True),
+        ((), "DITHER_CONFIG", str(secure), True),
+        ((), "DITHER_REDIS_URL", "rediss://a", True),
+        ((), "DITHER_REDIS_URL_FILE", "/run/secrets/url", True),
+    ):
+        for name in variables:
+            monkeypatch.delenv(name, raising=False)
+        if variable:
+            monkeypatch.setenv(variable, value)
+        with row((args, variable)):
+            assert may_use_tls(args) == expected
+    monkeypatch.delenv("DITHER_REDIS_URL_FILE")
+    secure.rename("dither.toml")
+    assert may_use_tls(())
 
 
 def test_define_says_how_its_file_is_produced(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import sys
 PROGRAM = """
 import mmap
 from pathlib import Path
-from aggregator.local.embedded import return_freed_memory
+from aggregator.malloc_settings import MALLOC_VARIABLES, apply_malloc_variables
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE // 10**6
 
-return_freed_memory()
+apply_malloc_variables(*MALLOC_VARIABLES)
 before = resident()
 del (large := [bytearray(b"1") * 30_000_000 for _ in range(2)])[:]  # by default, raises the limit
 blocks, kept = [], []
