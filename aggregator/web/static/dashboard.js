@@ -211,7 +211,11 @@ async function start() {
   addEventListener("hashchange", show);
   let gathering = 0;
   main.addEventListener("seen", () => { clearTimeout(gathering); gathering = setTimeout(followSeen, GATHER); });
-  requestAnimationFrame(() => setTimeout(() => { followSeen(); connect(); })); // once it is known which cards are seen
+  const looking = new IntersectionObserver(() => { // it reports together with the cards' own observers: then it is known which cards are seen
+    looking.disconnect();
+    setTimeout(() => { followSeen(); connect(); });
+  });
+  looking.observe(main);
 }
 
 filterField(document.getElementById("filter"), () => wall);

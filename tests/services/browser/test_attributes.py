@@ -185,7 +185,9 @@ def test_a_card_says_what_has_changed_and_is_filtered(reported: Site, visitor: V
     expect(card(page, "plain")).to_be_hidden()
     expect(distance).to_be_visible()
     assert page.url.endswith("#window=24h&changed=only")
-    page.reload()
+    with page.expect_request(re.compile("/v1/events")) as stream:
+        page.reload()
+    assert stream.value.url.count("metric=") > 1, "the first stream has what is on the screen"
     expect(card(page, "plain")).to_be_hidden()
     only_changed.click()
     expect(card(page, "plain")).to_be_visible()
