@@ -1,6 +1,7 @@
 """Nothing is lost in silence: what Kafka does not acknowledge is kept, counted and said."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -47,13 +48,13 @@ def test_what_is_not_acknowledged_is_sent_again(broker: Broker, topic: str, door
         assert "flush() sends them again" in str(caught.value)
 
         door.heal()
-        for _ in range(50):  # it may take a moment until the client finds the open door
-            try:
+
+        def is_flushed() -> bool:  # it may take a moment until the client finds the open door
+            with suppress(DeliveryError):
                 reporter.flush(timeout=60)
-            except DeliveryError:
-                continue
-            break
-        assert reporter.delivered.reports == 5
+            return reporter.delivered.reports == 5
+
+        wait_until(is_flushed, "what failed has arrived")
     assert LATE.counts(count(LATE, broker.batches(topic))).sum() == 5
 
 

@@ -50,7 +50,7 @@ from producers.delivery.batches import Columns, PendingBatch
 from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
-from producers.http import answers
+from producers.http import answers, gateway_client
 from producers.http.answers import Verdict
 from producers.http.definitions import read_served
 from producers.http.gateway_client import GatewayClient
@@ -284,7 +284,7 @@ def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: b
         with connection.queue.file.transaction() as database:
             database.execute("UPDATE failing SET errors = ?, since_ms = since_ms - ?", week)
         with nullcontext() if is_own_word else pytest.raises(DeliveryError):
-            connection.flush(timeout=1)
+            connection.flush(timeout=60 if is_own_word else 1)
         wait_until(lambda: len(told) > 1, "the application is told")
         assert {each.kind for each in told[:-1]} == {"delivery"}
         assert told[-1].kind == ("refused" if is_own_word else "delivery")
@@ -310,8 +310,9 @@ def test_what_was_not_acknowledged_is_sent_after_a_restart(
 
 
 def test_a_queue_in_memory_tells_what_is_lost() -> None:
-    reporter = HttpReporter(LATE, NOWHERE)
+    reporter = HttpReporter(LATE, NOWHERE, batch_age=0)
     reporter.report([1.0] * 5, epsilon=1)
+    wait_until(lambda: reporter.failures > 0, "an attempt fails")
     with ThreadPoolExecutor(2) as pool:  # the second one waits for the first
         closings = [pool.submit(reporter.close, 0.3) for _ in range(2)]
     for each in closings:
@@ -610,7 +611,11 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (CHUNKED + b"0\r\n", b"trailer: a\r\n" * 1000, FLOOD),
     ],
 )
-def test_a_dripping_answer_is_not_waited_for(begun: bytes, again: bytes, told: str) -> None:
+def test_a_dripping_answer_is_not_waited_for(
+    begun: bytes, again: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told == DROPS:
+        monkeypatch.setattr(gateway_client, "MOST_STEPS", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -626,7 +631,7 @@ def test_a_dripping_answer_is_not_waited_for(begun: bytes, again: bytes, told: s
         server.start()
         tracemalloc.start()
         with pytest.raises(GatewayError, match=told):
-            GatewayClient(url, timeout=0.2 if told == DROPS else 30).post(b"a")
+            GatewayClient(url, timeout=40).post(b"a")
         assert tracemalloc.get_traced_memory()[1] < 4 * LARGEST_ANSWER
         tracemalloc.stop()
         server.join(60)
