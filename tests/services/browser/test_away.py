@@ -1,9 +1,7 @@
 """What pages say while something is away: nothing unknown is shown as well."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +9,6 @@ import pytest
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from tests.services.browser.conftest import FOLLOWS, METRICS, Site, Sites, Visitor, expect, until
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.more
 
@@ -42,7 +37,7 @@ def test_without_kafka_a_report_may_be_sent_again(without_kafka: Site, visitor: 
     expect(result).not_to_contain_text("Sending")
     again = page.get_by_role("button", name="Send the same report again")
     expect(again).to_be_visible()
-    held: list[Route] = []
+    held: list[Any] = []
     page.route("**/v1/reports", lambda route: held.append(route), times=1)
     again.click()
     expect(result).to_contain_text("Sending")

@@ -57,20 +57,6 @@ def test_the_rules_do_what_they_say(file: str) -> None:
     promtool("test", "rules", FOLDER / file)
 
 
-@pytest.mark.more
-def test_the_critical_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
-    critical = {rule["alert"] for rule in ALERTS if rule["labels"]["severity"] == "critical"}
-    given = yaml.load((FOLDER / "alerts.test.yml").read_text(), yaml.BaseLoader)
-    given["rule_files"] = [str(FOLDER / name) for name in given["rule_files"]]
-    given["tests"] = [
-        test
-        for test in given["tests"]
-        if {case["alertname"] for case in test["alert_rule_test"]} <= critical
-    ]
-    (tmp_path / "critical.test.yml").write_text(yaml.safe_dump(given))
-    promtool("test", "rules", tmp_path / "critical.test.yml")
-
-
 def rules_of_page(page: str) -> list[dict[str, Any]]:
     """Return the alerts that a page proposes."""
     text = (ROOT / "docs" / page).read_text()
