@@ -133,7 +133,7 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
     except KeyError as error:
         raise click.ClickException(
             f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
-            f"{file}`, for the stages `end to end`, `commit`, `memory` and `gateway`"
+            f"{file}`, for the stages `end to end`, `commit`, `memory`, `gateway` and `crowds`"
         ) from None
     for name, value in dataclasses.asdict(result).items():
         click.echo(f"{name.replace('_', ' '):24} {_told(name, value)}")

@@ -15,10 +15,6 @@ from benchmarks.record import Record
 CELL_BYTES = 8
 MEBIBYTE = 2**20
 """The unit of the recorded memory of a worker, in bytes."""
-POSTS = 1_000.0
-"""Posts a second of one gateway process, unless the stage ``gateway`` is recorded."""
-OPENED = 5_000.0
-"""Sealed reports a second of one core, unless the stage ``crowds`` is recorded."""
 DAY_SECONDS, HOUR_SECONDS = 86_400, 3_600
 PEAK = 3.0
 """The peak hour's rate over the day's mean."""
@@ -68,22 +64,23 @@ class Rates:
     id_bytes: float
     idle_bytes: float
     held_id_bytes: float
-    posts: float = POSTS
-    opened: float = OPENED
+    posts: float = 1_000.0
+    opened: float = 5_000.0
 
     @classmethod
     def of(cls, record: Record) -> Self:
         """Return the rates of a recorded run.
 
-        A worker's time is its processor time if that is recorded, because other work of the machine
-        is not in it; otherwise it is the clock's. The costs are those of the line through the costs
-        of messages with 1 and with 1,000 reports, from fetch to commit.
+        A worker's time is its processor time, because other work of the machine is not in it. The
+        costs are those of the line through the costs of messages with 1 and with 1,000 reports,
+        from fetch to commit. Raises KeyError if the record lacks a stage.
         """
-        single, batched = (_message_seconds(record, reports) for reports in (1, 1_000))
+        single, batched = (
+            record.figures[f"end to end/cost, batches of {reports}/a message"].value / 1e6
+            for reports in (1, 1_000)
+        )
         per_report = max(0.0, (batched - single) / 999)
         commits = record.results["commit/4096 cells/set"].ours
-        posting = record.results.get("gateway/small posts/bare route")
-        opening = record.results.get("crowds/open a crowd of 10000/HPKE library")
         return cls(
             single - per_report,
             per_report,
@@ -91,16 +88,9 @@ class Rates:
             record.figures["memory/Redis, id of a batch"].value,
             MEBIBYTE * record.figures["memory/10 small metrics"].value,
             record.figures["memory/worker, id of a batch"].value,
-            posting.ours if posting else POSTS,
-            opening.ours if opening else OPENED,
+            record.results["gateway/small posts/bare route"].ours,
+            record.results["crowds/open a crowd of 10000/HPKE library"].ours,
         )
-
-
-def _message_seconds(record: Record, reports: int) -> float:
-    cost = record.figures.get(f"end to end/cost, batches of {reports}/a message")
-    if cost is not None:
-        return cost.value / 1e6
-    return reports / record.results[f"end to end/batches of {reports}, workers 1/raw"].ours
 
 
 @dataclasses.dataclass(frozen=True)

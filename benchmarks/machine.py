@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,7 +20,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def described(places: Places) -> dict[str, str]:
     """Return the facts that matter for speed; of servers, only those that were started."""
-    found = {
+    facts = {
         "processor": f"{os.cpu_count()} x {_processor()}",
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
@@ -28,20 +29,17 @@ def described(places: Places) -> dict[str, str]:
     }
     if "kafka" in places.__dict__:
         real = f"Apache Kafka {kafka_version()}"
-        found["Kafka"] = real if places.is_real else "in-process (librdkafka)"
+        facts["Kafka"] = real if places.is_real else "in-process (librdkafka)"
     if "redis" in places.__dict__:
-        client = connect(places.redis)
-        facts = client.info("server")
-        client.close()
-        found["Redis"] = f"{facts.get('server_name', 'redis')} {facts['redis_version']}"
-    return found
+        with closing(connect(places.redis)) as client:
+            server = client.info("server")
+        facts["Redis"] = f"{server.get('server_name', 'redis')} {server['redis_version']}"
+    return facts
 
 
 def _processor() -> str:
     """Return the processor's model, without the words that say nothing."""
     if CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2]
-                return re.sub(r"\((R|TM)\)|\bCPU\b", "", model).strip()
+        for model in re.findall(r"^model name\s*: (.*)", CPU_INFO.read_text(), re.MULTILINE):
+            return re.sub(r"\((R|TM)\)|\bCPU\b", "", model).strip()
     return platform.processor() or "unknown"

@@ -20,14 +20,11 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.places import PARTITIONS, Places
 from estimators import Metric
+from estimators.metrics.loading import definition_of
 
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
 STOP_SECONDS = 60.0
-DEFINITION_KEYS = (
-    *("kind", "mechanism", "pane", "lateness", "levels"),
-    *("range", "categories", "dimension", "radius"),
-)
 
 
 @dataclass(frozen=True)
@@ -106,9 +103,8 @@ def definitions(metrics: Iterable[Metric]) -> str:
     """Return metrics in the form of `metrics.toml`."""
     lines = []
     for metric in metrics:
-        facts = {key: getattr(metric, key) for key in DEFINITION_KEYS}
         lines.append(f"[metrics.{metric.name}]")
-        lines += [f"{key} = {json.dumps(x)}" for key, x in facts.items() if x is not None]
+        lines += [f"{key} = {json.dumps(x)}" for key, x in definition_of(metric).items()]
     return "\n".join(lines) + "\n"
 
 

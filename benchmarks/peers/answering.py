@@ -35,12 +35,6 @@ DIMENSION = 64
 VECTORS = f"a vector of {DIMENSION}"
 
 
-def unit_vectors(n: int) -> Any:
-    """Return random directions, shape (n, DIMENSION)."""
-    drawn = np.random.default_rng(7).normal(size=(n, DIMENSION))
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-
-
 def noises(
     numbers: Mapping[str, Callable[[float], Randomize]],
     vectors: Mapping[str, Callable[[float], Randomize]] | None = None,
@@ -54,29 +48,35 @@ def noises(
     vectors : mapping of str to callable, optional
         The same for vectors in the unit ball.
     """
-    size, held = int(sys.argv[1]), {}
-    for data, populations in DATA.items():
-        values = [np.resize(points, size // len(populations)) for points in populations]
-        held[data] = numbers, [(array, array.mean()) for array in values]
-    directions = unit_vectors(size // DIMENSION // 4)
-    held[VECTORS] = vectors or {}, [(directions, directions)]
+    mechanisms = dict.fromkeys(DATA, numbers) | {VECTORS: vectors or {}}
     return {
-        f"noise {data} {name} {epsilon:g}": functools.partial(_noise, build, epsilon, populations)
-        for data, (mechanisms, populations) in held.items()
-        for name, build in mechanisms.items()
+        f"noise {data} {name} {epsilon:g}": functools.partial(noise, build, epsilon, held)
+        for data, held in populations(int(sys.argv[1])).items()
+        for name, build in mechanisms[data].items()
         for epsilon in NOISE_EPSILONS
     }
 
 
-def _noise(
-    build: Callable[[float], Randomize], epsilon: float, populations: list[tuple[Any, Any]]
-) -> float:
-    """Return minus the largest mean squared error of one report, from values and their truth.
+def populations(size: int) -> dict[str, list[tuple[Any, Any]]]:
+    """Return `size` numbers of each kind of data, by population, each with its truth.
 
     The truth is the population's mean for numbers, and the user's own vector for vectors.
     """
+    held: dict[str, list[tuple[Any, Any]]] = {}
+    for data, points in DATA.items():
+        values = [np.resize(some, size // len(points)) for some in points]
+        held[data] = [(array, array.mean()) for array in values]
+    drawn = np.random.default_rng(7).normal(size=(size // DIMENSION // 4, DIMENSION))
+    directions = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return held | {VECTORS: [(directions, directions)]}
+
+
+def noise(
+    build: Callable[[float], Randomize], epsilon: float, held: list[tuple[Any, Any]]
+) -> float:
+    """Return minus the largest mean squared error of one report, of all populations."""
     randomize = build(epsilon)
-    errors = [np.asarray(randomize(values)) - truth for values, truth in populations]
+    errors = [np.asarray(randomize(values)) - truth for values, truth in held]
     return -max(float((error**2).sum()) / len(error) for error in errors)
 
 

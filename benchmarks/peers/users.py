@@ -9,6 +9,7 @@ of the values. Vectors have length 1, and the variance is about the users' own m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome, stage
-from benchmarks.peers.answering import DATA, DIMENSION, NOISE_EPSILONS, VECTORS, unit_vectors
+from benchmarks.peers.answering import (
+    DATA,
+    DIMENSION,
+    NOISE_EPSILONS,
+    VECTORS,
+    Randomize,
+    noise,
+    populations,
+)
 from benchmarks.peers.process import serving
 from benchmarks.places import Places
 from estimators import LocalMetric, define
@@ -37,20 +46,21 @@ THEIRS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "pure-ldp": dict.fromkeys(DATA, ("randomized_response",)),
 }
 REPORTS = 1_000_000
-"""The number of reports of a mechanism for numbers; only 3% of them are far away at epsilon = 8."""
-DIRECTIONS = 4_000
+"""The number of reports of ours; only 3% of them are far away at epsilon = 8."""
 PEER_REPORTS = 200_000
 
 
 @stage("users")
 def users(places: Places) -> Iterator[Outcome]:
     """Users needed for the same error of a mean, against other libraries at the same epsilon."""
+    held = populations(places.sized(REPORTS))
     for data, mechanisms in OURS.items():
         for epsilon in EPSILONS[data]:
             for mechanism in mechanisms:
                 if places.wants(name := f"users/{data}/{epsilon:g}/{mechanism}"):
-                    noise = measured_noise(mechanism, epsilon, data, places.sized)
-                    yield Figure(name, noise / _square_error(data), "users")
+                    ours = functools.partial(estimator, mechanism, data)
+                    squares = -noise(ours, epsilon, held[data])
+                    yield Figure(name, squares / _square_error(data), "users")
     for peer, tasks in THEIRS.items():
         names = {
             f"users/{data}/{epsilon:g}/{peer}: {mechanism}": (data, mechanism, epsilon)
@@ -73,21 +83,21 @@ def _square_error(data: str) -> float:
     return float((ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS) ** 2)
 
 
-def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) -> float:
-    """Return the variance of one report of ours, the largest of all populations of `data`."""
+def estimator(mechanism: str, data: str, epsilon: float) -> Randomize:
+    """Return what randomizes values by a mechanism of ours, and estimates each from its report."""
+    fields: dict[str, Any] = {"kind": "mean", "range": (-1, 1)}
     if data == VECTORS:
-        return _noise_of_vectors(mechanism, epsilon, sized)
-    metric = LocalMetric.require(
-        define(name="m", kind="mean", mechanism=mechanism, range=(-1, 1), levels=[epsilon])
-    )
-    noises = []
-    for points in DATA[data]:
-        held = np.resize(points, sized(REPORTS // len(DATA[data])))
-        level = np.zeros(held.size, dtype=np.uint8)
-        noises.append(
-            _mean_square(estimates(metric, metric.randomize(held, level)) - np.mean(points))
-        )
-    return max(noises)
+        fields = {"kind": "vector_mean", "dimension": DIMENSION, "radius": 1}
+    metric = LocalMetric.require(define(name="m", mechanism=mechanism, levels=[epsilon], **fields))
+    drawn = metric.randomizer
+
+    def estimated(values: NDArray[Any]) -> NDArray[Any]:
+        reports = metric.randomize(values, np.zeros(len(values), dtype=np.uint8))
+        if isinstance(drawn, Caps | Hemisphere):
+            return np.asarray(reports * (drawn.scale[0] / drawn.grid))
+        return estimates(metric, reports)
+
+    return estimated
 
 
 def estimates(metric: LocalMetric, reports: NDArray[Any]) -> NDArray[np.float64]:
@@ -101,26 +111,3 @@ def estimates(metric: LocalMetric, reports: NDArray[Any]) -> NDArray[np.float64]
         metric.accumulate(statistic, level, np.array([report], dtype=reports.dtype))
         means.append(float(mechanism.level_means(metric.table(statistic))[0]))
     return np.array(means)[places_of_reports]
-
-
-def _noise_of_vectors(mechanism: str, epsilon: float, sized: Any) -> float:
-    metric = LocalMetric.require(
-        define(
-            name="m",
-            kind="vector_mean",
-            mechanism=mechanism,
-            dimension=DIMENSION,
-            radius=1,
-            levels=[epsilon],
-        )
-    )
-    drawn = metric.randomizer
-    assert isinstance(drawn, Caps | Hemisphere)  # noqa: S101
-    held = unit_vectors(sized(DIRECTIONS))
-    reports = metric.randomize(held, np.zeros(len(held), dtype=np.uint8))
-    errors = reports * (drawn.scale[0] / drawn.grid) - held
-    return _mean_square(np.linalg.norm(errors, axis=1))
-
-
-def _mean_square(errors: NDArray[np.float64]) -> float:
-    return float(np.mean(errors**2))
