@@ -162,7 +162,6 @@ class Demonstration:
                     "have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS)
-        self._deployment.stop_coordinator()  # the replay needs its memory
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),

@@ -22,7 +22,7 @@ from aggregator.local.deployment import (
     wait_until_listening,
 )
 from aggregator.malloc_settings import MALLOC_VARIABLES
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats
 from producers.http.answers import explain

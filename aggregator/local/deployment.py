@@ -37,7 +37,6 @@ LOOPBACK_HOST = "127.0.0.1"
 PROCESS_NAMES = {
     "aggregate": "the worker, `dither aggregate`,",
     "serve": "the HTTP server, `dither serve`,",
-    "coordinate": "the coordinator of rounds, `dither coordinate`,",
 }
 ANY_PAST = "36500d"
 """The largest age of events on embedded servers, which only this deployment uses."""
@@ -61,7 +60,9 @@ def wait_until_listening(port: int, check: Callable[[], object], silent: str) ->
 
 
 class LocalDeployment:
-    """A context manager that runs workers, the HTTP server and a coordinator as child processes.
+    """A context manager that runs workers and the HTTP server as child processes.
+
+    The coordinator is a thread.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class LocalDeployment:
         self.places, self.lost_before, self.lost = "", 0, 0
         self.hurry = threading.Event()
         self._stack = contextlib.ExitStack()
-        self._children: dict[str, Child] = {}
+        self._children: list[Child] = []
         self._embedded: EmbeddedRedis | None = None
 
     @property
@@ -124,7 +125,7 @@ class LocalDeployment:
                 self._stack.push(self._count_rest)  # after the gateway has ended
             self._stack.enter_context(self._process("serve"))
             if self.searches:
-                self._stack.enter_context(self._process("coordinate"))
+                self._stack.enter_context(self._coordinator())
             self._stack = self._stack.pop_all()
         return self
 
@@ -138,16 +139,12 @@ class LocalDeployment:
 
     def check(self) -> None:
         """Raise DitherError if a process has ended; say which, and how."""
-        ended = [reason for child in self._children.values() if (reason := child.describe_end())]
+        ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             end = "all counts are lost" if self.folder is None else "it keeps its counts"
             ended.append(f"the embedded Redis {describe_exit(code)}: {end}")
         if ended:
             raise DitherError("\n".join(ended))
-
-    def stop_coordinator(self) -> None:
-        """Stop the coordinator, so that no further round opens."""
-        self._children.pop("coordinate").stop(LEAVE_SECONDS)
 
     def wait_until_serving(self) -> None:
         """Wait until the HTTP server answers.
@@ -210,11 +207,30 @@ class LocalDeployment:
         line = [sys.executable, "-m", "aggregator", command, *arguments, *options]
         env = {**MALLOC_VARIABLES, **inherited, **own_variables}
         child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, env)
-        self._children[command] = child
+        self._children.append(child)
         try:
             yield
         finally:
             child.stop(LEAVE_SECONDS)
+
+    @contextlib.contextmanager
+    def _coordinator(self) -> Iterator[None]:
+        """Run the coordinator of rounds in a thread; as a process it would take 50 MB."""
+        from aggregator.config.live_metrics import LiveMetrics
+        from aggregator.config.logging import configure
+        from aggregator.features.rounds.coordinator import Coordinator
+        from aggregator.reading.reader import MetricReader
+
+        configure("error")
+        metrics = LiveMetrics(self.settings.metrics)
+        with self._store() as store:
+            coordinator = Coordinator(self.settings, MetricReader(store, metrics))
+            metrics.watch()
+            coordinator.start()
+            try:
+                yield
+            finally:
+                coordinator.stop()
 
 
 def allow_any_past(settings: Settings) -> None:

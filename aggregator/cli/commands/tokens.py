@@ -34,7 +34,7 @@ def tokens() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
     """Create a token, and print it once with the line for dither.toml."""
-    from aggregator.web.http.access import hash_token, new_token
+    from aggregator.web.http.tokens import hash_token, new_token
 
     if not TOKEN_NAME.fullmatch(name):
         raise click.UsageError(

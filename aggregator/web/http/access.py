@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import hmac
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,10 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.config.settings import Access
 from aggregator.web.http.middleware import on_start
+from aggregator.web.http.tokens import hash_token
 from producers.gateway.problems import Problem
 
-BEARER_PREFIX = "dither_"
-TOKEN_BYTES = 32
 BEARER_REALM = 'Bearer realm="dither"'
 ACCESS_REMEDY = (
     "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
@@ -28,22 +25,6 @@ QUESTION_SCOPES = ("read",)
 """The scopes of the routes for readers. Pages of other sites may not use these routes; they may use
 other routes, because devices do.
 """
-
-
-def new_token() -> str:
-    """Return a token of 256 random bits."""
-    return BEARER_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-
-
-def hash_token(token: str) -> str:
-    """Return the hash of a token; a fast hash suffices for 256 random bits.
-
-    Examples
-    --------
-    >>> hash_token("dither_x")[:20]
-    'sha256:5df3dc6fc2041'
-    """
-    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from tests.services.browser.conftest import (
     FOLLOWS,
     HOSTILE,

@@ -28,7 +28,7 @@ from aggregator.cli.roles import roles
 from aggregator.clock import SYSTEM_CLOCK
 from aggregator.config.settings import load_settings
 from aggregator.kafka import topic_admin
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from deploy.images import DEBIAN_IMAGE
 from deploy.kafka.cluster import free_ports
 from deploy.kafka.distribution import JARS

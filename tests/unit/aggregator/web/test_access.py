@@ -17,7 +17,7 @@ from aggregator.errors import SettingsError
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web.application import application
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client
 from tests.support.rows import row

@@ -11,7 +11,7 @@ from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import reports
 from aggregator.web.application import application
-from aggregator.web.http.access import hash_token
+from aggregator.web.http.tokens import hash_token
 from producers.gateway.crowds import CROWD_TYPE, MAX_CROWD_BODY
 from tests.support.reports.crowds import HIDDEN, crowd, key_file, mixed, sealed
 from tests.support.rows import row

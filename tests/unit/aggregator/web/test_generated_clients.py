@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from tests.support.reports.counted import Counting, Server, serving_a_gateway
 from tests.support.reports.messages import EPOCH
 from tests.support.running import http_client

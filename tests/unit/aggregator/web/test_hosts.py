@@ -18,7 +18,7 @@ from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web.application import application
 from aggregator.web.http import middleware
-from aggregator.web.http.access import hash_token, new_token
+from aggregator.web.http.tokens import hash_token, new_token
 from estimators import Metric
 from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving

@@ -26,8 +26,8 @@ from aggregator.storage.store import Store
 from aggregator.web import reports
 from aggregator.web.application import application
 from aggregator.web.http import connection_limits
-from aggregator.web.http.access import hash_token
 from aggregator.web.http.small_posts import PostProtocol
+from aggregator.web.http.tokens import hash_token
 from deploy.kafka.cluster import free_ports
 from estimators import define
 from producers.gateway import Gateway
