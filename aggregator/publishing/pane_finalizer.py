@@ -181,13 +181,14 @@ class PaneFinalizer:
             if total.arrived_ms != NO_TIME
             and total.version != self._versions.get(total.metric.name)
         ]
+        published_ids = self.published.provisional_ids([total.metric.name for total in changed])
+        totals_read = zip(changed, self.reader.read_totals(changed), published_ids, strict=True)
         due_events = []
-        for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
-            name = total.metric.name
+        for total, read, published_id in totals_read:
             window = self.reader.read(total) if read is None else read
             estimate = self.reader.cached_answer(window)
             event = events.provisional_event(window, estimate, self._top, self._source)
-            if event.id != self.published.provisional(name):
+            if event.id != published_id:
                 due_events.append(event)
-            self._versions[name] = total.version
+            self._versions[total.metric.name] = total.version
         return due_events

@@ -179,10 +179,10 @@ class PublishedLog:
         keep_ms = self.keep_ms.get(metric)
         return [] if keep_ms is None else ["PX", keep_ms]
 
-    def provisional(self, metric: str) -> str:
-        """Return the id of a metric's latest provisional event; "" if there was none."""
-        event_id = self._client.hget(f"{self._key}:provisional", metric)
-        return "" if event_id is None else str(event_id.decode())
+    def provisional_ids(self, metrics: Sequence[str]) -> list[str]:
+        """Return the id of each metric's latest provisional event; "" if there was none."""
+        ids = self._client.hmget(f"{self._key}:provisional", metrics) if metrics else []
+        return ["" if event_id is None else event_id.decode() for event_id in ids]
 
     def is_known(self, event: Event) -> bool:
         """Return whether the event of a feature is already published."""

@@ -234,7 +234,7 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         published = PublishedLog(store.client, lease, key, settings)
         published.note_committed([RELEASE], {0: 1})
         assert published.published_panes("delay", 0, 2 * EPOCH)
-        published.provisional("delay")
+        published.provisional_ids(["delay"])
         published.verify_intact()
         assert published.draw_once("delay", 0, lambda: b"drawn") == b"drawn"
         published._delete_copy()

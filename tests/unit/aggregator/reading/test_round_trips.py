@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 from redis.connection import AbstractConnection
 
+from aggregator.config.definitions import MetricDefinitions
+from aggregator.config.settings import Settings
+from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.features.alarms.run import AlarmRun
+from aggregator.features.alarms.standing import all_alarms
+from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.features.comparisons.run import ComparisonRun
 from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
+from aggregator.publishing.due_events import Publication
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
+from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric, define
@@ -20,6 +31,12 @@ from tests.support.reports.messages import EPOCH, batch
 from tests.support.rows import row
 
 PARTITIONS, HOURS, HOUR_MS = 3, 30, 3_600_000
+GERMANY, FRANCE = {"country": "DE"}, {"country": "FR"}
+START, CLOSED = EPOCH + 27 * HOUR_MS, EPOCH + 29 * HOUR_MS
+WATCH: dict[str, Any] = {"metric": "asked", "start_ms": START}
+ARMS = ComparisonDefinition(name="arms", where=GERMANY, against=FRANCE, **WATCH)
+HOURLY: dict[str, Any] = {"every_ms": HOUR_MS, "false_alarms": 1e-3, "promise": "1/1000h"}
+MOVED = AlarmDefinition(name="moved", baseline_value=0.5, **HOURLY, **WATCH)
 MAX_MORE_BYTES = 1.01
 """Offsets and numbers of panes have more digits where more is counted."""
 
@@ -67,7 +84,18 @@ def counted(store: Store, count: int) -> Reader:
             for country in [Attribute(name="country", value="DE" if seed % 2 else "FR")]
         ]
         counting.count(number, *batches, partitions=PARTITIONS)
-    return Reader(store, metrics)
+    features = {"comparisons": {"arms": ARMS}, "alarms": {"moved": MOVED}}
+    return Reader(store, MetricDefinitions(metrics, **features))
+
+
+def compare_panes(reader: Reader) -> list[Any]:
+    """Return the decisions of two panes, which the publisher compares."""
+    return [*ComparisonRun(reader, ARMS).advance(reader.progress("asked"), {"asked": CLOSED})]
+
+
+def watch_panes(reader: Reader) -> list[Any]:
+    """Return two panes that the publisher watches for an alarm."""
+    return [*AlarmRun(reader, MOVED).advance(reader.progress("asked"), CLOSED)]
 
 
 @pytest.fixture
@@ -101,15 +129,19 @@ def spent(cost: Cost, call: Callable[[], object]) -> Cost:
 
 def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, cost: Cost) -> None:
     """Of three round trips the first reads the progress, the others the keys of the metric."""
-    germany, by = {"country": "DE"}, ["country"]
+    by = ["country"]
     day: dict[str, Any] = {"start": EPOCH / 1000, "end": EPOCH / 1000 + 12 * 3600}
     questions: dict[str, tuple[Callable[[Reader], Any], int, int]] = {
         "running total": (lambda reader: reader.estimate("asked"), 3, 51),
         "last hour": (lambda reader: reader.estimate("asked", "1h"), 3, 39),
         "final window": (lambda reader: reader.estimate("asked", **day), 3, 39),
         "slices": (lambda reader: reader.estimate("asked", by=by), 3, 72),
-        "slice": (lambda reader: reader.estimate("asked", where=germany, **day), 3, 57),
-        "comparison": (lambda reader: reader.compare("asked", germany), 3, 72),
+        "slice": (lambda reader: reader.estimate("asked", where=GERMANY, **day), 3, 57),
+        "comparison": (lambda reader: reader.compare("asked", GERMANY), 3, 72),
+        "comparison in the definitions": (lambda reader: reader.comparison("arms"), 10, 145),
+        "alarms": (all_alarms, 1, 1),
+        "two panes of a comparison": (compare_panes, 9, 174),
+        "two panes of an alarm": (watch_panes, 5, 60),
         "series": (lambda reader: reader.series("asked", step="1h"), 3, 39),
         "series of final steps": (lambda reader: reader.series("asked", **day), 1, 18),
     }
@@ -131,11 +163,16 @@ def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, co
 def test_a_look_at_all_metrics_takes_the_same_round_trips(store: Store, cost: Cost) -> None:
     costs = []
     for count in (4, 20):
-        exporter = Exporter(counted(store, count), 5)
-        store.overview()
-        first = spent(cost, exporter.collect).round_trips
-        costs.append((first, spent(cost, exporter.collect).round_trips))
-    assert costs == [(9, 7), (9, 7)]
+        reader = counted(store, count)
+        reader.comparison("arms")  # what is kept: which partitions and chunks there are
+        exporter, overview = Exporter(reader, 5), store.overview()
+        lease = Lease(store.client, "publisher", "test", 60)
+        published = PublishedLog(store.client, lease, "publisher", Settings())
+        finalizer = PaneFinalizer(Publication(reader, published, "", 0), 5)
+        publish = functools.partial(finalizer.provisional_events, overview)
+        looks = (exporter.collect, exporter.collect, publish)
+        costs.append([spent(cost, look).round_trips for look in looks])
+    assert costs == [[21, 9, 3], [21, 9, 3]]
 
 
 def test_the_names_of_chunks_are_read_again_only_after_there_are_others(store: Store) -> None:
