@@ -177,8 +177,9 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
             [f + share_of_others * (-(-k // blocks) - 1) for blocks in mechanism.blocks]
         )
         block_chance = 2 * mechanism.p_else + held * mechanism.contrast
-        sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * block_chance)[:, None]
-        lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
+        sums, sizes = ((counts * x)[None, :, None] for x in (mechanism.contrast * f, block_chance))
+        limits = difference_limits(law.rows(None), sums, sizes, question, log_p, np.array([total]))
+        lower, upper = (x[0] for x in limits)
         report_variance = block_chance - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
