@@ -32,13 +32,11 @@ MIN_REPORTS = 25
 """Levels with fewer reports are not compared. The choice depends on counts, never on values."""
 MIN_VECTORS = 100
 """Levels of directions with fewer reports are not compared, as their means may not be normal."""
-CATEGORIES_PER_SEARCH = 64
-"""The number of categories whose least Q is searched for together."""
 COLLISION_P_VALUE = 1e-7
 """The part of a p-value for the event that collisions exceed their bound."""
-GRID_POINTS, MAX_ZOOMS, MAX_SHARED_ZOOM = 9, 30, 16
-"""In a search for the least Q: the points of a grid; the most grids, each with steps a quarter as
-wide as before; and the most categories for which two grids are evaluated together."""
+GRID_POINTS, MAX_ZOOMS = 33, 15
+"""In a search for the least Q: the points of a grid; the most grids, each with steps a sixteenth as
+wide as before."""
 NEAR_STEPS = np.linspace(-1, 1, 21)[:, None]
 """Where the least Q mostly is, relative to the pooled mean, in its standard deviations."""
 MAX_NEWTON_STEPS = 20
@@ -65,37 +63,10 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    levels = np.flatnonzero(law.counts >= MIN_REPORTS)
-    if not means.size or levels.size < 2:  # a query of an open vocabulary may name no strings
-        return None
-    if has_signs(law):
-        return heterogeneity_of_categories(law, means[None])[0]
-    scores, means = _scores(law, levels, means), means[levels]
-    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
+    return heterogeneity_of_windows(law, means[None])[0]
 
 
 def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
-    """Return the result of :func:`heterogeneity`, or None, for each of many windows of one number.
-
-    `law`: the laws of the windows, in rows; the same levels have 25 reports or more in all windows;
-    `means`, shape (levels, windows): the unbiased mean of each level.
-    """
-    levels = np.flatnonzero(law.counts[0] >= MIN_REPORTS)
-    if has_signs(law):
-        return heterogeneity_of_categories(law, means.T[:, :, None])
-    if levels.size < 2:
-        return [None] * means.shape[1]
-    scores, means = _scores(law, levels, means), means[levels]
-    precision = _precision(law).T[levels]
-    statistics, is_close = _least_statistics_near(scores, means, precision, -1.0)
-    for window in np.flatnonzero(~is_close)[:, None]:  # one by one, as for a single window
-        extremes = means[:, window].min(axis=0), means[:, window].max(axis=0)
-        low, high = np.clip(extremes, -1.0, 1.0)
-        statistics[window] = _search_least_statistics(scores, low, high, window)
-    return [min(1.0, chi_square_tail(levels.size, x)) for x in statistics.tolist()]
-
-
-def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     """Return the result of :func:`heterogeneity`, or None, for each of many windows.
 
     `law`: the laws of the windows, in rows, in all of which the same levels have 25 reports or
@@ -103,33 +74,51 @@ def heterogeneity_of_categories(law: Law, means: Floats) -> list[float | None]:
     each level.
     """
     windows, _, k = means.shape
-    counts = np.atleast_2d(law.counts)
-    levels = np.flatnonzero(counts[0] >= MIN_REPORTS)
-    if levels.size < 2 or not k:
+    levels = np.flatnonzero(np.atleast_2d(law.counts)[0] >= MIN_REPORTS)
+    if levels.size < 2 or not k:  # a query of an open vocabulary may name no strings
         return [None] * windows
-    statistics = _largest_statistics(law, levels, means[:, levels]).tolist()
-    return [min(1.0, k * chi_square_tail(levels.size, x)) for x in statistics]
+    means, window = _columns(means[:, levels]), np.repeat(np.arange(windows), k)
+    precision = np.broadcast_to(_precision(law), (windows, law.contrast.size))[window].T[levels]
+    if not has_signs(law):
+
+        def scores(theta: Floats, chosen: Indices) -> Floats:
+            chosen_laws = law.of_rows(window[chosen])
+            return mean_scores(chosen_laws, levels, means[:, None, chosen], theta)
+
+        return [*_least_p_values(means, precision, scores, -1.0, windows)]
+    laws, theta = select_levels(law, levels).of_rows(window), _pooled(means, precision, -1.0)
+    of_columns = np.ascontiguousarray(means.T)
+
+    def deviances(rows: Any) -> SignDeviances:
+        return SignDeviances(laws.of_rows(rows), of_columns[rows])
+
+    def least(chosen: Indices) -> Floats:
+        return _least_statistics(deviances(chosen), theta[chosen])
+
+    at_pooled = [deviances(part).at(theta[part])[0] for part in blocks(theta.size, levels.size)]
+    return [*_p_values(np.concatenate(at_pooled).reshape(windows, k), levels.size, least)]
+
+
+def _columns(numbers: Floats) -> Floats:
+    """Return numbers of the shape (windows, levels, k) in the shape (levels, windows k)."""
+    return np.moveaxis(numbers, 1, 0).reshape(numbers.shape[1], -1)
 
 
 # Theorem 11 of docs/proofs/laws.md
-def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
-    """Return the largest least Q over the k categories of each window, for signs.
+def _p_values(
+    at_pooled: Floats, levels: int, least: Callable[[Indices], Floats], tail: Tail = chi_square_tail
+) -> list[float]:
+    """Return for each window k times the p-value of the category whose least Q is largest.
 
-    It is 0 if the p-value is 1. `law`: the laws in rows, or the law of a single window; `levels`:
-    the compared levels; `means`, shape (windows, levels, k): the unbiased mean of each level.
+    It is at most 1; the factor k, the number of categories, is Bonferroni's correction.
+    `at_pooled`, shape (windows, k): Q at the pooled means; `levels`: the number of levels; `least`:
+    a function of categories, counted on over the windows, to lower bounds on their least Q.
     """
-    windows, _, k = means.shape
-    means = np.moveaxis(means, 1, 2).reshape(windows * k, levels.size)
-    laws = select_levels(law, levels).of_rows(np.repeat(np.arange(windows), k))
-    theta = _pooled(means.T, np.broadcast_to(_precision(laws), means.shape).T, -1.0)
-    at_pooled = [
-        SignDeviances(laws.of_rows(part), means[part]).at(theta[part])[0]
-        for part in blocks(len(means), levels.size)
-    ]
-    statistic = np.concatenate(at_pooled)
-    first = k * np.arange(windows) + statistic.reshape(windows, k).argmax(axis=1)
+    windows, k = at_pooled.shape
+    statistic = at_pooled.ravel()
+    first = k * np.arange(windows) + at_pooled.argmax(axis=1)
     ascending = np.sort(statistic[first]).tolist()
-    certain = bisect_left(ascending, 1, key=lambda x: k * chi_square_tail(levels.size, x) < 1)
+    certain = bisect_left(ascending, 1, key=lambda x: k * tail(levels, x) < 1)
     no_evidence = [0.0, *ascending][certain]  # a Q of this size has the p-value 1
     largest = np.zeros(windows)
     for chosen in (first, None):  # then the categories whose least Q may be larger
@@ -137,11 +126,9 @@ def _largest_statistics(law: Law, levels: Indices, means: Floats) -> Floats:
             statistic[first] = 0.0  # these have been searched
             chosen = np.flatnonzero(statistic > np.repeat(largest, k))
         chosen = chosen[statistic[chosen] > no_evidence]
-        for part in blocks(chosen.size, levels.size):
-            rows = chosen[part]
-            deviances = SignDeviances(laws.of_rows(rows), means[rows])
-            np.maximum.at(largest, rows // k, _least_statistics(deviances, theta[rows]))
-    return largest
+        for part in blocks(chosen.size, levels):
+            np.maximum.at(largest, chosen[part] // k, least(chosen[part]))
+    return [float(min(1.0, k * tail(levels, x))) for x in largest.tolist()]
 
 
 # Theorem 11 of docs/proofs/laws.md
@@ -175,40 +162,36 @@ def has_signs(law: Law) -> bool:
     return law.rate is None and not isinstance(law, PiecewiseLaw)
 
 
-def _scores(law: Law, levels: Indices, means: Floats) -> Scores:
-    """Return the scores, as a function, of reports that are not signs; `means`: (levels, k)."""
-
-    def scores(theta: Floats, chosen: Indices) -> Floats:
-        chosen_law = law.rows(chosen) if law.counts.ndim > 1 else law
-        return mean_scores(chosen_law, levels, means[levels][:, None, chosen], theta)
-
-    return scores
-
-
-def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
+def heterogeneity_of_differences(
+    law: DifferenceLaw, sums: Floats, sizes: Floats
+) -> list[float | None]:
     """Return the p-value of equal frequencies at all levels, for reports that are +1, -1 or 0.
 
-    None if fewer than two levels have 25 reports. The p-value is proved for f = 0, and tested by
-    simulation otherwise. The share of reports that are not 0 is taken to be the observed share, or
-    the least that f permits if that is larger. `law`: the law of the reports; `sums`, `sizes`,
-    shape (levels, k): the sums of D and of abs(D), where D is a report.
+    It has one for each window; None if fewer than two levels have 25 reports. The p-value is proved
+    for f = 0, and tested by simulation otherwise. The share of reports that are not 0 is taken to
+    be the observed share, or the least that f permits if that is larger. `law`: as in
+    :func:`heterogeneity_of_windows`; `sums`, `sizes`, shape (windows, levels, k): the sums of D and
+    of abs(D), where D is a report.
     """
-    levels = np.flatnonzero(law.counts >= MIN_REPORTS)
-    if not sums.size or levels.size < 2:
-        return None
-    n, contrast = law.counts[levels, None], law.contrast[levels, None]
-    sums, sizes, least_share = sums[levels], sizes[levels], law.least_share[levels, None]
+    windows, _, k = sums.shape
+    counts = np.atleast_2d(law.counts)
+    levels = np.flatnonzero(counts[0] >= MIN_REPORTS)
+    if levels.size < 2 or not k:
+        return [None] * windows
+    n, sums, sizes = (_columns(x[:, levels]) for x in (counts[..., None].repeat(k, 2), sums, sizes))
+    contrast, least_share = law.contrast[levels, None], law.least_share[levels, None]
     # if there is only one block, all reports are in it
     share_slope = np.where(least_share > 1 - 1e-12, 0.0, contrast)
 
     def scores(theta: Floats, chosen: Indices) -> Floats:
         permitted = least_share[:, None] + share_slope[:, None] * np.abs(theta)
-        share = np.clip(np.maximum((sizes / n)[:, None, chosen], permitted), 0.0, 1.0)
-        mean = contrast[:, None] * theta
-        return difference_scores(sums[:, None, chosen], n[:, None], mean, share)
+        trials, mean = n[:, None, chosen], contrast[:, None] * theta
+        share = np.clip(np.maximum(sizes[:, None, chosen] / trials, permitted), 0.0, 1.0)
+        return difference_scores(sums[:, None, chosen], trials, mean, share)
 
     precision = (n * contrast) ** 2 / np.maximum(sizes, n * least_share + 1e-12)
-    return _least_p_value(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
+    lowest = -1.0 if law.signed else 0.0
+    return [*_least_p_values(sums / (n * contrast), precision, scores, lowest, windows)]
 
 
 # Theorem 12 of docs/proofs/laws.md
@@ -245,7 +228,8 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
         return np.minimum(score(without_collisions), 0.0) + np.maximum(score(with_collisions), 0.0)
 
     least_means = (means - excess) / np.maximum(1 - excess, 1e-12)
-    p_value = _least_p_value(means, _precision(law)[levels, None], scores, -1.0, least_means)
+    precision = _precision(law)[levels, None]
+    p_value = _least_p_values(means, precision, scores, -1.0, least_means=least_means)[0]
     return min(1.0, p_value + COLLISION_P_VALUE)
 
 
@@ -274,7 +258,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
         variance: Floats = mean_square[:, None, chosen] - theta**2
         return deviation / np.sqrt(np.maximum(variance, 1e-12) / n[:, None])
 
-    return _least_p_value(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)
+    return _least_p_values(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)[0]
 
 
 def heterogeneity_of_bounded(
@@ -312,7 +296,8 @@ def heterogeneity_of_bounded(
         roots: Floats = np.sqrt(2 * n[:, None] * np.maximum(entropy, 0.0))
         return np.sign(deviation) * roots
 
-    return _least_p_value(means, n / squares[levels], scores, -1.0, tail=_tail_of_exponents)
+    precision = n / squares[levels]
+    return _least_p_values(means, precision, scores, -1.0, tail=_tail_of_exponents)[0]
 
 
 def _precision(law: Law) -> Floats:
@@ -329,40 +314,45 @@ def _tail_of_exponents(levels: int, statistic: float) -> float:
     return chi_square_tail(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
 
-def _least_p_value(
+def _least_p_values(
     means: Floats,
     precision: Floats,
     scores: Scores,
     lowest: float,
+    windows: int = 1,
     least_means: Floats | None = None,
     tail: Tail = chi_square_tail,
-) -> float:
-    """Return k times the p-value of the category whose least Q over all common means is largest.
+) -> list[float]:
+    """Return the p-value of each window, of scores of the categories of all windows.
 
-    It is at most 1; the factor k, the number of categories, is Bonferroni's correction.
-    `precision`, shape (levels, 1) or (levels, k): the weights of the levels in a first guess of the
-    common mean, which is in [lowest, 1]; `least_means`, shape (levels, k): the least common mean at
-    which a level's score can be zero; by default the level's mean.
+    `means`, shape (levels, windows k): the mean of each level; `precision`, of this shape or with
+    one column: the weights of the levels in a first guess of the common mean, which is in [lowest,
+    1]; `least_means`, shape (levels, windows k): the least common mean at which a level's score can
+    be zero; by default the level's mean.
     """
-    levels, k = means.shape
-    lowest_means = means if least_means is None else least_means
-    if k == 1 and least_means is None:
-        statistic, is_close = _least_statistics_near(scores, means, precision, lowest)
-        if is_close[0]:
-            return min(1.0, tail(levels, float(statistic[0])))
-    pooled = _pooled(means, precision, lowest)
-    pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
-    order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
-    for begin in range(0, k, CATEGORIES_PER_SEARCH):
-        chosen = order[begin : begin + CATEGORIES_PER_SEARCH]
-        largest_statistic = pooled_statistic[chosen[0]]
-        if largest_statistic <= least_statistic or k * tail(levels, float(largest_statistic)) >= 1:
-            break
-        extremes = [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)]
-        low, high = np.clip(extremes, lowest, 1.0)
-        statistics = _search_least_statistics(scores, low, high, chosen)
-        least_statistic = max(least_statistic, float(statistics.max()))
-    return float(min(1.0, k * tail(levels, least_statistic)))
+    precision = np.broadcast_to(precision, means.shape)
+    pooled, columns = _pooled(means, precision, lowest), means.shape[1]
+    at_pooled = [
+        _statistic(scores, pooled[None, part], np.arange(columns)[part])[0]
+        for part in blocks(columns, len(means))
+    ]
+
+    def least(chosen: Indices) -> Floats:
+        statistics, is_close = np.zeros(chosen.size), np.zeros(chosen.size, dtype=np.bool_)
+        if least_means is None:
+            statistics, is_close = _least_statistics_near(
+                scores, means[:, chosen], precision[:, chosen], lowest, chosen
+            )
+        far = np.flatnonzero(~is_close)
+        lowest_means = means if least_means is None else least_means
+        for part in blocks(far.size, GRID_POINTS * len(means)):
+            rows = chosen[far[part]]
+            extremes = [lowest_means[:, rows].min(axis=0), means[:, rows].max(axis=0)]
+            low, high = np.clip(extremes, lowest, 1.0)
+            statistics[far[part]] = _search_least_statistics(scores, low, high, rows)
+        return statistics
+
+    return _p_values(np.concatenate(at_pooled).reshape(windows, -1), len(means), least, tail)
 
 
 def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
@@ -374,18 +364,19 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
 
 # Theorem 11 of docs/proofs/laws.md
 def _least_statistics_near(
-    scores: Scores, means: Floats, precision: Floats, lowest: float
+    scores: Scores, means: Floats, precision: Floats, lowest: float, chosen: Indices
 ) -> tuple[Floats, Bools]:
     """Return a lower bound on the least Q of each category, and whether it is close to this Q.
 
-    Q is evaluated at means near the pooled one. The parameters are those of :func:`_least_p_value`.
+    Q is evaluated at means near the pooled one. `chosen`: the categories; the other parameters are
+    those of :func:`_least_p_values`, for these categories.
     """
-    column = np.arange(means.shape[1])
+    column = np.arange(chosen.size)
     sd = 1 / np.sqrt(np.maximum(precision.sum(axis=0), 1e-300))
     theta = _pooled(means, precision, lowest) + NEAR_STEPS * sd
     is_inside = (theta[0] >= lowest) & (theta[-1] <= 1)
     theta = np.concatenate([np.clip(theta, lowest, 1.0), np.zeros((1, column.size))])
-    statistic = _statistic(scores, theta, column)
+    statistic = _statistic(scores, theta, chosen)
     middle = np.clip(statistic[:-1].argmin(axis=0), 1, len(NEAR_STEPS) - 2)
     left, centre, right = statistic[middle + np.array([[-1], [0], [1]]), column]
     highest = np.maximum(left, right)
@@ -397,39 +388,30 @@ def _least_statistics_near(
 
 # Theorem 11 of docs/proofs/laws.md
 def _search_least_statistics(scores: Scores, low: Floats, high: Floats, chosen: Indices) -> Floats:
-    """Return a lower bound on the least Q of each of the `chosen` categories.
+    """Return lower bounds on the least Q of the `chosen` categories, which are close to it.
 
-    The largest bound is close to its Q. For few categories two steps of the search share one
-    evaluation, on a finer grid.
+    `low`, `high`, shape (chosen,): the ends of intervals that contain the best common means.
     """
-    zooms = 2 if chosen.size <= MAX_SHARED_ZOOM else 1
-    stride, column = 4 ** (zooms - 1), np.arange(chosen.size)
-    grid = np.linspace(0, 1, stride * (GRID_POINTS - 1) + 1)[:, None]
+    column, grid = np.arange(chosen.size), np.linspace(0, 1, GRID_POINTS)[:, None]
     bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
-    result: Floats = np.zeros(chosen.size)
-    for turn in range(MAX_ZOOMS // zooms):
+    lower_bounds: Floats = np.zeros(chosen.size)
+    is_close = np.zeros(chosen.size, dtype=np.bool_)
+    for turn in range(MAX_ZOOMS):
         checkpoint()
         theta = low + grid * (high - low)
         if turn == 0:  # the first grid also has zero
             theta = np.concatenate([theta, np.zeros((1, chosen.size))])
         statistic = _statistic(scores, theta, chosen)
-        at_zero = statistic[grid.size :].min(axis=0, initial=np.inf)
-        least_statistic = np.minimum(least_statistic, at_zero)
-        rows = np.repeat(stride * np.arange(GRID_POINTS)[:, None], chosen.size, axis=1)
-        for _ in range(zooms):
-            points = statistic[rows, column]
-            middle = np.clip(points.argmin(axis=0), 1, GRID_POINTS - 2)
-            left, centre, right = points[middle + np.array([[-1], [0], [1]]), column]
-            bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
-            least_statistic = np.minimum(least_statistic, points.min(axis=0))
-            result = np.minimum(bound, least_statistic)
-            largest = float(least_statistic.max())
-            if largest - float(bound.max()) <= Q_TOLERANCE * (1 + largest):
-                return result
-            first, last = rows[middle - 1, column], rows[middle + 1, column]
-            rows = first + np.arange(GRID_POINTS)[:, None]
-        low, high = theta[first, column], theta[last, column]
-    return result
+        middle = np.clip(statistic[:GRID_POINTS].argmin(axis=0), 1, GRID_POINTS - 2)
+        left, centre, right = statistic[middle + np.array([[-1], [0], [1]]), column]
+        bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
+        least_statistic = np.minimum(least_statistic, statistic.min(axis=0))
+        lower_bounds = np.where(is_close, lower_bounds, np.minimum(bound, least_statistic))
+        is_close |= least_statistic - bound <= Q_TOLERANCE * (1 + least_statistic)
+        if is_close.all():
+            break
+        low, high = theta[middle - 1, column], theta[middle + 1, column]
+    return lower_bounds
 
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:

@@ -195,7 +195,8 @@ class CountSketch(OutputSets, Differences):
         cells, negative = self._cells(keys)
         signs_of_keys = 1 - 2 * negative.astype(np.int64)
         sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
-        return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
+        sums, sizes = sums.astype(np.float64)[None], sizes[None, :, : keys.size]
+        return heterogeneity_of_differences(law, sums, sizes)[0]
 
     def _cells(self, keys: Words) -> tuple[Integers, Bools]:
         """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""

@@ -17,7 +17,7 @@ NUMBERS_PER_BLOCK = 2**15  # of each array: a processor's cache holds some twent
 MAX_SIGN_TILT = 8.0  # the largest tilt times s_l: larger ones are of no use and lose digits
 
 
-AnyLaw = TypeVar("AnyLaw", bound="Law")
+AnyLaw = TypeVar("AnyLaw", bound=Any)
 
 
 class Cumulant(NamedTuple):

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
+from estimators.bounds.signs.law import blocks, laws_in_rows
 from estimators.estimate import Array, Counts, Estimate, Floats, Indices
-from estimators.mechanisms.mechanism import Epsilons, Levels
+from estimators.mechanisms.mechanism import Epsilons, Levels, Weighed
 from estimators.mechanisms.shared.output_sets import OutputSets, SupportReports
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
@@ -132,38 +133,57 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         categories = values.astype(self._integer)
         return categories >> self._block_bits[level], categories & (self._block_counts - 1)[level]
 
-    def differences(self, table: Counts, levels: Indices) -> tuple[Floats, Floats]:
-        """Return the sums of D and of abs(D) over each level's reports, shape (levels, k)."""
-        sums, sizes = np.empty((2, levels.size, self.categories))
-        for blocks in np.unique(self._block_counts[levels]).tolist():
-            same_blocks = np.flatnonzero(self._block_counts[levels] == blocks)
-            sums[same_blocks], sizes[same_blocks] = self._differences(
-                table[levels[same_blocks], 1:], blocks
-            )
+    def differences(self, tables: Counts, levels: Indices) -> tuple[Floats, Floats]:
+        """Return the sums of D and of abs(D) over each level's reports, shape (..., levels, k).
+
+        `tables`, shape (..., levels, columns): a statistic's table, or those of many windows.
+        """
+        shape = *tables.shape[:-2], levels.size, self.categories
+        sums, sizes = np.empty((2, *shape))
+        for number in np.unique(self._block_counts[levels]).tolist():
+            same_blocks = np.flatnonzero(self._block_counts[levels] == number)
+            symbols = tables[..., levels[same_blocks], 1:]
+            signs_and_sizes = self._differences(symbols.reshape(-1, symbols.shape[-1]), number)
+            for total, numbers in zip((sums, sizes), signs_and_sizes, strict=True):
+                total[..., same_blocks, :] = numbers.reshape(*symbols.shape[:-1], -1)
         return sums, sizes
 
     @abstractmethod
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
-        """Return the sums of :meth:`differences`, for levels that all have `blocks` blocks.
+        """Return the sums of :meth:`differences`, for rows of a level with `blocks` blocks.
 
-        `symbols`, shape (levels, symbols): the number of reports of each symbol.
+        `symbols`, shape (rows, symbols): the number of reports of each symbol.
         """
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return estimates of the requested frequencies, with bounds that hold together."""
-        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
-        if not counts.any():
-            return self._empty_estimate(weighed, self.categories)
-        used = np.flatnonzero(counts)
+        return self.estimate_alike(table[None], question)[0]
+
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Return the estimates of windows whose reports have the same levels."""
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
+        used = np.flatnonzero(weighed[0].counts)
+        if not used.size:
+            return [self._empty_estimate(window, self.categories) for window in weighed]
+        parts = blocks(len(tables), used.size * self.categories)
+        return [x for part in parts for x in self._estimates(tables[part], weighed[part], used)]
+
+    def _estimates(
+        self, tables: Counts, weighed: Sequence[Weighed], used: Indices
+    ) -> list[Estimate]:
+        """Return the estimates of windows; `used`: the levels that have reports."""
+        question = weighed[0].question
         selected = slice(None) if question.asked is None else question.asked
-        sums, sizes = (x[:, selected] for x in self.differences(table, used))
-        law = self.law(counts, shares, question)
-        value = law.coefficient @ sums
-        log_p = question.log_p(value.size)
-        bounds = difference_limits(law, sums, sizes, question, log_p, total)
-        p_value = heterogeneity_of_differences(law, sums, sizes)
-        worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
-        return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)
+        sums, sizes = (x[..., selected] for x in self.differences(tables, used))
+        law = laws_in_rows([self.law(counts, shares, question) for _, counts, shares, _ in weighed])
+        values = (law.coefficient[:, None] @ sums)[:, 0]
+        log_p, totals = question.log_p(values.shape[1]), np.array([x.total for x in weighed])
+        lower, upper = difference_limits(law, sums, sizes, question, log_p, totals)
+        p_values = heterogeneity_of_differences(law, sums, sizes)
+        effective = 1 / (4 * np.vecdot(law.counts, law.coefficient**2 * self._worst[used]))
+        bounds = zip(lower, upper, strict=True)
+        numbers = zip(weighed, values, bounds, effective.tolist(), p_values, strict=True)
+        return [self._build_estimate(*window) for window in numbers]
 
 
 def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Fraction) -> Fraction:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimators.bounds import FlipNoise, limits
-from estimators.bounds.heterogeneity import heterogeneity_of_categories
+from estimators.bounds.heterogeneity import heterogeneity_of_windows
 from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets, SymbolKinds
 from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
@@ -154,7 +154,7 @@ class SupportCounts(SupportReports):
         pooled = (np.array(shares)[:, None] @ means)[:, 0]
         lower, upper = self._limits(weighed, pooled, supports)
         users = laws_in_rows([*map(self.signs.law, counts, shares)])
-        p_values = heterogeneity_of_categories(users, means[:, used])
+        p_values = heterogeneity_of_windows(users, means[:, used])
         effective = 1 / np.broadcast_to(users.worst_variance, len(tables))
         bounds = zip((1 + lower) / 2, (1 + upper) / 2, strict=True)
         numbers = zip(weighed, (1 + pooled) / 2, bounds, effective, p_values, strict=True)

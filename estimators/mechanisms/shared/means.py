@@ -129,7 +129,7 @@ class ScalarMean(Mechanism):
         bounds = self.limits_of_windows(tables, law, pooled, question, question.log_p(1), totals)
         if bounds is None:
             return None
-        p_values = heterogeneity_of_windows(users, means[:, used].T)
+        p_values = heterogeneity_of_windows(users, means[:, used, None])
         effective = 1 / np.broadcast_to(users.worst_variance, pooled.shape)
         numbers = (x.tolist() for x in (pooled, *bounds, effective))
         return [

@@ -75,10 +75,10 @@ def test_limits_miss_with_at_most_their_chance(n: int, c: float, u: float, fixed
     one, (ups, downs) = np.ones(1), _outcomes(n)
     law = DifferenceLaw(
         n * one, one / (n * c), c * one, 2 * u * one, (2 * u + c) * one, fixed=fixed
-    )
-    sums, sizes = (ups - downs).astype(float)[None], (ups + downs).astype(float)[None]
+    ).rows(None)
+    sums, sizes = (x.astype(float)[None, None] for x in (ups - downs, ups + downs))
     for beta in (0.2, 0.001):
-        lower, upper = difference_interval(law, sums, sizes, np.log(beta))
+        lower, upper = (x[0] for x in difference_interval(law, sums, sizes, np.log(beta)))
         for share, block in ((0.0, 0.3), (0.1, 0.0), (0.5, 0.3), (0.98, 0.0)):
             holders = round(share * n)
             f, others = holders / n, u + block * c / 2
