@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.state.partition import Partition
 from benchmarks.metrics import LEVELS, reports_of
 from estimators import Metric, define
-from estimators.mechanisms.mechanism import Levels, Reports
 from producers.wire.batch import encode_batch
 
 METRIC = define(
@@ -19,7 +17,6 @@ METRICS = {METRIC.name: METRIC}
 FUTURE_MS = 600_000
 TIME_MS = 1_357_000_000_000
 COUNTED_TOGETHER = 1_000
-MAX_DIFFERENT_REPORTS = 30_000_000
 
 
 @dataclass(frozen=True)
@@ -51,19 +48,6 @@ def count_messages(metrics: Mapping[str, Metric], messages: Sequence[LogMessage]
 
 def payloads(batches: int, reports: int) -> list[bytes]:
     """Return batches of the same reports, each with an id of its own, all in one pane."""
-    return _encoded([reports_of(METRIC, reports)] * batches)
-
-
-def different_payloads(batches: int, reports: int) -> list[bytes]:
-    """Return batches with different reports, for benchmarks with compression."""
-    draw = min(batches, max(1, MAX_DIFFERENT_REPORTS // reports))
-    drawn = (x.reshape(draw, -1) for x in reports_of(METRIC, draw * reports))
-    columns = itertools.cycle(list(zip(*drawn, strict=True)))  # from so far back none compresses
-    return _encoded(itertools.islice(columns, batches))
-
-
-def _encoded(columns: Iterable[tuple[Levels, Reports]]) -> list[bytes]:
-    return [
-        encode_batch(METRIC, level, answers, TIME_MS, number.to_bytes(16, "big"))
-        for number, (level, answers) in enumerate(columns)
-    ]
+    level, answers = reports_of(METRIC, reports)
+    ids = (number.to_bytes(16, "big") for number in range(batches))
+    return [encode_batch(METRIC, level, answers, TIME_MS, batch_id) for batch_id in ids]

@@ -61,28 +61,13 @@ def _payloads(
     return payloads
 
 
-def _cost(
-    metrics: Sequence[LocalMetric],
-    messages: int,
-    panes: int = 1,
-    earlier_payloads: Sequence[bytes] | None = None,
-) -> float:
-    """Return the seconds of processor time for counting a report, after earlier messages.
-
-    By default, the earlier messages are one batch of those that are counted together.
-    """
+def _cost(metrics: Sequence[LocalMetric], messages: int, panes: int = 1) -> float:
+    """Return the seconds of processor time for counting a report, after those that warm up."""
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    if earlier_payloads is None:
-        earlier_payloads = _payloads(metrics, COUNTED_TOGETHER, panes)
-    _counting(earlier_payloads, partition)
+    _counting(_payloads(metrics, COUNTED_TOGETHER, panes), partition)
     partition.mark_committed()
-    seconds = _counting(_payloads(metrics, messages, panes, len(earlier_payloads)), partition)
+    seconds = _counting(_payloads(metrics, messages, panes, COUNTED_TOGETHER), partition)
     return seconds / (messages * BATCH_REPORTS)
-
-
-def history(batches: int, messages: int) -> float:
-    """Return the cost of a report after `batches` batches in the same pane, whose ids are known."""
-    return _cost([METRIC], messages, earlier_payloads=_payloads([METRIC], batches))
 
 
 def metrics(number: int, messages: int) -> float:
@@ -93,18 +78,6 @@ def metrics(number: int, messages: int) -> float:
 def panes(number: int, messages: int) -> float:
     """Return the cost of a report with `number` open panes, which take turns batch by batch."""
     return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
-
-
-def partitions(number: int, messages: int) -> float:
-    """Return the cost of a report if messages of `number` partitions come in turns."""
-    owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
-    log = [LogMessage(offset, x) for offset, x in enumerate(_payloads([METRIC], messages))]
-    began = time.process_time()
-    for start in range(0, len(log), COUNTED_TOGETHER):
-        batch = log[start : start + COUNTED_TOGETHER]
-        for index, partition in enumerate(owned):
-            partition.count(batch[index::number])
-    return (time.process_time() - began) / (messages * BATCH_REPORTS)
 
 
 def _frequency(mechanism: str) -> Costs:
@@ -128,10 +101,8 @@ def _frequency(mechanism: str) -> Costs:
 
 
 GROWTHS: dict[str, tuple[tuple[int, int], Costs]] = {
-    "history, 1,000 to 300,000": ((1_000, 300_000), history),
     "metrics, 1 to 10,000": ((1, 10_000), metrics),
     "panes, 1 to 1,000": ((1, 1_000), panes),
-    "partitions, 1 to 64": ((1, 64), partitions),
     **{
         f"categories of {mechanism}, 32 to 2,048": ((32, 2_048), _frequency(mechanism))
         for mechanism in ("rappor", "grr", "projective_geometry_response")
