@@ -84,7 +84,7 @@ def counted(store: Store, count: int) -> Reader:
             for country in [Attribute(name="country", value="DE" if seed % 2 else "FR")]
         ]
         counting.count(number, *batches, partitions=PARTITIONS)
-    features = {"comparisons": {"arms": ARMS}, "alarms": {"moved": MOVED}}
+    features: dict[str, Any] = {"comparisons": {"arms": ARMS}, "alarms": {"moved": MOVED}}
     return Reader(store, MetricDefinitions(metrics, **features))
 
 
