@@ -20,7 +20,6 @@ RUNS = {
     "min-tasks": 3,
     "bounds-coverage": 40,
     "bounds-width": 2,
-    "discovery": 1,
     "hist-shuffle": 1,
     "hist-crowd": 3,
     "errata": 20,
