@@ -31,9 +31,14 @@ class Hands(clock.Clock):
         raise AssertionError("the wall clock is asked")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Check a condition every 10 ms until it holds."""
-    deadline = time.monotonic() + 90
+PATIENCE = 90.0
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, seconds: float = PATIENCE, pause: float = 0.05
+) -> None:
+    """Check a condition again and again, with a pause between two checks, until it holds."""
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        threading.Event().wait(0.01)
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        threading.Event().wait(pause)

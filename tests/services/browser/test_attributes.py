@@ -16,7 +16,7 @@ from tests.support.reports.messages import batch
 from tests.support.running.npm_files import npm_file
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.more
 
@@ -103,17 +103,14 @@ def reported(site_of_metrics: Sites) -> Iterator[Site]:
         yield site
 
 
-def panel(view: Page) -> Locator:
-    return view.locator("section.panel").filter(has=view.get_by_role("heading", name="Slices"))
-
-
 def names(slices: Locator) -> list[str]:
     return slices.locator(".slice-row .name").all_inner_texts()
 
 
 def test_slices_are_sorted_by_value_with_bounds_for_all(reported: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{reported.url}/#metric=distance")
-    slices, menu = panel(page), page.get_by_label("By", exact=True)
+    heading, menu = page.get_by_role("heading", name="Slices"), page.get_by_label("By", exact=True)
+    slices = page.locator("section.panel").filter(has=heading)
     expect(menu).to_have_value("country")
     menu.select_option("nothing")
     expect(slices).to_contain_text("Choose an attribute of devices to compare.")

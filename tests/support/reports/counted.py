@@ -24,6 +24,7 @@ from aggregator.web.application import application
 from deploy.kafka.cluster import free_ports
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.clocks import wait_until
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
 from tests.support.running import http_client
 from tests.support.running.processes import answering
@@ -181,6 +182,7 @@ def serving_a_gateway(metrics_file: Path, redis_url: str, **sets: str) -> Iterat
         flags += [f"{key.replace('_', '.', 1)}={value}" for key, value in sets.items()]
         words = [word for flag in flags for word in ("--set", flag)]
         with serving(metrics_file, redis_url, *words) as server:
+            wait_until(lambda: http_client.status(f"{server.url}/readyz") == 200, "Kafka answers")
             yield server
 
 

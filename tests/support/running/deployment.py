@@ -33,22 +33,13 @@ from aggregator.verifying.comparison import Verification
 from aggregator.verifying.verify import verify
 from deploy.kafka.cluster import free_ports
 from estimators import Metric
+from tests.support.clocks import PATIENCE as PATIENCE
+from tests.support.clocks import wait_until as wait_until
 from tests.support.running import fleet, http_client
 from tests.support.running.servers import Kafka
 
-PATIENCE = 90.0
 SESSION_MS = 6_000
 """A worker that gets no processor time for so long loses its partitions."""
-
-
-def wait_until(
-    condition: Callable[[], bool], what: str, seconds: float = PATIENCE, pause: float = 0.05
-) -> None:
-    """Check a condition again and again, with a pause between two checks, until it holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        threading.Event().wait(pause)
 
 
 @contextlib.contextmanager

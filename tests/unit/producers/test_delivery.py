@@ -58,7 +58,8 @@ def test_what_is_not_acknowledged_is_sent_again(broker: Broker, topic: str, door
     assert LATE.counts(count(LATE, broker.batches(topic))).sum() == 5
 
 
-def test_an_address_that_is_no_brokers_is_told() -> None:
+def test_an_address_that_is_no_brokers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producers.delivery.server_probe.PROBE_SECONDS", 60.0)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"

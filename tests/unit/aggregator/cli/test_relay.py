@@ -1,6 +1,5 @@
 """The command `dither relay`, as a process, and the key that it makes."""
 
-import functools
 import signal
 import stat
 from pathlib import Path
@@ -100,7 +99,7 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
     process = fleet.start("relay", [*words(options)[1:], health_port])
     try:
         for url in (f"{health}/readyz", f"{address}/v1/key"):
-            wait_until(functools.partial(_answers, url), url)
+            wait_until(lambda: http_client.status(url) == 200, url)  # noqa: B023
         assert http_client.get(f"{address}/v1/key").json() == {"key": KEY.hex()}
         definition = http_client.get(f"{address}/v1/metrics/late").json()
         assert definition["crowd"]["minimum"] == 100
@@ -117,7 +116,3 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
         process.terminate()
         process.join(60)
     assert process.exitcode in (0, -signal.SIGTERM)
-
-
-def _answers(url: str) -> bool:
-    return http_client.status(url) == 200

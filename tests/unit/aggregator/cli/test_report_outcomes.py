@@ -1,9 +1,11 @@
 """What became of the reports that `dither produce` has sent."""
 
+import itertools
+
 import pytest
 
 from aggregator.cli import report_outcomes
-from aggregator.cli.report_outcomes import await_outcome, read_redis
+from aggregator.cli.report_outcomes import RedisState, await_outcome, read_redis
 from aggregator.config.settings import Settings
 from aggregator.storage.store import Store
 from estimators import define
@@ -20,8 +22,12 @@ def test_a_worker_that_starts_after_the_first_report_is_waited_for(
     before = read_redis(settings)
     assert before is not None and not before.progress.partitions  # noqa: PT018
     batches = [counting.batch(LATE.name, [0, 1, 1]) for _ in range(50)]
-    looks = iter([lambda: None, lambda: counting.count(0, *batches)])
-    monkeypatch.setattr(
-        report_outcomes, "read_redis", lambda given: (next(looks)(), read_redis(given))[1]
-    )
+    looks = itertools.count(1)
+
+    def read(given: Settings) -> RedisState | None:
+        if next(looks) == 2:
+            counting.count(0, *batches)
+        return read_redis(given)
+
+    monkeypatch.setattr(report_outcomes, "read_redis", read)
     assert await_outcome(settings, LATE, before, 150) == {"accepted": 150}

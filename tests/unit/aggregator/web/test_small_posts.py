@@ -324,17 +324,13 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": BODY})
 
 
-def steady(time: Callable[[], float]) -> Callable[[], float]:
-    """Return a clock that a pause of this process moves by at most a tenth of a second."""
-    before, shown = time(), time()
-
-    def now() -> float:
-        nonlocal before, shown
-        before, passed = (at := time()), at - before
+def steady(time: Callable[[], float]) -> Iterator[float]:
+    """Yield the times of a clock that a pause of this process moves by at most 0.1 seconds."""
+    before = shown = time()
+    while True:
+        yield shown
+        before, passed = (now := time()), now - before
         shown += min(passed, 0.1)
-        return shown
-
-    return now
 
 
 @pytest.mark.usefixtures("impatient")
@@ -345,7 +341,7 @@ def test_a_client_that_reads_has_its_answer_and_may_idle(monkeypatch: pytest.Mon
     async def run(request: bytes, *, asks_again: bool) -> tuple[int, bytes]:
         config = uvicorn.Config(large, lifespan="off", http=PostProtocol, log_level="critical")
         server, loop = uvicorn.Server(config), asyncio.get_running_loop()
-        loop.time = steady(loop.time)  # type: ignore[method-assign]
+        loop.time = steady(loop.time).__next__  # type: ignore[method-assign]
         with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
