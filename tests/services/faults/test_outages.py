@@ -181,7 +181,7 @@ def test_a_topic_deleted_meanwhile_is_told(apache_kafka: Kafka, deployment: Depl
     deployment.produce(traffic(deployment, 20))
     with deployment.worker(), capture_logs() as told:
         deployment.wait_until_counted()
-        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=30)
+        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=60)
 
         def reasons() -> list[str]:
             return [str(entry["error"]) for entry in told if entry["event"] == "waiting"]
