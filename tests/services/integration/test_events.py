@@ -1,8 +1,6 @@
 """Events on the estimates topic: each closed pane once, running totals as they change."""
 
 import itertools
-import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from confluent_kafka.admin._config import ConfigResource
 from aggregator.kafka import clients, log_reader, topic_admin
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
-from aggregator.publishing.events import FINAL_TYPE, Event
+from aggregator.publishing.events import FINAL_TYPE
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.state.pane_keys import metric_key
@@ -36,7 +34,7 @@ from tests.support.events import (
     settings_of,
 )
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import PATIENCE, Deployment, wait_until
+from tests.support.running.deployment import Deployment, wait_until
 
 
 @pytest.fixture
@@ -345,49 +343,3 @@ def test_a_producer_of_an_identity_ends_the_transaction_before(deployment: Deplo
     with pytest.raises(KafkaException):
         made[0]._producer.commit_transaction(30)
     assert on_topic(deployment) == []
-
-
-@pytest.mark.more
-@pytest.mark.usefixtures("apache_kafka")
-def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
-    counted: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    produced, woken = threading.Event(), threading.Event()
-    refused: list[KafkaException] = []
-
-    def freeze(self: EventProducer, events: Sequence[Event]) -> dict[int, int]:
-        producer = self._producer
-        producer.begin_transaction()
-        for event in events:
-            producer.produce(counted.estimates, event.data, event.key.encode())
-        producer.flush(60)
-        monkeypatch.setattr(frozen.lease, "renew", lambda: True)  # a frozen process renews nothing
-        produced.set()
-        assert woken.wait(2 * PATIENCE)
-        try:
-            producer.commit_transaction(30)
-        except KafkaException as error:
-            refused.append(error)
-            raise
-        raise AssertionError("committed by a publisher whose time was over")
-
-    frozen = Publisher(settings_of(counted, lease="1s"), counted.reader())
-    with monkeypatch.context() as freezing:
-        freezing.setattr(EventProducer, "publish", freeze)
-        frozen.start()
-        assert produced.wait(PATIENCE)
-    try:
-        with publishing(counted) as heir:
-            wait_for_finals(counted, 24)
-            epoch = heir.lease.epoch
-            assert not frozen.lease.held
-            woken.set()
-            wait_until(lambda: bool(refused), "the frozen one tries to commit")
-            count(counted, range(24, 26))
-            wait_for_finals(counted, 26)
-            assert heir.lease.held
-            assert heir.lease.epoch == epoch, "the other did not even disturb it"
-    finally:
-        woken.set()
-        frozen.stop()
-    assert set(final_ids(counted).values()) == {1}
