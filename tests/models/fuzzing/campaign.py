@@ -131,7 +131,7 @@ class Campaign:
         if is_committed:
             producer.commit_transaction(30)
         else:
-            producer.flush(30)
+            producer.flush(60)
             producer.abort_transaction(30)
         self.written["committed" if is_committed else "aborted"] += 3
 

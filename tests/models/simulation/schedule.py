@@ -42,7 +42,7 @@ AT_A_CALL = {
     "seek fails": 0.4,
     "kafka commit fails": 0.2,
     "dead letter queue full": 0.1,
-    "dead letter producer fails": 0.02,
+    "dead letter producer fails": 0.2,
     "dead letter refused": 0.2,
     "dead letter acknowledgement lost": 0.2,
 }
@@ -59,7 +59,7 @@ BETWEEN_CALLS = {
     "redis failed over": 2.0,
     "redis flushed": 0.7,
     "kafka away": 1.0,
-    "log cut by retention": 0.7,
+    "log cut by retention": 3.0,
     "topic created again": 0.3,
 }
 """Faults that strike at any time, with their weights."""

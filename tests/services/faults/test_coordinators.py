@@ -52,7 +52,7 @@ def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
         self._producer.begin_transaction()
         for event in events:
             self._producer.produce(self._topic, event.data, event.key.encode(), partition=0)
-        self._producer.flush(30)
+        self._producer.flush(60)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 

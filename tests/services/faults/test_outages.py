@@ -106,8 +106,9 @@ def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_me
         deployment.wait_until_counted()
         client.set(f"{prefix}:open", "spoilt")
         deployment.produce(traffic(deployment, 40, seed=2))
-        wait_until(lambda: any(entry["event"] == "halted" for entry in told), "it halts")
-        assert f"{prefix}:open" in deployment.store.owner(0)["halted"]
+        wait_until(
+            lambda: f"{prefix}:open" in deployment.store.owner(0).get("halted", ""), "it halts"
+        )
         others = range(1, deployment.partitions)
         ends = deployment.log_ends()
         wait_until(
@@ -181,7 +182,7 @@ def test_a_topic_deleted_meanwhile_is_told(apache_kafka: Kafka, deployment: Depl
     deployment.produce(traffic(deployment, 20))
     with deployment.worker(), capture_logs() as told:
         deployment.wait_until_counted()
-        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=30)
+        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=60)
 
         def reasons() -> list[str]:
             return [str(entry["error"]) for entry in told if entry["event"] == "waiting"]

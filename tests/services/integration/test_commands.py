@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from aggregator.cli import report_outcomes
 from aggregator.cli.main import cli
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
@@ -24,7 +25,7 @@ from tests.support.events import ages
 from tests.support.reports.messages import EPOCH
 from tests.support.reports.metrics import METRICS
 from tests.support.reports.traffic import traffic
-from tests.support.running.deployment import Deployment, as_json, wait_until
+from tests.support.running.deployment import PATIENCE, Deployment, as_json, wait_until
 from tests.support.running.processes import children, living
 
 
@@ -83,9 +84,10 @@ def test_an_estimate_tells_what_waits_or_is_halted_and_uncounted(counted: Deploy
     before = counted.log_ends()
     counted.produce(traffic(counted, 7, seed=9))
     waiting = sum(counted.log_ends().values()) - sum(before.values())
-    told = counted.dither(*command).stdout
-    assert f"waiting    {waiting} messages in Kafka are not counted yet" in told
-    assert f"waiting    {waiting} mess" in counted.dither(*as_rows).stderr
+    said = f"waiting    {waiting} messages in Kafka are not counted yet"
+    # a command waits three seconds for Kafka's answer
+    wait_until(lambda: said in counted.dither(*command).stdout, "it tells how many")
+    wait_until(lambda: said in counted.dither(*as_rows).stderr, "beside JSON, too")
     client: Any = counted.store.client
     for ago_ms, told_times in ((0, 0), (3_600_000, 1)):
         for number in counted.store.partitions():
@@ -157,15 +159,24 @@ def test_workers_are_started_again_by_a_supervisor_and_end_with_it(deployment: D
 
 
 @pytest.mark.more
-def test_too_old_rows_are_refused_until_allowed(deployment: Deployment, tmp_path: Path) -> None:
+def test_too_old_rows_are_refused_until_allowed(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`produce` waits until all is counted: 10 seconds, by default, for the first report."""
+    for patience in ("FIRST_SECONDS", "QUIET_SECONDS"):
+        monkeypatch.setattr(report_outcomes, patience, PATIENCE)
     table = tmp_path / "delays.csv"
     hours = [f"2013-01-01T00:00:00Z,5,{land}" for land in ("DE", "DE", "Iceland")] * 10
     table.write_text("\n".join(["hour,delay,land", *hours]) + "\n")
     deployment.settings.aggregate.past = "400d"
     columns = ("--time-column", "hour", "--attribute", "country=land")
     arguments = ("delay", "--csv", str(table), *columns, "--json")
-    with deployment.worker():  # `produce` waits until all is counted
-        told = deployment.dither("produce", *arguments).stderr
+
+    def produce() -> Result:
+        return CliRunner().invoke(cli, ["produce", *arguments, *deployment.flags])
+
+    with deployment.worker():
+        told = produce().stderr
     assert "30 of 30 rows are older than aggregate.past = 400d" in told
     assert "attribute: 'country'; 10 of 30 values are not declared" in told
     assert deployment.counts() == {"too_old:delay": 30}
@@ -173,7 +184,7 @@ def test_too_old_rows_are_refused_until_allowed(deployment: Deployment, tmp_path
     assert found is not None
     deployment.settings.aggregate.past = found[2]
     with deployment.worker():
-        assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
+        assert "older than" not in produce().stderr
         assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 2
         deployment.wait_until_counted()
     assert accepted(deployment, "delay") == 60
@@ -184,13 +195,15 @@ def test_too_old_rows_are_refused_until_allowed(deployment: Deployment, tmp_path
     ]
     days = [f"2013-02-{1 + i // 24:02}T{i % 24:02}:00:00Z,5,DE" for i in range(300)]
     table.write_text("\n".join(["hour,delay,land", *days]) + "\n")
-    assert "300 not counted by any worker yet" in deployment.dither("produce", *arguments).stderr
+    monkeypatch.setattr(report_outcomes, "FIRST_SECONDS", 1.0)
+    assert "300 not counted by any worker yet" in produce().stderr
+    monkeypatch.setattr(report_outcomes, "FIRST_SECONDS", PATIENCE)
     deployment.count()
     table.write_text("\n".join(["hour,delay,land", "2013-01-01,,DE", *hours, days[-1]]) + "\n")
     with deployment.worker():
-        late = deployment.dither("produce", *arguments)
+        late = produce()
     assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in late.stderr
-    assert late.returncode == 1
+    assert late.exit_code == 1
 
 
 DITHER = [sys.executable, "-m", "aggregator"]

@@ -164,7 +164,7 @@ def diverting(deployment: Deployment, **properties: Any) -> Iterator[Callable[..
     producer = clients.producer(deployment.settings, **properties)
     letters = DeadLetters(producer, deployment.deadletters)
     yield lambda *refused: letters.enqueue(Rejection(*refused))
-    letters.flush(30)
+    letters.flush(60)
     producer.close()
 
 
@@ -193,7 +193,7 @@ def test_copies_appear_once_after_retention(apache_kafka: Kafka, deployment: Dep
     forged = {"topic": reports, "partition": "-5", "offset": "7"}
     headers: Any = [(f"__connect.errors.{name}", value) for name, value in forged.items()]
     producer.produce(deployment.deadletters, b"", headers=headers)
-    producer.flush(30)
+    producer.flush(60)
     producer.close()
     found = answer(deployment, "list", "--limit", "100")
     assert (found["total"], found["others"]) == (30, 3)
@@ -201,7 +201,7 @@ def test_copies_appear_once_after_retention(apache_kafka: Kafka, deployment: Dep
     assert answer(deployment, "drop", "--all", "--yes")["dropped"] == 30
     admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})
     cut = TopicPartition(deployment.deadletters, 0, 3)
-    admin.delete_records([cut])[cut].result(30)
+    admin.delete_records([cut])[cut].result(60)
     assert answer(deployment, "list")["total"] == 0, "the copies are marked, too"
     told = command(deployment, "explain", "0:1").exception
     assert "no dead letter at 0:1" in str(told)

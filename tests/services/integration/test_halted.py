@@ -324,4 +324,4 @@ def test_what_waits_is_unknown_without_a_topic_or_without_kafka(deployment: Depl
         assert log().ranges == {}
     if deployment.kafka.is_real:
         admin = AdminClient(deployment.properties)
-        assert "nowhere" not in admin.list_topics(timeout=10).topics
+        assert "nowhere" not in admin.list_topics(timeout=60).topics

@@ -219,14 +219,14 @@ def test_a_publisher_that_was_frozen_releases_nothing_else(closed: Deployment, s
     log = closed.metrics_file.with_name("stopping.log")
     with stopped_at(step, closed) as process, publishing(closed) as heir:
         wait_for(closed, 1)
-        before = len(log.read_text())
+        before, epoch = len(log.read_text()), heir.lease.epoch
 
         def told() -> str:
             return log.read_text()[before:]
 
         process.send_signal(signal.SIGCONT)
         wait_until(lambda: "again_in" in told() or "lease lost" in told(), "it has noticed")
-        assert heir.lease.held
+        assert (heir.lease.held, heir.lease.epoch) == (True, epoch), "it is not even disturbed"
     check_one_value(closed)
     assert everything_on_topic(closed) == kept(closed)
 

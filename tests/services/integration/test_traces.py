@@ -9,11 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from aggregator.features.rounds.coordinator import Coordinator
+from aggregator.monitoring.otlp import tracing as otlp_tracing
 from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
 from aggregator.tracing import MESSAGE_COUNT
@@ -27,7 +29,7 @@ from tests.support.reports.messages import ARRIVAL, batch
 from tests.support.reports.searching import METRICS, ROUNDS, devices, told
 from tests.support.reports.traffic import COUNTRIES, traffic
 from tests.support.running import http_client
-from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.deployment import PATIENCE, Deployment, in_a_thread, wait_until
 from tests.support.running.go_programs import go_programs
 from tests.support.running.otlp import Receiver, attributes_of, in_prometheus, receiving
 from tests.support.running.processes import answering
@@ -45,7 +47,8 @@ def traced(deployment: Deployment) -> Iterator[tuple[Tracing, Receiver]]:
         try:
             yield tracing, receiver
         finally:
-            tracing.stop()
+            with patch.object(otlp_tracing, "STOP_SECONDS", PATIENCE):
+                tracing.stop()
 
 
 def traces(receiver: Receiver) -> list[tuple[dict[str, Any], Spans]]:
@@ -144,12 +147,12 @@ def test_rounds_and_publishes_are_spans(defined: Callable[..., Deployment]) -> N
         publisher = Publisher(settings_of(deployment), reader, tracing)
         with deployment.worker(), devices(deployment, metric):
             deployment.produce([(0, delays)])
-            for leader in (coordinator, publisher):
-                leader.start()
-            wait_until(lambda: reader.estimate("longest").status == "final", "it is found")
-            wait_until(lambda: len(on_topic(deployment)) > 0, "a total is published")
-            for leader in (coordinator, publisher):
-                leader.stop()
+            with (
+                in_a_thread(coordinator.run, coordinator.stop),
+                in_a_thread(publisher.run, publisher.stop),
+            ):
+                wait_until(lambda: reader.estimate("longest").status == "final", "it is found")
+                wait_until(lambda: len(on_topic(deployment)) > 0, "a total is published")
         opened = {number: one.pop().opened_ms for number, one in told(deployment).items()}
     by_name: defaultdict[str, Spans] = defaultdict(list)
     for span in receiver.spans():

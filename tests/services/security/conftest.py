@@ -139,7 +139,7 @@ class Places:
         batches = [batch(question, [1.0]), *agreeing(question, EPOCH + HOUR, 1)]
         for payload in (*(each.SerializeToString() for each in batches), b"?"):
             producer.produce(settings.topics.reports, payload, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         producer.close()
         return self
 

@@ -71,7 +71,7 @@ def prepared(system: str, role: str, places: Places, counted: Places) -> Places:
             b"?",  # a compacted topic takes nothing without a key
             on_delivery=lambda error, _: refused.append(error) if error else None,
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         producer.close()
         assert refused == []
         if role == "respondent":

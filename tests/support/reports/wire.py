@@ -14,7 +14,7 @@ NONE, GZIP, ZSTD = 0, 1, 4
 """The numbers of the codecs in the attributes of a record batch."""
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 PRODUCE, PRODUCE_VERSION = 0, 7
-NOT_YET, NEW_TOPIC_SECONDS = (3, 5, 6), 10.0
+NOT_YET, NEW_TOPIC_SECONDS = (3, 5, 6), 60.0
 """Errors for a topic that is still being created: it is unknown, or has no leader."""
 CASTAGNOLI = 0x82F63B78
 ZSTD_MAGIC, ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 1 << 17

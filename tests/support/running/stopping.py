@@ -48,7 +48,7 @@ def stop_at(step: str) -> None:
         # called after reading a topic that had no events
         is_empty = name == "note_committed" and not arguments[1]
         if name == "commit_transaction":
-            arguments[0].flush(30)  # the broker has the event, which is not committed
+            arguments[0].flush(60)  # the broker has the event, which is not committed
         if left and not is_empty:
             os.kill(os.getpid(), left.pop())
 
