@@ -117,8 +117,9 @@ OPEN = """
 async (options) => {
   window.dither ??= await import("/static/device/device.js");
   window.failures = [];
-  window.now ??= options.now;
-  if (!options.looks) window.setInterval = () => 0; // a slow test takes minutes
+  const { now, looks, gateway = "/posts", ...others } = options;
+  window.now ??= now;
+  if (!looks) window.setInterval = () => 0; // a slow test takes minutes
   window.rows = async (database) => {
     const opening = indexedDB.open(database);
     await new Promise((resolve) => { opening.onsuccess = resolve; });
@@ -131,8 +132,8 @@ async (options) => {
     return keys.map((key, i) => [key, values[i]]);
   };
   const clock = window.now === undefined ? Date.now : () => window.now;
-  window.device = await dither.Device.open(options.gateway ?? "/posts", {
-    ...options, clock, onFailure: (failure) => window.failures.push(failure),
+  window.device = await dither.Device.open(gateway, {
+    ...others, clock, onFailure: (failure) => window.failures.push(failure),
   });
 }
 """
@@ -724,6 +725,10 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
     for script, said in (
         ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
         ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),
+        ('device.rollUp("clicks", "count", "1d", 1, { time: 1 })', "option time: expected one of n"),
+        ('device.report("clicks", 1, 1, { tiem: 1 })', "option tiem: expected one of time, attrib"),
+        ('device.report("clicks", 1, 1, { attributes: new Map() })', "Map]: expected an object"),
+        ('dither.Device.open("", { budgt: 1 })', "option budgt: expected one of database, budget"),
         ('device.rollUp("query", "sum", "1d", 1)', "expected a metric of numbers"),
         ('device.rollUp("query", "furthest", "1d", 1)', "a frequency of listed categories"),
         ('device.rollUp("steps", "furthest", "1d", 16)', "nothing = undefined for how = furthest"),
