@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 
@@ -34,4 +35,6 @@ def explain_failure(error: Exception) -> str | None:
         return f"Kafka failed: {fault}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the output cannot be written: {error.strerror}"
     return None

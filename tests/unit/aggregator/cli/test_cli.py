@@ -47,7 +47,7 @@ def run(*arguments: str) -> Result:
     def dither(words: tuple[str, ...]) -> None:
         main(list(words))
 
-    return CliRunner().invoke(dither, ["--", *arguments])
+    return CliRunner(charset="latin-1").invoke(dither, ["--", *arguments])
 
 
 def failure(*arguments: str, exit_code: int = 1) -> str:
@@ -212,6 +212,7 @@ FAILURES = {
     "produce delay --csv table.csv --column w": "Error: 2 of 2 values are outside of [",
     "define table.csv --column v --range 5 1": "Error: --range 5 1: expected two finite numbers",
     "define table.csv --column v --range 1 5 --level 99": "Error: --level 99: expected epsilons",
+    "define table.csv --column 气": r"Error: table.csv: no column '\u6c14'",
     "define table.csv --column v --range 1 5 --name No": "Error: --name No: expected a lower-case",
 }
 
@@ -229,7 +230,7 @@ def test_a_wrong_use_and_a_question_without_an_answer_are_explained(redis_url: s
     Path("table.csv").write_text("v,w\n1,1000\n2,2000\n")
     for words, wrong in FAILURES.items():
         with row(words):
-            at = () if "--column v" in words else ("--redis", redis_url)
+            at = () if "define" in words or "--redis" in words else ("--redis", redis_url)
             told = failure(*words.split(), *at)
             assert f"\n{wrong}" in f"\n{told}"
             assert "dely" not in words or "did you mean 'delay'?" in told
@@ -289,6 +290,7 @@ TOLD = [
     (KafkaException(KafkaError(KafkaError._INVALID_ARG, 'property "a" of config')), "[kafka]: "),
     (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
     (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
+    (OSError(28, "No space left"), "the output cannot be written: No space left"),
     (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
 ]
 DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]
