@@ -725,7 +725,7 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
     for script, said in (
         ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
         ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),
-        ('device.rollUp("clicks", "count", "1d", 1, { time: 1 })', "option time: expected one of n"),
+        ('device.rollUp("clicks", "count", "1d", 1, { time: 1 })', "option time: expected"),
         ('device.report("clicks", 1, 1, { tiem: 1 })', "option tiem: expected one of time, attrib"),
         ('device.report("clicks", 1, 1, { attributes: new Map() })', "Map]: expected an object"),
         ('dither.Device.open("", { budgt: 1 })', "option budgt: expected one of database, budget"),
@@ -744,7 +744,6 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
         ('dither.Device.open("", { turn: "1d", tickets: { a: 0.5 } })', "whole numbers above 0"),
         ('dither.Device.open("", { turn: "1d", tickets: {} })', "tickets = {}: expected whole"),
         ('dither.Device.open("", { turn: "1d", tickets: { A: 1 } })', "names of metrics, as in"),
-        ('dither.Device.open("", { turn: "1d", tickets: { "": 1 } })', "names of metrics, as in"),
         ('dither.Device.open("", { turn: "1d", tickets: null })', "tickets = null: expected names"),
         ('dither.Device.open("", { turn: "1d", tickets: [] })', "tickets = []: expected whole"),
     ):

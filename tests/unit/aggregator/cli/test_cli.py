@@ -291,7 +291,7 @@ TOLD = [
     (KafkaException(KafkaError(KafkaError._INVALID_ARG, 'property "a" of config')), "[kafka]: "),
     (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
     (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
-    (OSError(28, "No space left"), "the output cannot be written: No space left"),
+    (OSError(28, "No space left"), "the output: No space left"),
     (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
 ]
 DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]
