@@ -113,12 +113,6 @@ export function refuseCrowd({ name, crowd }) {
   );
 }
 
-/** @param {object} options @param {string} names All options, in one text. @internal */
-export function refuseUnknown(options, names) {
-  const unknown = Object.keys(options).find((name) => !names.split(", ").includes(name));
-  if (unknown !== undefined) throw wrong(`option ${unknown}`, `one of ${names}`);
-}
-
 /** @internal */
 export const LEAVE_OUT = "; leave out what was not measured";
 

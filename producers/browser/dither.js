@@ -17,7 +17,7 @@
  * @module dither
  */
 
-import { outside, refuseCrowd, refuseUnknown, wrong } from "./checks.js";
+import { outside, refuseCrowd, wrong } from "./checks.js";
 import { coarsen } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
@@ -187,7 +187,6 @@ export function listsOf({ name, coordinates }, values, epsilons) {
  * @throws {DeliveryError} If it is unknown whether Kafka has the batch; `post` sends it again.
  */
 export async function report(url, definition, values, epsilons, options = {}) {
-  refuseUnknown(options, "time, attributes, deny, token, attempts, signal");
   const { time, attributes = {}, deny, ...posting } = options;
   refuseCrowd(definition);
   const [all, each] = listsOf(definition, values, epsilons);

@@ -12,7 +12,7 @@ import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
 import { listsOf } from "../dither.js";
 import {
-  LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, refuseCrowd, refuseUnknown, wrong,
+  LARGEST_ANSWER, LARGEST_DEFINITION, copied, outside, refuseCrowd, wrong,
 } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import {
@@ -75,9 +75,6 @@ export { RollUp } from "./roll_up.js";
  * @property {number} [changes] How often the answer may change in a period: 1 by default.
  */
 
-const OPTIONS =
-  "database, budget, budgets, period, turn, tickets, relay, key, token, mostBytes, onFailure, clock";
-const REPORT_OPTIONS = "attributes, deny, permanent, changes";
 const ADDRESS = /^(https?:\/\/[^/?#@\s\\]+)?(\/[^?#\s\\]*)?$/i;
 
 /** Returns whether a text can be a gateway's address. @param {string} text */
@@ -199,7 +196,6 @@ export class Device {
    */
   static async open(gateway, options = {}) {
     const address = addressOf("gateway", gateway);
-    refuseUnknown(options, OPTIONS);
     const { clock = Date.now, tickets = {}, relay, key } = options;
     if ((relay === undefined) !== (key === undefined)) {
       throw wrong(`relay = ${relay}, key = ${key}`, "both, or neither");
@@ -265,7 +261,6 @@ export class Device {
     const held = copied(values); // the caller may change its own meanwhile
     const wanted = copied(epsilons);
     refuseSeconds(options.time);
-    refuseUnknown(options, `time, ${REPORT_OPTIONS}`);
     const definition = await this.definition(metric);
     const [all, each] = listsOf(definition, held, wanted);
     const { queued, denied } = await this.#database.transact((transaction) =>
@@ -329,7 +324,6 @@ export class Device {
    * @throws {TypeError | RangeError} If a parameter cannot be used.
    */
   async rollUp(metric, how, window, epsilon, options = {}) {
-    refuseUnknown(options, `nothing, ${REPORT_OPTIONS}`);
     /** @type {Inside} */
     const inside = {
       clock: this.#clock,
