@@ -308,9 +308,6 @@ function turned(word, by) {
  * @internal
  */
 export function coarsen({ by = [], attributes: declared = {} }, attributes) {
-  if (Symbol.iterator in Object(attributes)) {
-    throw wrong(`attributes = ${String(attributes)}`, "an object, as Object.fromEntries() makes");
-  }
   const given = Object.entries(attributes);
   if (given.length > LIMITS.by) throw outside(`${given.length} attributes`, `${LIMITS.by} at most`);
   const utf8 = new TextEncoder();

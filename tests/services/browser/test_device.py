@@ -725,7 +725,6 @@ def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) ->
     for script, said in (
         ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
         ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),
-        ('device.report("clicks", 1, 1, { attributes: new Map() })', "Map]: expected an object"),
         ('device.rollUp("query", "sum", "1d", 1)', "expected a metric of numbers"),
         ('device.rollUp("query", "furthest", "1d", 1)', "a frequency of listed categories"),
         ('device.rollUp("steps", "furthest", "1d", 16)', "nothing = undefined for how = furthest"),
