@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 
@@ -32,6 +33,6 @@ def explain_failure(error: Exception) -> str | None:
         ):
             return f"[kafka]: {fault}; --show-settings says where each property came from"
         return f"Kafka failed: {fault}"
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
+        return f"{error.filename or 'the output'}: {error.strerror}"
     return None

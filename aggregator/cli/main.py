@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 from typing import Any
@@ -155,6 +156,9 @@ def main(args: list[str] | None = None) -> Any:
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     words = sys.argv[1:] if args is None else args
     sys.meta_path.insert(0, LeanFinder(may_use_tls(words)))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not closed
+            stream.reconfigure(errors="backslashreplace")  # what the console cannot show
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:

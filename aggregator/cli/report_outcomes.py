@@ -32,10 +32,7 @@ class RedisState(NamedTuple):
 
 
 def read_redis(settings: Settings) -> RedisState | None:
-    """Return the state in Redis; None if Redis does not answer or its client is not installed.
-
-    Raises SettingsError if the URL is invalid.
-    """
+    """Return the state in Redis; None if none answers; raise SettingsError if its URL is wrong."""
     try:
         import redis
 

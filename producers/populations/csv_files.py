@@ -36,8 +36,6 @@ LONG_CELL_LINES = 10
 """If a cell has more lines than this, and they look like rows, a quote was not closed."""
 _NUMBER_OR_TIME = re.compile(r"[-+.:/TZ ]*[0-9][-+0-9.:/TZ ]*")
 """Matches cells that distinguish rows from running text."""
-_RULE = re.compile(r"[\s:+-]*-{3}[\s:+-]*")
-"""Matches a line below a header, as psql and Markdown have it."""
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"')
 """A text that Excel must not read as a number, written as ="0012"."""
@@ -320,7 +318,7 @@ def _columns(
         blanks = ([], [""]) if len(header) > 1 else ([],)
         empty += sum(map(block.count, blanks))
         block = [row for row in block if row not in blanks]
-        if block and not done and _RULE.fullmatch(rule := "".join(block[0])):
+        if block and not done and re.fullmatch(r"[\s:+-]*---[\s:+-]*", rule := "".join(block[0])):
             raise ValueError(
                 f"{rows.path}, row 1 is a line below the header, {shortened(rule)}: no row. "
                 "`sed 2d FILE | dither define - ...` leaves it out; `psql --csv` writes CSV"

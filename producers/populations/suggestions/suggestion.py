@@ -324,16 +324,14 @@ def suggest(
 def _axes(
     table: Table, columns: Sequence[str], missing: frozenset[str], location: str, *, list_all: bool
 ) -> tuple[Axes, list[str]]:
-    """Return the axes that columns form, and each row's category ("" without a value).
-
-    Beside yes and no, NA and the like are no values.
-    """
+    """Return the axes that columns form, and each row's category ("" without a value)."""
     cells = [table.columns[column] for column in columns]
     values = {}
     for column, texts in zip(columns, cells, strict=True):
         words = {*texts} - missing
-        is_pair = _truth_pair(words - MISSING_TEXTS)
-        values[_name(column, table.header)] = _in_order(words - MISSING_TEXTS if is_pair else words)
+        if _truth_pair(words - MISSING_TEXTS):  # beside yes and no, NA is no value
+            words -= MISSING_TEXTS
+        values[_name(column, table.header)] = _in_order(words)
     unasked = [x for x in values.values() if not (list_all or _truth_pair(x))]
     if unasked:
         raise ValueError(

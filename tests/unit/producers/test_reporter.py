@@ -269,8 +269,6 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
-    program = (
-        "import atexit; from producers.kafka.diagnosis import diagnose_kafka; "
-        "atexit.register(diagnose_kafka, {'bootstrap.servers': '127.0.0.1:1'}, ())"
-    )
+    program = "import atexit; from producers.kafka.diagnosis import diagnose_kafka as diagnose; "
+    program += "atexit.register(diagnose, {'bootstrap.servers': '127.0.0.1:1'}, ())"
     assert not subprocess.run([sys.executable, "-c", program], capture_output=True).stderr

@@ -47,7 +47,7 @@ def run(*arguments: str) -> Result:
     def dither(words: tuple[str, ...]) -> None:
         main(list(words))
 
-    return CliRunner().invoke(dither, ["--", *arguments])
+    return CliRunner(charset="latin-1").invoke(dither, ["--", *arguments])
 
 
 def failure(*arguments: str, exit_code: int = 1) -> str:
@@ -159,9 +159,11 @@ def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
 
 def test_define_says_how_its_file_is_produced(tmp_path: Path) -> None:
     file = tmp_path / "my file.csv"
-    file.write_text("How late;Land\n" + "".join(f"{i},5;DE\n" for i in range(99)))
+    file.write_text("How late;Land\n" + "".join(f"{i},5;\u5317\n" for i in range(99)))
     options = ["--column", "how late", "--by", "Land", "--above", "9.5", "--decimal", ","]
-    told = run("define", str(file), *options).stderr.splitlines()[-1]
+    result = run("define", str(file), *options)
+    assert r'land = ["\u5317"]' in result.stdout, "as the console has no such character"
+    told = result.stderr.splitlines()[-1]
     words = shlex.split(told.rpartition("second terminal: ")[2])
     expected = ["dither", "produce", "how_late_above_9_5", "--csv", str(file), "--column"]
     expected += ["how late", "--attribute", "land=Land", "--above", "9.5", "--decimal", ","]
@@ -229,7 +231,7 @@ def test_a_wrong_use_and_a_question_without_an_answer_are_explained(redis_url: s
     Path("table.csv").write_text("v,w\n1,1000\n2,2000\n")
     for words, wrong in FAILURES.items():
         with row(words):
-            at = () if "--column v" in words else ("--redis", redis_url)
+            at = () if "define" in words or "--redis" in words else ("--redis", redis_url)
             told = failure(*words.split(), *at)
             assert f"\n{wrong}" in f"\n{told}"
             assert "dely" not in words or "did you mean 'delay'?" in told
@@ -289,6 +291,7 @@ TOLD = [
     (KafkaException(KafkaError(KafkaError._INVALID_ARG, 'property "a" of config')), "[kafka]: "),
     (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
     (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
+    (OSError(28, "No space left"), "the output: No space left"),
     (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
 ]
 DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]
