@@ -17,7 +17,7 @@ from estimators.bounds.fourier.remainder import (
     largest_cumulants,
     log_paired_remainder,
 )
-from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bound
+from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bounds
 from estimators.bounds.spheres import (
     PerWindow,
     VectorNoise,
@@ -90,27 +90,37 @@ class Directions(VectorNoise):
         """
         return self.largest_length(self.cumulant, log_beta)
 
-    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
+    def anytime_coordinate_deviation(self, log_p: float, total: PerWindow) -> PerWindow:
         """Return a bound on |N_j| that holds at all times with probability at least 1 - 2 p.
 
         The bound is infinite for very few reports. `log_p`: ln p; `total`: from
         :func:`estimators.weights.total_weight`.
         """
-        return deviation_bound(self.cumulant, self.max_tilt, log_p, total)
+        tilt, log_weights = self._mixture(total)
+        is_usable = np.isfinite(log_weights[..., 0])
+        log_weights = np.where(is_usable[..., None], log_weights, 0.0)
+        bounds = deviation_bounds(self.cumulant(tilt), tilt, log_weights, log_p)
+        return np.where(is_usable, bounds, np.inf)[()]
 
-    def anytime_radius(self, log_beta: float, total: float) -> float:
+    def _mixture(self, total: PerWindow) -> tuple[Floats, Floats]:
+        """Return the tilts of a mixture on the scale of `total`, and the logarithms of weights.
+
+        Those of tilts above the largest are -inf.
+        """
+        tilt, largest = (np.asarray(x)[..., None] for x in (total, self.max_tilt))
+        tilt = MIXTURE_TILTS * tilt
+        log_weights = np.where(tilt <= largest, LOG_MIXTURE_WEIGHTS, -np.inf)
+        return np.minimum(tilt, largest), log_weights
+
+    def anytime_radius(self, log_beta: float, total: PerWindow) -> PerWindow:
         """Return a bound on |N| that holds at all times: Theorem 6 of docs/proofs/spheres.md.
 
         It is wrong at some time with probability at most beta, and infinite for very few reports.
         `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
         """
-        tilt = MIXTURE_TILTS * total * math.sqrt(self.dimension)
-        allowed = tilt <= self.max_tilt
-        if not allowed.any():
-            return math.inf
-        tilt = tilt[allowed]
-        goal = self.cumulant(tilt) - log_beta - LOG_MIXTURE_WEIGHTS[allowed]
-        return float(length_bounds(self.dimension, tilt, goal).min())
+        tilt, log_weights = self._mixture(total * math.sqrt(self.dimension))
+        goal = self.cumulant(tilt) - log_beta - log_weights
+        return length_bounds(self.dimension, tilt, goal).min(axis=-1)
 
 
 class _TiltTables:

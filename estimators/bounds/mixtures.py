@@ -103,24 +103,25 @@ def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
 
 
 def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
-    """Return bounds on the deviations of k sums, as :func:`deviation_bound` does, shape (k,).
+    """Return bounds on the deviations of sums, as :func:`deviation_bound` does, shape (...).
 
-    `value`, shape (k, tilts): bounds on the cumulants; `tilts`, `log_weights`, shape (tilts,): from
-    :func:`usable_tilts`; not empty; `log_p`: ln p, where p is the failure probability of each side.
+    `value`, shape (..., tilts): bounds on the cumulants; `tilts`, `log_weights`: of a shape that
+    broadcasts with it, as from :func:`usable_tilts`; not empty; a tilt with the weight 0 is not
+    used; `log_p`: ln p, where p is the failure probability of each side.
     """
     goal = LOG_P_SAFETY - log_p
     # the best term alone gives a valid bound; from there Newton's method descends to the root
-    bound = np.min((goal - log_weights + value) / tilts, axis=1)
+    bound = np.min((goal - log_weights + value) / tilts, axis=-1)
     for _ in range(MAX_DEVIATION_STEPS):
         checkpoint()
-        terms = log_weights + tilts * bound[:, None] - value
-        largest = terms.max(axis=1)
-        chance = np.exp(terms - largest[:, None])
-        total = chance.sum(axis=1)
+        terms = log_weights + tilts * bound[..., None] - value
+        largest = terms.max(axis=-1)
+        chance = np.exp(terms - largest[..., None])
+        total = chance.sum(axis=-1)
         excess = largest + np.log(total) - goal
         if (excess <= LOG_P_TOLERANCE).all():
             break
-        step = (excess - LOG_P_TOLERANCE / 2) * (total / (chance @ tilts))
+        step = (excess - LOG_P_TOLERANCE / 2) * (total / np.vecdot(chance, tilts))
         bound = np.where(excess <= LOG_P_TOLERANCE, bound, bound - step)
     deviation_bounds: Floats = bound * (1 + THETA_ROUNDING)
     return deviation_bounds

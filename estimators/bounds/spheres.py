@@ -48,20 +48,20 @@ class VectorLaw(Protocol):
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
 
-    def anytime_coordinate_deviation(self, log_p: float, total: float) -> PerWindow:
+    def anytime_coordinate_deviation(self, log_p: float, total: PerWindow) -> PerWindow:
         """Return bounds as :meth:`coordinate_deviation` does, which hold at all times at once.
 
         `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
 
-    def anytime_radius(self, log_beta: float, total: float) -> float:
+    def anytime_radius(self, log_beta: float, total: PerWindow) -> PerWindow:
         """Return a bound on |N| that holds at all times with probability at least 1 - beta.
 
         `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
         """
 
     def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
-        """Return the laws of windows as one law, in rows, for fixed counts; None if impossible."""
+        """Return the laws of windows as one law, in rows; None if impossible."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class VectorNoise:
     unit: float
 
     def in_rows(self, laws: Sequence[Any]) -> Self | None:
-        """Return the laws of windows as one law, in rows, for fixed counts; None if impossible."""
+        """Return the laws of windows as one law, in rows; None if impossible."""
         counts, coefficient = (
             np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
         )
@@ -172,13 +172,13 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
 
 
 def vector_deviations(
-    law: VectorLaw, question: Question, total: float
+    law: VectorLaw, question: Question, total: PerWindow
 ) -> tuple[PerWindow, PerWindow]:
     """Return bounds on all coordinates of N at once, and a bound on its length, for a question.
 
-    `law`: the law of N; that of many windows only if the number of reports is fixed; `question`:
-    the bounds of the coordinates, and that of the length, are each wrong with probability at most
-    beta; `total`: from :func:`estimators.weights.total_weight`.
+    `law`: the law of N, or, unless the bound is ``normal``, those of many windows, in rows;
+    `question`: the bounds of the coordinates, and that of the length, are each wrong with
+    probability at most beta; `total`: from :func:`estimators.weights.total_weight`.
     """
     log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
     if question.bound == "normal":
@@ -201,9 +201,9 @@ def deviations_of_windows(
     `laws`, `totals`: the law and the total of each window; all windows have the same levels;
     `question`: the question about each window.
     """
-    together = laws[0].in_rows(laws) if question.bound == "fixed" else None
+    together = None if question.bound == "normal" else laws[0].in_rows(laws)
     if together is not None:
-        return zip(*vector_deviations(together, question, 1.0), strict=True)
+        return zip(*vector_deviations(together, question, np.array(totals)), strict=True)
     return [
         vector_deviations(law, question, total) for law, total in zip(laws, totals, strict=True)
     ]

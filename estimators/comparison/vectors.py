@@ -165,4 +165,5 @@ def radius(
     if totals is None:
         return a.joined_with(b).radius(beta)
     half = math.log(beta / 2)
-    return a.arm_law.anytime_radius(half, totals[0]) + b.arm_law.anytime_radius(half, totals[1])
+    radii = (arm.arm_law.anytime_radius(half, x) for arm, x in zip((a, b), totals, strict=True))
+    return float(sum(radii))

@@ -15,7 +15,7 @@ from estimators.estimate import Floats, Limits
 
 MAX_TILT_RATIO = 1.15  # the largest x over t s_l, if a holder cannot add t s_l c; measured
 NEWTON_STEPS = 3  # steps from Jensen's bound, which is within a few percent
-MAX_TANGENTS = 256  # further tangents narrow a width by less than 0.1%
+MAX_TANGENTS = 1024  # further tangents narrow a width by less than 0.1%
 
 
 @dataclasses.dataclass(frozen=True)
