@@ -18,6 +18,7 @@ ARGUMENTS = {
     **{name: ["m"] for name in OF_A_METRIC},
     "deadletters": ["list"],
     "plan": ["--devices", "9"],
+    "reproduce": ["min-tasks"],
 }
 
 

@@ -130,30 +130,24 @@ def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
 ) -> None:
     """Without TLS in sight, Redis's client is loaded without it."""
     monkeypatch.chdir(tmp_path)
-    plain, secure = tmp_path / "plain.toml", tmp_path / "secure.toml"
-    plain.write_text('[redis]\nurl = "redis://a"\n')
-    secure.write_text('[redis]\nurl = "rediss+sentinel://a:1/b"\n')
-    variables = ("DITHER_CONFIG", "DITHER_REDIS_URL", "DITHER_REDIS_URL_FILE")
-    for args, variable, value, expected in (
-        ((), "", "", False),
-        (("--config", str(plain)), "DITHER_REDIS_URL", "redis://a", False),
-        (("--redis", "rediss://a"), "", "", True),
-        (("--set=redis.url=REDISS://a",), "", "", True),
-        (("--config", str(secure)), "", "", True),
-        ((f"--config={secure}",), "", "", True),
-        (("--config", "a" * 5000), "", "", True),
-        ((), "DITHER_CONFIG", str(secure), True),
-        ((), "DITHER_REDIS_URL", "rediss://a", True),
-        ((), "DITHER_REDIS_URL_FILE", "/run/secrets/url", True),
+    for name, url in (("plain", "redis://a"), ("secure", "rediss+sentinel://a:1/b")):
+        Path(f"{name}.toml").write_text(f'[redis]\nurl = "{url}"\n')
+    for args, variables, expected in (
+        ("", {}, False),
+        ("--config plain.toml", {"DITHER_REDIS_URL": "redis://a"}, False),
+        ("--redis rediss://a", {}, True),
+        ("--set=redis.url=REDISS://a", {}, True),
+        ("--config secure.toml", {}, True),
+        ("--config=secure.toml", {}, True),
+        (f"--config {5000 * 'a'}", {}, True),
+        ("", {"DITHER_CONFIG": "secure.toml"}, True),
+        ("", {"DITHER_REDIS_URL": "rediss://a"}, True),
+        ("", {"DITHER_REDIS_URL_FILE": "/run/secrets/url"}, True),
     ):
-        for name in variables:
-            monkeypatch.delenv(name, raising=False)
-        if variable:
-            monkeypatch.setenv(variable, value)
-        with row((args, variable)):
-            assert may_use_tls(args) == expected
-    monkeypatch.delenv("DITHER_REDIS_URL_FILE")
-    secure.rename("dither.toml")
+        with row((args, variables)), monkeypatch.context() as patch:
+            patch.setattr(os, "environ", variables)
+            assert may_use_tls(args.split()) == expected
+    Path("secure.toml").rename("dither.toml")
     assert may_use_tls(())
 
 
