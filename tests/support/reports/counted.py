@@ -1,7 +1,5 @@
 """A store with counted batches, and servers that answer from it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import subprocess

@@ -1,7 +1,5 @@
 """A process that has started returns the memory that it frees."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

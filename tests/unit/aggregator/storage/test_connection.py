@@ -1,7 +1,5 @@
 """What a client of Redis sends."""
 
-from __future__ import annotations
-
 import numpy as np
 import redis
 from redis.connection import HiredisRespSerializer
