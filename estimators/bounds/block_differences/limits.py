@@ -41,13 +41,16 @@ def difference_limits(
     `log_p`: ln p, where p is the failure probability of each side; `totals`, shape (windows,): from
     :func:`estimators.weights.total_weight`, for ``anytime``.
     """
+    observed = _weighted(law.coefficient, sums)
     if question.bound == "normal":
-        observed = _weighted(law.coefficient, sums)
         margin = normal_quantile(log_p) * np.sqrt(_weighted(law.coefficient**2, sizes))
         return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
     if question.bound == "anytime":
-        return self_normalised_interval(law, sums, sizes, log_p, totals)
-    return difference_interval(law, sums, sizes, log_p)
+        lower, upper = self_normalised_interval(law, sums, sizes, log_p, totals)
+    else:
+        lower, upper = difference_interval(law, sums, sizes, log_p)
+    estimate = np.clip(observed, 0, 1)  # both limits may be on one side, as if beta is near 1
+    return np.minimum(lower, estimate), np.maximum(upper, estimate)
 
 
 def _weighted(weight: Floats, numbers: Floats) -> Floats:
@@ -69,10 +72,9 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
     >>> float(lower[0, 0].round(4)), float(upper[0, 0].round(4))
     (0.1827, 0.2172)
     """
-    observed = _weighted(law.coefficient, sums)
     if law.has_single_block and not (law.free or law.fixed):
         signs = Law(law.counts, law.coefficient, law.contrast)
-        lower, upper = intervals_of_categories(signs, observed, log_p)
+        lower, upper = intervals_of_categories(signs, _weighted(law.coefficient, sums), log_p)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
     least_edge = -MIN_CELL_REPORTS * log_p * law.coefficient.max(axis=1, keepdims=True) ** 2
     weight = law.counts * law.coefficient**2
@@ -81,7 +83,7 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
         law, sums, sizes, log_p + math.log(CELL_CHOICE_SHARE), least_edge, largest
     )
     log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
-    lower, upper = np.ones_like(observed), np.zeros_like(observed)
+    lower, upper = np.ones_like(sums[:, 0]), np.zeros_like(sums[:, 0])
     cells = range(int(first_cell.min(initial=0)), int(last_cell.max(initial=0)) + 1)
     tilts, costs = cell_tilts(law, least_edge * BLOCK_CELL_RATIO ** np.arange(cells.stop), log_left)
     for cell in cells:
@@ -99,11 +101,7 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
             cell_limits = laws.limits(tilt, above, below)
         lower[members] = np.minimum(lower[members], cell_limits[0].ravel())
         upper[members] = np.maximum(upper[members], cell_limits[1].ravel())
-    estimate = np.clip(observed, 0, 1)  # if beta is near 1, both limits may be on one side of it
-    return (
-        np.minimum(np.maximum(lower, first_interval[0]), estimate),
-        np.maximum(np.minimum(upper, first_interval[1]), estimate),
-    )
+    return np.maximum(lower, first_interval[0]), np.minimum(upper, first_interval[1])
 
 
 def _choose_cells(

@@ -135,7 +135,6 @@ def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
     for args, variables, expected in (
         ("", {}, False),
         ("--config plain.toml", {"DITHER_REDIS_URL": "redis://a"}, False),
-        ("--redis rediss://a", {}, True),
         ("--set=redis.url=REDISS://a", {}, True),
         ("--config secure.toml", {}, True),
         ("--config=secure.toml", {}, True),
