@@ -14,7 +14,7 @@ WITHOUT = {
 }
 """Commands that need no extra."""
 OF_A_METRIC = ("compare", "discover", "estimate", "series", "watch", "weights")
-ARGUMENTS = dict.fromkeys(OF_A_METRIC, ["m"]) | {
+ARGUMENTS = {name: ["m"] for name in OF_A_METRIC} | {
     "deadletters": ["list"],
     "plan": ["--devices", "9"],
     "reproduce": ["min-tasks"],
