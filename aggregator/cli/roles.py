@@ -227,9 +227,7 @@ def _reader(topic: str) -> tuple[str, ...]:
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
-    writes = " ".join(
-        _commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby")
-    )
+    writes = " ".join(_commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby"))
     return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
 
 
