@@ -954,10 +954,8 @@ async ([histories, steps, hour]) => {
       const [name, roll] = pick(some) ?? [];
       await roll?.add(name === "query" ? "abc" : undefined).catch(() => 0);
       if (pick([0, 0, 1])) await device.report(shipped.clicks, 1, 1).catch(() => 0);
-      for (const [, each] of some) {
-        const answers = await each.reportEnded().catch(() => 0);
-        total.answers += answers; // the other page adds to it, too
-      }
+      const end = (roll) => roll.reportEnded().then((n) => { total.answers += n; }, () => 0);
+      for (const [, each] of some) await end(each);
     };
     for (let step = 0; step < steps; step++) {
       const guess = pick(Object.keys(ways)), action = pick(["look", "look", "restart", "tickets"]);

@@ -62,12 +62,10 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_what_to_install(device: 
         what = "an estimate" if command == "plan" else f"dither {command}"
         assert message.startswith(f"Error: {what} needs "), message
         assert message.endswith(f", which is not installed: pip install 'dither[{needed}]'\n")
-        assert message.count("\n") == 1
-        assert code == 1
+        assert (message.count("\n"), code) == (1, 1), message
 
 
 def test_one_extra_is_enough_for_one_machine(device: Path) -> None:
-    file = device / "rows.csv"
-    file.write_text("ms\n" + "\n".join(map(str, range(100))))
-    done = run_as_device(device, COMMAND, json.dumps({"define": [str(file), "--column", "ms"]}))
+    (device / "rows.csv").write_text("ms\n" + "\n".join(map(str, range(100))))
+    done = run_as_device(device, COMMAND, json.dumps({"define": ["rows.csv", "--column", "ms"]}))
     assert "pip install 'dither[demo]'" in done.stdout, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ from tests.support.noted_reporter import NotedReporter
 from tests.support.rows import row
 from tests.support.running.broker import DELAY, LATE, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
+from tests.support.running.processes import run
 
 NOWHERE = "http://127.0.0.1:9"
 DAY = 86_400.0
@@ -128,6 +130,11 @@ def export(increases: ExportedIncreases, start: int, end: int) -> str:
 
 
 def test_an_increase_before_a_fork_is_reported_by_one_of_both_processes() -> None:
+    # in a process of its own: Kafka's threads in this one may break a forked process
+    run([sys.executable, "-c", f"import {__name__} as test; test.fork_after_an_increase()"])
+
+
+def fork_after_an_increase() -> None:
     forks: list[int] = []
     increases = ExportedIncreases(lambda: forks.append(1))
     assert export(increases, 0, 100) == ""
