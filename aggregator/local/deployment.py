@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aggregator.config.environment import FILE_SUFFIX
 from aggregator.config.setting_checks import ACCESS_SCOPES
@@ -27,6 +27,9 @@ from aggregator.malloc_settings import MALLOC_VARIABLES, apply_malloc_variables
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
+
+if TYPE_CHECKING:
+    from aggregator.features.rounds.coordinator import Coordinator
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
@@ -102,6 +105,7 @@ class LocalDeployment:
         self._stack = contextlib.ExitStack()
         self._children: list[Child] = []
         self._embedded: EmbeddedRedis | None = None
+        self._coordinator: Coordinator | None = None
 
     @property
     def url(self) -> str:
@@ -125,7 +129,7 @@ class LocalDeployment:
                 self._stack.push(self._count_rest)  # after the gateway has ended
             self._stack.enter_context(self._process("serve"))
             if self.searches:
-                self._stack.enter_context(self._coordinator())
+                self._stack.enter_context(self._coordinating())
             self._stack = self._stack.pop_all()
         return self
 
@@ -138,11 +142,13 @@ class LocalDeployment:
         return "kafka.bootstrap.servers" not in self.settings.sources
 
     def check(self) -> None:
-        """Raise DitherError if a process has ended; say which, and how."""
+        """Raise DitherError if a process or the coordinator has ended; say which, and how."""
         ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             end = "all counts are lost" if self.folder is None else "it keeps its counts"
             ended.append(f"the embedded Redis {describe_exit(code)}: {end}")
+        if self._coordinator is not None and (trouble := self._coordinator.trouble()):
+            ended.append(f"the coordinator of rounds: {trouble}")
         if ended:
             raise DitherError("\n".join(ended))
 
@@ -214,7 +220,7 @@ class LocalDeployment:
             child.stop(LEAVE_SECONDS)
 
     @contextlib.contextmanager
-    def _coordinator(self) -> Iterator[None]:
+    def _coordinating(self) -> Iterator[None]:
         """Run the coordinator of rounds in a thread; as a process it would take 50 MB."""
         from aggregator.config.live_metrics import LiveMetrics
         from aggregator.config.logging import configure
@@ -224,13 +230,13 @@ class LocalDeployment:
         configure("error")
         metrics = LiveMetrics(self.settings.metrics)
         with self._store() as store:
-            coordinator = Coordinator(self.settings, MetricReader(store, metrics))
+            self._coordinator = Coordinator(self.settings, MetricReader(store, metrics))
             metrics.watch()
-            coordinator.start()
+            self._coordinator.start()
             try:
                 yield
             finally:
-                coordinator.stop()
+                self._coordinator.stop()
 
 
 def allow_any_past(settings: Settings) -> None:

@@ -198,7 +198,8 @@ def produce(
     if table is not None and definition.kind == "mean" and 2 * clipped > values:
         raise DitherError(
             f"{clipped:,} of {values:,} values are outside of {_limits(definition)}, to which "
-            f"devices clip them: expected at most half. Has the column another unit than {metric}?"
+            "devices clip them: expected at most half. If the column has another unit than "
+            f"{metric}, convert it; otherwise widen the metric's range"
         )
     initial_state, late = read_redis(settings), 0
     if initial_state is not None and (
