@@ -98,8 +98,8 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
     health_port = f"--health-port={health.rpartition(':')[2]}"
     process = fleet.start("relay", [*words(options)[1:], health_port])
     try:
-        for url in (f"{health}/readyz", f"{address}/v1/key"):
-            wait_until(lambda: http_client.status(url) == 200, url)  # noqa: B023
+        urls = f"{health}/readyz", f"{address}/v1/key"
+        wait_until(lambda: all(http_client.status(url) == 200 for url in urls), str(urls))
         assert http_client.get(f"{address}/v1/key").json() == {"key": KEY.hex()}
         definition = http_client.get(f"{address}/v1/metrics/late").json()
         assert definition["crowd"]["minimum"] == 100
