@@ -10,17 +10,7 @@ import dataclasses
 import shlex
 
 from aggregator.config.settings import Settings
-from aggregator.storage.redis_keys import (
-    coordinator_key,
-    deaths_key,
-    definitions_key,
-    partitions_key,
-    policies_key,
-    publisher_key,
-    rounds_key,
-    stuck_key,
-    tag,
-)
+from aggregator.storage import redis_keys
 from producers.device.round_follower import CONSUMER_GROUP
 
 USER_PREFIX = "dither-"
@@ -103,7 +93,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             "gateway",
             "`dither serve` that takes reports: publish.enabled = false",
             kafka=(KafkaRight("Write", "topic", reports),),
-            redis=(f"%R~{rounds_key(reports)}", *_commands("ping hgetall")),
+            redis=(f"%R~{redis_keys.rounds_key(reports)}", *_commands("ping hgetall")),
         ),
         Role(
             "worker",
@@ -162,7 +152,7 @@ def roles(settings: Settings) -> dict[str, Role]:
                 KafkaRight("Create", "topic", topic)
                 for topic in (reports, topics.deadletters, topics.estimates, topics.rounds)
             ),
-            redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
+            redis=(f"~{redis_keys.policies_key(reports)}", "+ping", "+hgetall", "+hset"),
         ),
         Role(
             "recounter",
@@ -180,7 +170,7 @@ def roles(settings: Settings) -> dict[str, Role]:
 
 def _partitions(topic: str) -> str:
     """Return a pattern that matches the keys of all partitions of a topic."""
-    return tag(topic, 0).removesuffix("0}") + "*"
+    return redis_keys.tag(topic, 0).removesuffix("0}") + "*"
 
 
 def _commands(names: str) -> tuple[str, ...]:
@@ -190,10 +180,10 @@ def _commands(names: str) -> tuple[str, ...]:
 def _worker(topic: str) -> tuple[str, ...]:
     return (
         f"~{_partitions(topic)}",
-        f"%W~{partitions_key(topic)}",
-        f"~{deaths_key(topic)}",
-        f"~{definitions_key(topic)}",
-        f"%W~{stuck_key(topic)}",
+        f"%W~{redis_keys.partitions_key(topic)}",
+        f"~{redis_keys.deaths_key(topic)}",
+        f"~{redis_keys.definitions_key(topic)}",
+        f"%W~{redis_keys.stuck_key(topic)}",
         *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
         *_commands("getrange strlen hlen hscan scard zcard"),
         *_commands(
@@ -210,42 +200,42 @@ READ_COMMANDS = (
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:
-    return f"%R~{_partitions(topic)}", f"%R~{partitions_key(topic)}"
+    return f"%R~{_partitions(topic)}", f"%R~{redis_keys.partitions_key(topic)}"
 
 
 def _reader(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
-        f"%R~{policies_key(topic)}",
-        f"%R~{rounds_key(topic)}",
-        f"%R~{coordinator_key(topic)}:lease",
-        f"%R~{deaths_key(topic)}",
-        f"%R~{stuck_key(topic)}",
+        f"%R~{redis_keys.policies_key(topic)}",
+        f"%R~{redis_keys.rounds_key(topic)}",
+        f"%R~{redis_keys.coordinator_key(topic)}:lease",
+        f"%R~{redis_keys.deaths_key(topic)}",
+        f"%R~{redis_keys.stuck_key(topic)}",
         *_commands(f"{READ_COMMANDS} zrangebyscore zrange zrevrange zcard info"),
-        f"%R~{publisher_key(topic)}:*",
+        f"%R~{redis_keys.publisher_key(topic)}:*",
     )
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
     writes = " ".join(_commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby"))
-    return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
+    return (*_reader(topic), f"(~{redis_keys.publisher_key(topic)}:* {writes})")
 
 
 def _coordinator(topic: str) -> tuple[str, ...]:
     writes = " ".join(_commands(f"{SCRIPT_COMMANDS} exists incr set pexpire del hset hget"))
     return (
         *_partition_reads(topic),
-        f"%R~{policies_key(topic)}",
-        f"%R~{coordinator_key(topic)}:*",
+        f"%R~{redis_keys.policies_key(topic)}",
+        f"%R~{redis_keys.coordinator_key(topic)}:*",
         *_commands("ping smembers smismember scard zcard zrevrange hgetall hmget hscan get pttl"),
-        f"(~{coordinator_key(topic)}:* {writes})",
+        f"(~{redis_keys.coordinator_key(topic)}:* {writes})",
     )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
-        f"%R~{definitions_key(topic)}",
+        f"%R~{redis_keys.definitions_key(topic)}",
         *_commands(
             "ping smembers hgetall hmget get getrange strlen mget scard zcard zrangebyscore"
         ),
