@@ -97,7 +97,9 @@ class LogInspector:
         deadline = self._clock() + ANSWER_SECONDS
         consumer.incremental_assign([position])
         try:
-            while (left := deadline - self._clock()) > 0 and not _was_cut(last):
+            while (left := deadline - self._clock()) > 0:
+                if last is not None and last.code() == KafkaError._AUTO_OFFSET_RESET:
+                    break  # the log has lost its messages up to the queried offset
                 for event in consumer.consume(1, timeout=left):
                     last = event.error()
                     if last is None:
@@ -123,8 +125,3 @@ class LogInspector:
         self._consumer.renew()
         why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)
         return BrokerUnreachable(self._servers, why)
-
-
-def _was_cut(error: KafkaError | None) -> bool:
-    """Return whether an error means that a log has lost its messages up to the queried offset."""
-    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

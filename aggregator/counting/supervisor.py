@@ -96,9 +96,8 @@ class Supervisor:
         while not self._stopping:
             time.sleep(POLL_SECONDS)
             for index, process in enumerate(self._processes):
-                if self._stopping or process.poll() is None:
-                    continue
-                if time.monotonic() - started[index] < RESTART_SECONDS:
+                is_early = time.monotonic() - started[index] < RESTART_SECONDS
+                if self._stopping or is_early or process.poll() is None:
                     continue
                 log.error("worker died", pid=process.pid, exit_code=process.returncode)
                 child_guard.release(process)

@@ -65,11 +65,9 @@ def commit_commands(
     words["SADD", f"{prefix}:indexed"] += indexed
     words["SADD", f"{prefix}:expiring"] += expiring
     marks = {name: str(mark) for name, mark in partition.watermarks.items()}
-    for hash_name, fields in (
-        ("watermarks", marks),
-        ("counts", partition.counts),
-        ("owner", facts),
-    ):
+    hashes: dict[str, Mapping[str, Any]]
+    hashes = {"watermarks": marks, "counts": partition.counts, "owner": facts}
+    for hash_name, fields in hashes.items():
         words["HSET", f"{prefix}:{hash_name}"] += [word for pair in fields.items() for word in pair]
     for head, more in words.items():
         yield from _parts(head, more)

@@ -52,11 +52,6 @@ class Total(Generic[T]):
         """The key of the sum of its closed panes."""
         return f"{SLICES_TOTAL if '~' in self.metric else 'total'}:{self.metric}:0"
 
-    @property
-    def closed_member(self) -> str:
-        """The member for the closed sum in the set of open panes."""
-        return f"{self.closed_key}:0"
-
 
 class PaneIndex:
     """Finds and reads the panes of a topic's partitions."""
@@ -74,7 +69,7 @@ class PaneIndex:
         Raises StateUnreadable if a pane's score in the index is not its start, because windows
         would miss the pane.
         """
-        key = self._index(partition, grain, metric)
+        key = f"{tag(self._topic, partition)}:index:{grain}:{metric}"
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
         panes = {}
         is_paired = all(isinstance(member, list | tuple) for member in members)  # RESP3
@@ -138,9 +133,7 @@ class PaneIndex:
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
         """Return the starts of a metric's first and last pane, in ms; None without panes."""
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
-        starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
-        starts = [start for starts in starts_by_key for start in starts]
+        starts = self._starts(metric, partitions, ("ZRANGE", 0, 0), ("ZRANGE", -1, -1))
         return (min(starts), max(starts)) if starts else None
 
     def latest_start(
@@ -151,11 +144,9 @@ class PaneIndex:
         `metric`: the metric's key; `partitions`: the partitions to look at; `last`, optional: the
         latest start to consider, in ms since the epoch.
         """
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
-        newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
-        starts_by_key = self._starts([("ZRANGE", key, *newest) for key in keys])
-        return max((start for starts in starts_by_key for start in starts), default=None)
+        newest = ("ZRANGE", highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+        return max(self._starts(metric, partitions, newest), default=None)
 
     def first_starts(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
@@ -165,10 +156,7 @@ class PaneIndex:
         `metric`: the metric's key; `partitions`: the partitions to look at; `first`, `last`: the
         first and the last start, in ms since the epoch; `limit`: the most panes of each partition.
         """
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
-        limits = ("LIMIT", 0, limit)
-        starts_by_key = self._starts([("ZRANGEBYSCORE", key, first, last, *limits) for key in keys])
-        return [start for starts in starts_by_key for start in starts]
+        return self._starts(metric, partitions, ("ZRANGEBYSCORE", first, last, "LIMIT", 0, limit))
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of all panes that a partition ever had."""
@@ -313,15 +301,15 @@ class PaneIndex:
         with self._large, self._commands.stream(groups) as replies:
             yield replies
 
-    def _index(self, partition: int, grain: str, metric: str) -> str:
-        return f"{tag(self._topic, partition)}:index:{grain}:{metric}"
+    def _starts(self, metric: str, partitions: Sequence[int], *ranges: Command) -> list[int]:
+        """Return the starts of a metric's panes in ranges of its index in each partition.
 
-    def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
-        """Return the starts of the panes that each command finds in an index."""
+        `ranges`: commands without their key.
+        """
+        keys = [f"{tag(self._topic, number)}:index:pane:{metric}" for number in partitions]
+        commands = [(name, key, *words) for key in keys for name, *words in ranges]
         replies = zip(commands, self._commands.ask(commands), strict=True)
-        return [
-            [parsing.start(str(c[1]), member)[0] for member in members] for c, members in replies
-        ]
+        return [parsing.start(str(c[1]), member)[0] for c, members in replies for member in members]
 
 
 def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[Command]:
@@ -376,7 +364,8 @@ class _TotalsRequest:
         self._guesses.clear()
         for total, mark, panes in zip(self._totals, head[2], head[5::2], strict=True):
             members = self._members(total, panes)
-            membership.append(("SMISMEMBER", f"{self.prefix}:open", total.closed_member, *members))
+            closed_member = f"{total.closed_key}:0"
+            membership.append(("SMISMEMBER", f"{self.prefix}:open", closed_member, *members))
             self._guesses.append(self._guess(total, mark, members))
             keys = [total.closed_key, *map(_pane_of, self._guesses[-1])]
             values += [("GET", f"{self.prefix}:{key}") for key in keys]

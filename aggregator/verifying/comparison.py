@@ -261,8 +261,7 @@ class PartitionComparison:
         if replayed.keys() - stored.keys():  # panes that were opened meanwhile are stored by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
-                detail = "missing in its index: readers leave it out"
-                self._differ(key, detail)
+                self._differ(key, "missing in its index: readers leave it out")
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
@@ -364,8 +363,7 @@ class PartitionComparison:
         for key in sorted(opened.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
-                detail = "not among the open panes: running totals lack it"
-                self._differ(key, detail)
+                self._differ(key, "not among the open panes: running totals lack it")
         for key, stored in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):

@@ -142,38 +142,36 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
         selection = Selection(read.letters(), filters, read.marked)
         shown = selection.first(limit)
         foreign_messages, halted = read.topic.foreign_messages, read.halted()
-    if output.is_table:
-        names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
-        output.write(Frame.of(names, map(_cells, shown)))
-        return
-    if output.as_json:
-        document = {
-            "topic": settings.topics.deadletters,
-            "total": selection.total,
-            "counts": _kinds(selection),
-            "letters": [_row(letter) for letter in shown],
-            "handled": selection.handled,
-            "others": foreign_messages,
-            "halted": halted,
-        }
-        click.echo(json.dumps(document))
-        return
-    for number, why in halted.items():
-        click.echo(f"partition {number} is halted: {why}\n")
-    click.echo(_summary(selection))
+    rows = [_row(letter) for letter in shown]
+    names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
+    document = {
+        "topic": settings.topics.deadletters,
+        "total": selection.total,
+        "counts": _kinds(selection),
+        "letters": rows,
+        "handled": selection.handled,
+        "others": foreign_messages,
+        "halted": halted,
+    }
+    lines = [f"partition {number} is halted: {why}\n" for number, why in halted.items()]
+    lines.append(_summary(selection))
     if shown:
         head = ("place", "reason", "metric", "from", "reached Kafka", "bytes", "sent again")
-        rows = [tuple(_row(letter).values()) for letter in shown]
-        click.echo("\n" + table(head, rows))
+        lines.append("\n" + table(head, [tuple(row.values()) for row in rows]))
     if selection.total > len(shown):
-        click.echo(f"\n{len(shown)} of {selection.total} are shown (--limit)")
+        lines.append(f"\n{len(shown)} of {selection.total} are shown (--limit)")
     if selection.handled:
-        click.echo(f"{selection.handled} were replayed or dropped before")
+        lines.append(f"{selection.handled} were replayed or dropped before")
     if foreign_messages:
-        click.echo(
-            f"{foreign_messages} messages of the topic are not dead letters of "
-            f"{settings.topics.reports}"
-        )
+        reports = settings.topics.reports
+        lines.append(f"{foreign_messages} messages of the topic are not dead letters of {reports}")
+    output.show(
+        lambda: Frame.of(
+            names, [tuple((_row(x) | {"arrived": x.arrived}).values()) for x in shown]
+        ),
+        lambda: json.dumps(document),
+        lambda: "\n".join(lines),
+    )
 
 
 @deadletters.command()
@@ -226,19 +224,15 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
             read.tidy()
     refused_kinds = outcome.kept.most_common()
     if as_json:
-        rows = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
-        click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": rows}))
+        kinds = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
+        click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": kinds}))
         return
     verb = "would be sent" if dry_run else "were sent"
     click.echo(f"{outcome.sent} of {selection.total} dead letters {verb} again")
     if refused_kinds:
+        rows = [(r, m, n, remedy(r).do) for (r, m), n in refused_kinds[:SHOWN_KINDS]]
         click.echo("the others would be refused again:\n")
-        click.echo(
-            table(
-                ("reason", "metric", "letters", "what to do"),
-                [(r, m, n, remedy(r).do) for (r, m), n in refused_kinds[:SHOWN_KINDS]],
-            )
-        )
+        click.echo(table(("reason", "metric", "letters", "what to do"), rows))
 
 
 @deadletters.command()
@@ -308,11 +302,6 @@ def _summary(selection: Selection) -> str:
         letters, reports = (sum(row[column] for row in more) for column in (2, 3))
         shown.append((f"{len(more)} more kinds", "", letters, reports, "", ""))
     return table(("reason", "metric", "letters", "reports", "oldest", "newest"), shown)
-
-
-def _cells(letter: DeadLetter) -> tuple[Any, ...]:
-    """Return a dead letter as a row of a table."""
-    return tuple((_row(letter) | {"arrived": letter.arrived}).values())
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
