@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -33,10 +32,7 @@ class LogInspector:
     """
 
     def __init__(
-        self,
-        consumer: RenewedConsumer,
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
+        self, consumer: RenewedConsumer, settings: Settings, clock: Callable[[], float]
     ) -> None:
         self._consumer, self._clock = consumer, clock
         self._topic = settings.topics.reports

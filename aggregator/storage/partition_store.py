@@ -62,10 +62,38 @@ class PartitionStore:
             If counting cannot continue from the stored state.
         """
         self._commands.ask([("SADD", self._partitions_key, partition)])  # readers look at it
-        token = os.urandom(TOKEN_BYTES).hex()
-        snapshot = self._take_over(partition, worker, token, group, metrics)
-        self._tokens[partition] = int(snapshot.owner["epoch"]), token
-        return snapshot
+        prefix, token = tag(self._topic, partition), os.urandom(TOKEN_BYTES).hex()
+        keys = [f"{prefix}:{name}" for name in SNAPSHOT_KEYS]
+        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
+            try:
+                replies = self._snapshot(keys, [worker, token, group])
+            except redis.ResponseError as error:
+                raise self._diagnose(prefix, error) from None
+            *hashes, ids, opened, short = replies
+            owner = pairs(hashes[0])
+            names = (owner.get(key, b"").decode(errors="replace") for key in (b"group", b"worker"))
+            stored_group, stored_worker = names
+            if group and stored_group != group:
+                raise OtherGroup(prefix, group, stored_group, stored_worker)
+            uncounted = _uncounted(prefix, opened, metrics)
+            counted = [member for member in opened if member not in uncounted]
+            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
+            read_ids(self._commands.ask, prefix, panes)
+            stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
+            if stored_owner != [[owner[b"epoch"], token.encode()]]:
+                continue  # another worker took it over, and may have closed panes
+            snapshot = Snapshot.of(prefix, hashes, panes, uncounted)
+            if short:
+                key = short[0].decode(errors="replace")
+                if short[1] or not self._has_appeared(prefix, key):
+                    raise parsing.loss_error(key, *short[1:])
+                continue
+            if not snapshot.gone or snapshot.next_offset == TORN:
+                self._tokens[partition] = int(snapshot.owner["epoch"]), token
+                return snapshot
+            if not self._has_appeared(prefix, snapshot.gone):
+                raise _missing_part_error(snapshot)
+        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def commit(
         self,
@@ -174,46 +202,6 @@ class PartitionStore:
         )
         readable = [reply[0] for reply in replies if not isinstance(reply, StateUnreadable)]
         return {name.decode(errors="replace") for name in readable if name}
-
-    def _take_over(
-        self,
-        partition: int,
-        worker: str,
-        token: str,
-        group: str,
-        metrics: Mapping[str, Metric] | None,
-    ) -> Snapshot:
-        prefix = tag(self._topic, partition)
-        keys = [f"{prefix}:{name}" for name in SNAPSHOT_KEYS]
-        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
-            try:
-                replies = self._snapshot(keys, [worker, token, group])
-            except redis.ResponseError as error:
-                raise self._diagnose(prefix, error) from None
-            *hashes, ids, opened, short = replies
-            owner = pairs(hashes[0])
-            names = (owner.get(key, b"").decode(errors="replace") for key in (b"group", b"worker"))
-            stored_group, stored_worker = names
-            if group and stored_group != group:
-                raise OtherGroup(prefix, group, stored_group, stored_worker)
-            uncounted = _uncounted(prefix, opened, metrics)
-            counted = [member for member in opened if member not in uncounted]
-            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
-            read_ids(self._commands.ask, prefix, panes)
-            stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
-            if stored_owner != [[owner[b"epoch"], token.encode()]]:
-                continue  # another worker took it over, and may have closed panes
-            snapshot = Snapshot.of(prefix, hashes, panes, uncounted)
-            if short:
-                key = short[0].decode(errors="replace")
-                if short[1] or not self._has_appeared(prefix, key):
-                    raise parsing.loss_error(key, *short[1:])
-                continue
-            if not snapshot.gone or snapshot.next_offset == TORN:
-                return snapshot
-            if not self._has_appeared(prefix, snapshot.gone):
-                raise _missing_part_error(snapshot)
-        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
         """Return an error that names the key at which a script failed; `error` if none is found."""

@@ -17,13 +17,7 @@ from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.status import (
-    SILENT_MS,
-    START_WORKERS,
-    halted_partitions,
-    silence_ms,
-    silence_text,
-)
+from aggregator.reading.status import START_WORKERS, halted_partitions, silence_ms, silence_text
 from aggregator.reading.window import Window
 from aggregator.terminal.format import as_line
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
@@ -75,11 +69,7 @@ def watch(
 
 
 def changes(
-    reader: MetricReader,
-    metric: str,
-    window: str | None,
-    seconds: float,
-    silent_ms: int = SILENT_MS,
+    reader: MetricReader, metric: str, window: str | None, seconds: float, silent_ms: int
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield the current estimate of a metric, and the new estimate after each change.
 
