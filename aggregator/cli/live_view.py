@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -34,7 +34,7 @@ RATE_SECONDS = 10.0
 
 
 class LiveView:
-    """Redraws an estimate whenever it has changed.
+    """Redraws an estimate whenever it has changed; `live` draws while it is entered.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class LiveView:
 
     def __init__(self, top: int) -> None:
         self.top = top
-        self._live = Live(auto_refresh=False)
+        self.live = Live(auto_refresh=False)
         self._values: deque[float] = deque(maxlen=HISTORY_LENGTH)
         self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY_LENGTH)
         self.shapes: dict[Shape, Callable[[Window, Estimate], RenderableType]] = {
@@ -54,21 +54,12 @@ class LiveView:
             Shape.SEARCH: self._search,
         }
 
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop drawing; the last view stays."""
-        self._live.stop()
-
     def show(self, window: Window, estimate: Estimate) -> None:
         """Draw the view again, with a new estimate."""
         self._counts.append((time.monotonic(), estimate.reports))
         if not np.ndim(estimate.value) and not np.isnan(estimate.value):
             self._values.append(float(estimate.shown))
-        self._live.update(self.draw(window, estimate), refresh=True)
+        self.live.update(self.draw(window, estimate), refresh=True)
 
     def draw(self, window: Window, estimate: Estimate) -> RenderableType:
         """Return an estimate in a form that the library rich prints."""

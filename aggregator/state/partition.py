@@ -6,7 +6,6 @@ same state, however they were polled; `dither verify` relies on this.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -151,8 +150,9 @@ class Partition:
                 first = batches.message(rows[0]).offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
                 self._note_end(key, pane)
-            add_to_slices = functools.partial(self._add_to_slices, key)
-            counted = pane.add(batches, rows, admission.uses.get(begin, {}), add_to_slices)
+            counted, slice_sums = pane.add(batches, rows, admission.uses.get(begin, {}))
+            if slice_sums is not None:
+                self._add_to_slices(key, *slice_sums)
             self.changed[key] = pane
             self.counts[f"accepted:{metric.name}"] += counted
             self.unsaved += counted

@@ -25,7 +25,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.size_pieces import pieces
 from aggregator.storage import parsing
 from aggregator.storage.commands import ask_each, readable
-from aggregator.storage.parsing import Command
+from aggregator.storage.parsing import Ask, Command
 
 STAMP_FIELDS = ("epoch", "token", *parsing.COMMIT_FIELDS)
 """Fields of an owner's hash; each commit and each takeover changes at least one of them."""
@@ -77,7 +77,6 @@ class PartitionRequest(Protocol):
         """
 
 
-Ask = Callable[[Sequence[Command]], list[Any]]
 Stream = Callable[[Sequence[Sequence[Command]]], AbstractContextManager[Iterator[Any]]]
 
 

@@ -17,8 +17,7 @@ from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Commands, ask_each, readable
-from aggregator.storage.consistent_read import Ask
-from aggregator.storage.parsing import Command, Read
+from aggregator.storage.parsing import Ask, Command, Read
 from aggregator.storage.redis_keys import tag
 
 T = TypeVar("T")

@@ -24,6 +24,8 @@ from producers.device.rounds import Round, decode
 T = TypeVar("T")
 Command = tuple[str | bytes | int, ...]
 """A command of Redis, word by word."""
+Ask = Callable[[Sequence[Command]], list[Any]]
+"""Returns the replies to commands, which take one round trip."""
 UNSET = -1
 """The next offset of a partition without a commit."""
 TORN = -2

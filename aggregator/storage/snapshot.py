@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
@@ -21,7 +21,7 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.commit import chunks
-from aggregator.storage.parsing import Command
+from aggregator.storage.parsing import Ask, Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 from producers.wire.batch import BATCH_ID_BYTES
@@ -188,7 +188,7 @@ def open_pane(
 
 
 def read_panes(
-    ask: Callable[[Sequence[Command]], list[Any]],
+    ask: Ask,
     prefix: str,
     members: Sequence[bytes],
     chunked: Mapping[bytes, bytes],
@@ -244,9 +244,7 @@ def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def read_ids(
-    ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
-) -> None:
+def read_ids(ask: Ask, prefix: str, panes: Sequence[OpenPane]) -> None:
     """Add the ids of open panes, except ids that were stored after the panes were read.
 
     A repeated id or a wrong size raises StateUnreadable. `ask`: runs commands in one round trip;

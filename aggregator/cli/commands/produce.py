@@ -179,7 +179,8 @@ def produce(
     try:
         mix = LevelDistribution.parse(levels) if levels else LevelDistribution.even(definition)
         if simulate is not None:
-            arrivals = _arrivals(rate, devices)
+            start = time.time() - (devices / rate if rate > 0 else 0)  # the last one is now
+            arrivals = Arrivals(int(1000 * start), rate)
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
@@ -215,7 +216,9 @@ def produce(
         population = _drop_late_rows(definition, population, late)
     round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
-    produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
+    bar = progress_bar("reporting", len(population), is_quiet=as_json)
+    pace = {"speed": speed, "seconds": seconds, "mix": mix, "seed": seed}
+    produced = _run(settings, definition, population, bar, **pace)
     summary = _as_dict(definition, produced, population, late)
     if not as_json:
         click.echo(_as_text(definition, summary))
@@ -266,12 +269,6 @@ def _parse_attribute(text: str) -> tuple[str, str]:
     return name, column
 
 
-def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return the devices' event times at this rate; the last of them is the present."""
-    start = time.time() - devices / rate if rate > 0 else time.time()
-    return Arrivals(int(1000 * start), rate)
-
-
 def _read(
     metric: Metric, table: str, columns: tuple[str, ...], rate: float, **cells: Any
 ) -> Population:
@@ -285,18 +282,11 @@ def _read(
 
 
 def _run(
-    settings: Settings,
-    metric: Metric,
-    population: Population,
-    mix: LevelDistribution,
-    speed: float | None,
-    seconds: float | None,
-    seed: int,
-    as_json: bool,
+    settings: Settings, metric: Metric, population: Population, bar: Any, **pace: Any
 ) -> Produced:
-    stop = threading.Event()
-    ended = threading.Event()
-    reached = [0]
+    """Let the population report at a pace: `speed` or `seconds`, the `mix` of levels, a `seed`."""
+    stop, ended, reached = threading.Event(), threading.Event(), [0]
+    speed, seconds = pace.pop("speed"), pace.pop("seconds")
     waiting = Waiting(metric) if isinstance(metric, SearchMetric) else None
 
     def progress(now: ReplayProgress, _: dict[str, Truth]) -> None:
@@ -309,39 +299,18 @@ def _run(
         if waiting is not None:
             waiting.note_answers(current, answers)
 
-    shared: dict[str, Any] = {
-        "topic": settings.topics.reports,
-        "schema_id": settings.schemas.schema_id or None,
-        "seed": seed,
-        "stop": stop,
-    }
-
     def run() -> Produced:
-        properties = clients.reporter_properties(settings)
+        shared = {"topic": settings.topics.reports, "stop": stop, **pace}
+        shared["config"] = clients.reporter_properties(settings)
+        shared["schema_id"] = settings.schemas.schema_id or None
         if isinstance(metric, SearchMetric):
-            return respond(
-                metric,
-                population,
-                properties,
-                mix,
-                rounds_topic=settings.topics.rounds,
-                round_seconds=(seconds or 0.0) / metric.search.rounds,
-                progress=answered,
-                **shared,
-            )
-        return let_report(
-            {metric.name: metric},
-            population,
-            properties,
-            mix,
-            speed=speed,
-            seconds=seconds,
-            progress=progress,
-            **shared,
-        )
+            shared["rounds_topic"] = settings.topics.rounds
+            shared["round_seconds"] = (seconds or 0.0) / metric.search.rounds
+            return respond(metric, population, progress=answered, **shared)
+        shared |= {"speed": speed, "seconds": seconds}
+        return let_report({metric.name: metric}, population, progress=progress, **shared)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
-    bar = progress_bar("reporting", len(population), is_quiet=as_json)
     with ThreadPoolExecutor(1) as devices, bar:
         outcome = devices.submit(run)
         outcome.add_done_callback(lambda _: ended.set())

@@ -116,7 +116,8 @@ def _view(as_json: bool, top: int) -> Iterator[Show]:
     elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         from aggregator.cli.live_view import LiveView
 
-        with LiveView(top) as view:
+        view = LiveView(top)
+        with view.live:
             yield view.show
     else:
         yield lambda seen, found: _line(as_line(seen, found, top))
