@@ -163,16 +163,13 @@ class DeadLetterTopic:
         self.settings, self.topic = settings, settings.topics.deadletters
         self.foreign_messages = 0
         self.copies: list[tuple[MessagePosition, MessagePosition]] = []
-        self._consumer: Consumer = clients.consumer(
-            settings,
-            f"dither-deadletters-{uuid.uuid4()}",
-            **{
-                "auto.offset.reset": "earliest",  # where retention deletes letters during the read
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-                "isolation.level": "read_uncommitted",  # they are written without transactions
-            },
-        )
+        properties = {
+            "auto.offset.reset": "earliest",  # where retention deletes letters during the read
+            "isolation.level": "read_uncommitted",  # they are written without transactions
+            "enable.partition.eof": True, "fetch.wait.max.ms": 10,
+        }
+        group = f"dither-deadletters-{uuid.uuid4()}"
+        self._consumer: Consumer = clients.consumer(settings, group, **properties)
 
     def __enter__(self) -> Self:
         """Return the topic."""

@@ -165,24 +165,14 @@ class WorkerClients:
                 inspector.renew()
             return count
 
+        fetching = {"enable.partition.eof": True, **unset}
+        callbacks = {"on_commit": lambda *_: None, "error_cb": ThrottledErrorLog()}
         return cls(
-            consumer(
-                settings,
-                group,
-                on_commit=lambda *_: None,
-                error_cb=ThrottledErrorLog(),
-                **{"enable.partition.eof": True},
-                **METADATA_PROPERTIES,
-                **unset,
-            ),
+            consumer(settings, group, **callbacks, **METADATA_PROPERTIES, **fetching),
             inspector,
             producer(settings, **DEAD_LETTER_PROPERTIES | chosen),
             watch.topic_id,
-            functools.partial(
-                Probe,
-                lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
-                topic,
-            ),
+            functools.partial(Probe, lambda: consumer(settings, group, **fetching), topic),
             partitions,
             watch.compaction,
             watch.unowned,

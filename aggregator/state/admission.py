@@ -203,16 +203,12 @@ class BatchAdmission:
 
     def rejections(self) -> list[Rejection]:
         """Return the refused batches, each with the rule that it breaks, in order."""
-        return [
-            Rejection(
-                self.batches.message(row),
-                Rule(self.rule[row]).name.lower(),
-                self._detail(row),
-                self.metric.name,
-                max(1, int(self.batches.sizes[row])),
-            )
-            for row in np.flatnonzero(self.rule).tolist()
-        ]
+        return [self._rejection(row) for row in np.flatnonzero(self.rule).tolist()]
+
+    def _rejection(self, row: int) -> Rejection:
+        message, reason = self.batches.message(row), Rule(self.rule[row]).name.lower()
+        reports = max(1, int(self.batches.sizes[row]))
+        return Rejection(message, reason, self._detail(row), self.metric.name, reports)
 
     def set_admitted(self) -> None:
         """Set `admitted`, and record the latest arrival of these rows in the watermark."""

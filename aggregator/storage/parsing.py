@@ -146,12 +146,8 @@ def _ahead(field_key: str, value: str, time: int) -> Ahead:
     for pair in filter(None, value.split(",")):
         age, _, ahead_ms = pair.partition("+")
         max_age = RECENT_BATCHES - 1 if not batches else batches[-1][0] - 1
-        batches.append(
-            (
-                integer(field_key, age, 0, max_age),
-                time + integer(field_key, ahead_ms, 1, MAX_INT64 - time),
-            )
-        )
+        later_batches = integer(field_key, age, 0, max_age)
+        batches.append((later_batches, time + integer(field_key, ahead_ms, 1, MAX_INT64 - time)))
     if len(batches) >= CONFIRMING_BATCHES:
         expected = f"fewer than {CONFIRMING_BATCHES} batches ahead of the watermark"
         raise StateUnreadable(field_key, repr(value), expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +64,6 @@ class Difference:
         return f"partition {self.partition}: {self.where}: {self.detail}"
 
 
-class Topic(NamedTuple):
-    """The ids of a cluster and a topic, "" if unknown, and the topic's number of partitions."""
-
-    cluster: str
-    identity: str
-    partitions: int
-
-
 @dataclasses.dataclass
 class Verification:
     """The outcome of a replay."""
@@ -95,20 +87,29 @@ class Verification:
         """Whether the log proves everything in the store."""
         return not (self.differences or self.unverifiable or self.unjudged)
 
-    def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
+    def differ(self, number: int, where: str, detail: str) -> None:
+        """Record a difference of a partition."""
+        self.differences.append(Difference(number, where, detail))
+
+    def leave_unjudged(self, number: int, where: str, detail: str) -> None:
+        """Record values of a partition that cannot be judged."""
+        self.unjudged.append(Difference(number, where, detail))
+
+    def compare_topic(
+        self, number: int, snapshot: Snapshot, ids: Mapping[str, str], partitions: int
+    ) -> None:
         """Record a difference if the sums of a partition come from another topic.
 
-        `number`: the partition; `snapshot`: the partition's stored state; `topic`: the topic in
-        Kafka.
+        `number`: the partition; `snapshot`: the partition's stored state; `ids`: the ids of the
+        cluster and the topic in Kafka by the owner's field, "" if unknown; `partitions`: the
+        topic's number of partitions.
         """
         owner = snapshot.owner
-        for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
+        for field, current_id in ids.items():
             if is_another(owner.get(field, ""), current_id):
-                detail = f"{owner[field]} in the store, {current_id} in Kafka"
-                self.differences.append(Difference(number, field, detail))
-        if (stated := int(owner.get("partitions", 0))) > topic.partitions:
-            detail = f"{stated} in the store, {topic.partitions} in Kafka"
-            self.differences.append(Difference(number, "partitions", detail))
+                self.differ(number, field, f"{owner[field]} in the store, {current_id} in Kafka")
+        if (stated := int(owner.get("partitions", 0))) > partitions:
+            self.differ(number, "partitions", f"{stated} in the store, {partitions} in Kafka")
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Record what the store has not counted of a partition's log, its halt and its skips.
@@ -123,14 +124,14 @@ class Verification:
             offsets = sum(last + 1 - first for first, last in passed)
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
-                self.differences.append(Difference(number, "skipped offsets", detail))
+                self.differ(number, "skipped offsets", detail)
         begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
         if snapshot.next_offset != UNSET and begin > low:
             detail = (
                 f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
                 "whether they were counted"
             )
-            self.unjudged.append(Difference(number, f"offsets {low} to {begin - 1}", detail))
+            self.leave_unjudged(number, f"offsets {low} to {begin - 1}", detail)
         if not (lag := log.lag(number, snapshot.next_offset)):
             return
         self.uncounted[number] = lag
@@ -139,7 +140,7 @@ class Verification:
                 f"no state in Redis, although its log has {lag} messages: start a worker to count "
                 "them"
             )
-            self.unjudged.append(Difference(number, "everything", detail))
+            self.leave_unjudged(number, "everything", detail)
 
 
 class PartitionComparison:

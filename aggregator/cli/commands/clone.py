@@ -24,17 +24,13 @@ def command_of_clone(module: str, name: str, program: str, remedy: str) -> click
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # something else is missing
-        return _missing(
-            name,
-            f"{program}: not part of an installed package: clone the repository, "
-            f"`make setup`, and {remedy}",
-        )
+
+        def missing() -> None:
+            raise DitherError(
+                f"{program}: not part of an installed package: clone the repository, "
+                f"`make setup`, and {remedy}"
+            ) from None
+
+        return click.Command(name, callback=missing, help="Needs a clone of the repository.")
     assert isinstance(command, click.Command)  # noqa: S101
     return command
-
-
-def _missing(name: str, message: str) -> click.Command:
-    def missing() -> None:
-        raise DitherError(message)
-
-    return click.Command(name, callback=missing, help="Needs a clone of the repository.")
