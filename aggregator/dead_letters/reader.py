@@ -166,7 +166,8 @@ class DeadLetterTopic:
         properties = {
             "auto.offset.reset": "earliest",  # where retention deletes letters during the read
             "isolation.level": "read_uncommitted",  # they are written without transactions
-            "enable.partition.eof": True, "fetch.wait.max.ms": 10,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
         group = f"dither-deadletters-{uuid.uuid4()}"
         self._consumer: Consumer = clients.consumer(settings, group, **properties)
