@@ -101,8 +101,7 @@ class LiveView:
         value, lower, upper = interval(numbers)
         text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
         low, high = metric.domain.ends
-        bar = band(low, high, *numbers)
-        text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
+        text.append_text(Text.assemble(f"{low:g} ", band(low, high, *numbers), f" {high:g}\n"))
         text.append(sparkline(self._values), style="cyan")
         return text
 
@@ -164,8 +163,7 @@ def band(low: float, high: float, value: float, lower: float, upper: float) -> T
     """
 
     def cell(x: float) -> int:
-        share = (x - low) / (high - low)
-        return min(BAR_WIDTH - 1, max(0, int(share * BAR_WIDTH)))
+        return min(BAR_WIDTH - 1, max(0, int((x - low) / (high - low) * BAR_WIDTH)))
 
     if any(np.isnan(x) for x in (value, lower, upper)):
         return Text("─" * BAR_WIDTH, style="dim")

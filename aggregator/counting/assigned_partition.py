@@ -353,8 +353,7 @@ def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
 
 def _stack(error: Exception) -> str:
     """Return the stack of an error without its message, whose values may be personal."""
-    lines = traceback.format_tb(error.__traceback__)
-    return "".join([*lines, type(error).__name__])
+    return "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterable[Sequence[Any]]:

@@ -135,8 +135,7 @@ class RejectionWindow(msgspec.Struct):
 
 def _main_reason(reasons: Iterable[Mapping[str, int]]) -> str:
     """Return the most frequent reason."""
-    reason_counts = sum(map(Counter, reasons), Counter[str]())
-    return reason_counts.most_common(1)[0][0]
+    return sum(map(Counter, reasons), Counter[str]()).most_common(1)[0][0]
 
 
 WHAT_TO_DO = (

@@ -107,8 +107,7 @@ class Supervisor:
         self._stop_all()
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        command = [*self.command, *self._own_arguments(number)]
-        process = child_guard.start(command, ORPHAN_SECONDS)
+        process = child_guard.start([*self.command, *self._own_arguments(number)], ORPHAN_SECONDS)
         log.info("worker started", pid=process.pid)
         return process
 

@@ -109,8 +109,7 @@ class Forecast:
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
         if letter.whole_bytes is not None:
-            bytes_left = len(letter.value or b"")
-            return "truncated", f"{bytes_left} of {letter.whole_bytes} bytes are left"
+            return "truncated", f"{len(letter.value or b'')} of {letter.whole_bytes} bytes are left"
         if letter.origin.partition >= self._partitions:
             return "no_partition", f"partition {letter.origin.partition} of {self._partitions}"
         if self._stamps is not False and letter.batch is not None and letter.batch.time_ms == 0:

@@ -81,8 +81,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
         headers, why = [], [*why, (UNREADABLE_HEADER, b"a name is not UTF-8")]
     whole_letter = Letter(key, value, [*headers, *why])
     why = [*why, (TRUNCATED_HEADER, str(len(value or b"")).encode())]
-    short = Letter(key, value and value[:KEPT_BYTES], why)
-    shorter_letters = [short, Letter(None, None, why)]
+    shorter_letters = [Letter(key, value and value[:KEPT_BYTES], why), Letter(None, None, why)]
     return shorter_letters if reason == "too_large" else [whole_letter, *shorter_letters]
 
 

@@ -107,8 +107,7 @@ def reporter_properties(settings: Settings) -> dict[str, Any]:
 
 def admin_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of [kafka] that apply to an administrative client."""
-    client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
-    return {k: v for k, v in settings.kafka.items() if k not in client_properties}
+    return {k: v for k, v in settings.kafka.items() if k not in (*CONSUMER_ONLY, *PRODUCER_ONLY)}
 
 
 def admin(settings: Settings, *topics: str) -> AdminClient:

@@ -305,8 +305,7 @@ def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")
     first = np.flatnonzero(np.diff(start[order], prepend=-1))
-    starts = start[order][first].tolist()
-    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
+    return list(zip(start[order][first].tolist(), np.split(rows[order], first[1:]), strict=False))
 
 
 def _distinct(times: Integers) -> list[int]:

@@ -79,8 +79,7 @@ class Pane:
     @property
     def saved_ids(self) -> int:
         """The number of ids that the store has in chunks."""
-        unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
-        return len(self.batch_ids) - unsaved - self.unchunked
+        return len(self.batch_ids) - sum(map(len, self.unsaved)) // BATCH_ID_BYTES - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
         """Return the bytes to store: little-endian int64, or a chunk of slices.

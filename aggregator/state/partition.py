@@ -79,8 +79,7 @@ class Partition:
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        stamps = [message.timestamp()[1] for message in fresh]
-        arrived = np.fromiter(stamps, np.int64, len(fresh))
+        arrived = np.fromiter([message.timestamp()[1] for message in fresh], np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         batches_by_question, rejections = self._decoder.decode(fresh, arrived)
         for (name, number), batches in batches_by_question.items():
@@ -129,8 +128,7 @@ class Partition:
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in order."""
-        message_offsets = [message.offset() for message in messages]
-        offsets = np.fromiter(message_offsets, np.int64, len(messages))
+        offsets = np.fromiter([message.offset() for message in messages], np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
             return messages
         fresh, following = [], self.next_offset

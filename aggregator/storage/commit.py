@@ -54,8 +54,7 @@ def commit_commands(
             continue
         words["SREM", f"{prefix}:open"].append(opened)
         id_keys = [chunk for chunk, _ in chunks(prefix, key, pane.saved_ids)]
-        gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys]
-        yield from _parts(["UNLINK"], gone)
+        yield from _parts(["UNLINK"], [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys])
         if id_keys:
             words["HDEL", f"{prefix}:ids"].append(str(key))
         if (pane_retention_ms := retention_ms(key.grain, pane.metric)) is not None:

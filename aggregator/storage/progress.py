@@ -138,8 +138,7 @@ class PartitionProgress:
     @functools.cached_property
     def is_intact(self) -> bool:
         """Whether a commit was made, and no commit was applied in part."""
-        has_whole_commits = self.owner.get("begun") == self.owner.get("done")
-        return has_whole_commits and self.next_offset >= 0
+        return self.owner.get("begun") == self.owner.get("done") and self.next_offset >= 0
 
     @functools.cached_property
     def next_offset(self) -> int:
@@ -187,8 +186,7 @@ class TopicProgress:
         policy = self.policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
-            expected = f"one of {', '.join(metric.policies)}"
-            raise StateUnreadable(location, repr(policy), expected)
+            raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")
         return policy
 
     def policy_changed_ms(self, metric: str) -> int | None:

@@ -151,8 +151,7 @@ class Snapshot:
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
         accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
         if accepted and not has_open:
-            expected = "at least one open pane"
-            raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
+            raise StateUnreadable(f"{self.prefix}:open", "nothing", "at least one open pane")
         for key in self.open:
             if key.question not in self.watermarks:
                 watermarks_key = f"{self.prefix}:watermarks"
@@ -284,8 +283,7 @@ class _Loading:
         """Add the last ids, and check that none is repeated."""
         self._load()
         if self._pane.ids.has_repeats():
-            key = f"{prefix}:seen:{self._pane.key}"
-            raise StateUnreadable(key, "an id twice", EXPECTED_IDS)
+            raise StateUnreadable(f"{prefix}:seen:{self._pane.key}", "an id twice", EXPECTED_IDS)
 
     def _load(self) -> None:
         self._pane.ids.load(as_ids(self._waiting))

@@ -178,8 +178,7 @@ def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], 
 def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the metrics' names that begin with a word; none if the definitions are unreadable."""
     try:
-        flags = {"metrics": ctx.params.get("metrics")}
-        settings = load_settings(ctx.params.get("config"), flags)
+        settings = load_settings(ctx.params.get("config"), {"metrics": ctx.params.get("metrics")})
         with Path(settings.metrics).open("rb") as file:
             names = tomllib.load(file).get("metrics", {})
     except (DitherError, OSError, ValueError):

@@ -227,8 +227,7 @@ class PartitionComparison:
             self._differ("last", f"{stored} in the store, {replay.last} in the log")
         if int(owner.get("high", 0)) > replay.end:
             self._differ("high", f"{owner['high']} in the store, but the log ends at {replay.end}")
-        key = f"{self._snapshot.prefix}:committed"
-        (mark,) = self._store.ask([("GET", key)])
+        (mark,) = self._store.ask([("GET", f"{self._snapshot.prefix}:committed")])
         if mark not in (None, b"1"):
             self._differ("committed", f"{mark!r}: expected b'1'")
 
@@ -273,8 +272,7 @@ class PartitionComparison:
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
         if stored != replayed:
-            detail = f"opened at offset {stored} by the store, at {replayed} by the log"
-            self._differ(key, detail)
+            self._differ(key, f"opened at offset {stored} by the store, at {replayed} by the log")
 
     def _check_present(self, keys: list[PaneKey]) -> None:
         """Record the panes that cannot be compared and have no readable statistic."""

@@ -78,8 +78,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_filters(**arguments: Any) -> Any:
         names = ("reasons", "names", "since", "until", "partitions")
-        filters = Filters(*(arguments.pop(name) for name in names))
-        return command(filters=filters, **arguments)
+        return command(filters=Filters(*(arguments.pop(name) for name in names)), **arguments)
 
     return with_filters
 
@@ -190,8 +189,7 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     metrics = defined_metrics(settings)
     with _reading(settings, as_json) as read:
         letter = read.topic.letter(letter_place)
-        forecast = _forecast(settings, read, sys.maxsize)
-        rejection = forecast.rejections([letter]).get(letter_place)
+        rejection = _forecast(settings, read, sys.maxsize).rejections([letter]).get(letter_place)
     found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
     click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
@@ -294,8 +292,7 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 def _summary(selection: Selection) -> str:
     """Return a table of the counts by reason and metric; a sentence if there is no dead letter."""
     if not selection.total:
-        suffix = " other than those replayed or dropped" * bool(selection.handled)
-        return f"no dead letters{suffix}"
+        return f"no dead letters{' other than those replayed or dropped' * bool(selection.handled)}"
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:

@@ -203,8 +203,7 @@ def estimate(
         frame = estimate_frame(window, answer, query.top)
         output.write(frame if slices is None else slices.to_frame())
     elif slices is not None:
-        as_json = output.as_json
-        click.echo(json.dumps(as_rows(slices)) if as_json else slices_as_text(slices, notes))
+        click.echo(json.dumps(as_rows(slices)) if output.as_json else slices_as_text(slices, notes))
     elif output.as_json:
         click.echo(json.dumps(as_dict(window, answer, query.top, nearest_distribution)))
     else:
