@@ -157,9 +157,8 @@ class Committer:
         if owned.committed >= 0 and not owned.halted:
             try:
                 progress = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
-                position = TopicPartition(
-                    self._topic, owned.number, progress.next, progress.metadata
-                )
+                committed = (owned.number, progress.next, progress.metadata)
+                position = TopicPartition(self._topic, *committed)
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))

@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
+from aggregator.dead_letters.selection import HandledMarks
 from aggregator.dead_letters.writer import REPLAYS_HEADER
 from aggregator.errors import DitherError
 from aggregator.kafka import clients

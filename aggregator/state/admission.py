@@ -212,9 +212,7 @@ class BatchAdmission:
 
     def set_admitted(self) -> None:
         """Set `admitted`, and record the latest arrival of these rows in the watermark."""
-        self.admitted: RowIndices = np.flatnonzero(
-            (self.rule == Rule.ADMITTED) & ~self.is_heartbeat
-        )
+        self.admitted = np.flatnonzero((self.rule == Rule.ADMITTED) & ~self.is_heartbeat)
         arrived = self.kafka_ms[self.admitted]
         self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 

@@ -71,10 +71,9 @@ class PaneIndex:
         key = f"{tag(self._topic, partition)}:index:{grain}:{metric}"
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
         panes = {}
-        is_paired = all(isinstance(member, list | tuple) for member in members)  # RESP3
-        for member, score in (
-            members if is_paired else zip(members[::2], members[1::2], strict=True)
-        ):
+        if not all(isinstance(member, list | tuple) for member in members):  # RESP2
+            members = zip(members[::2], members[1::2], strict=True)
+        for member, score in members:
             start, panes[start] = parsing.start(key, member)
             if float(score) != start:
                 raise StateUnreadable(

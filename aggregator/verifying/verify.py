@@ -84,9 +84,8 @@ def verify(
                     in_force_once = [definitions for _, definitions in history]
                     PartitionComparison(store, number, stored, in_force_once, replay, outcome).run()
             elif number not in log.ranges:
-                detail = (
-                    f"among {partitions_key(store.topic)}, but {store.topic} has no such partition"
-                )
+                listed_in = partitions_key(store.topic)
+                detail = f"among {listed_in}, but {store.topic} has no such partition"
                 outcome.differ(number, "everything", detail)
     return outcome
 
