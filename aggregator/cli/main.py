@@ -139,7 +139,9 @@ class LazyGroup(click.Group):
             raise click.UsageError(message, ctx) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(package_name="dither")
 def cli() -> None:
     """Dither shows live statistics about many people without their raw values.

@@ -91,7 +91,6 @@ def logging_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
-        show_default=True,
         help="Lowest level to log.",
     )
     @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
@@ -123,7 +122,6 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--time-zone",
             default="UTC",
-            show_default=True,
             help="Time zone of times without one, such as Europe/Berlin.",
         ),
         click.option(
@@ -162,11 +160,7 @@ def slice_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
+    "--workers", type=click.IntRange(1), default=1, help="Number of worker processes."
 )
 
 

@@ -48,7 +48,6 @@ LARGEST_CROWD = 10**9
     "--delta",
     type=NumberRange(0, 1, min_open=True),
     default=1e-6,
-    show_default=True,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
 @click.option(

@@ -126,7 +126,6 @@ def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
     "--limit",
     type=click.IntRange(0),
     default=20,
-    show_default=True,
     help="Number of single dead letters to show, from the start of the topic.",
 )
 @output_options
@@ -200,7 +199,6 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     "--rounds",
     type=click.IntRange(1),
     default=USUAL_ROUNDS,
-    show_default=True,
     help="Skip messages that were replayed and refused this many times.",
 )
 @json_option

@@ -49,7 +49,7 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
 )
 @cell_options
 @click.option("--name", help="Name of the metric [default: that of the columns].")
-@click.option("--unit", default="", help="Unit of the values, shown to people.")
+@click.option("--unit", default="", show_default=False, help="Unit of the values, shown to people.")
 @click.option(
     "--kind",
     type=click.Choice(SUGGESTED_KINDS),
@@ -83,7 +83,6 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
     type=float,
     multiple=True,
     default=SUGGESTED_LEVELS,
-    show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )
 @click.option(

@@ -93,12 +93,9 @@ AXES_REMEDY = (
     help="Draw values instead of reading a CSV file: uniform, normal:MEAN,DEVIATION, bernoulli:P "
     "or zipf:S.",
 )
-@click.option("--devices", default=10_000, show_default=True, help="Number of devices to simulate.")
+@click.option("--devices", default=10_000, help="Number of devices to simulate.")
 @click.option(
-    "--rate",
-    default=1000.0,
-    show_default=True,
-    help="Devices per second of event time, if there is no time column.",
+    "--rate", default=1000.0, help="Devices per second of event time, if there is no time column."
 )
 @click.option(
     "--levels",
@@ -111,12 +108,7 @@ AXES_REMEDY = (
 @click.option(
     "--seconds", type=float, help="Instead of --speed: seconds that the whole replay takes."
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    help="Seed for the population and for each device's epsilon.",
-)
+@click.option("--seed", default=0, help="Seed for the population and for each device's epsilon.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options
 def produce(

@@ -38,7 +38,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--step", metavar="DURATION", help="Width of a step [default: one that makes about 200 steps]."
 )
-@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option("--beta", default=0.05, help="Failure probability of the bounds.")
 @click.option(
     "--together",
     "all_points",

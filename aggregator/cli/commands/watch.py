@@ -30,16 +30,12 @@ Show = Callable[[Window, Estimate], None]
 
 @click.command()
 @metric_argument()
-@click.option("--interval", default="1s", show_default=True, help="Time between two reads.")
+@click.option("--interval", default="1s", help="Time between two reads.")
 @click.option(
     "--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) that was counted."
 )
 @click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Categories (or coordinates) to show.",
+    "--top", type=click.IntRange(1), default=10, help="Categories (or coordinates) to show."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
 @settings_options
