@@ -89,12 +89,11 @@ def import_command(name: str) -> click.Command:
     collects = gc.isenabled()
     gc.disable()
     try:
-        command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(module), name)
         gc.freeze()
     finally:
         if collects:
             gc.enable()
-    assert isinstance(command, click.Command)  # noqa: S101
     return command
 
 

@@ -13,13 +13,7 @@ from typing import Any
 
 import click
 
-from aggregator.cli.report_outcomes import (
-    await_outcome,
-    count_late,
-    describe_mismatch,
-    describe_outcome,
-    read_redis,
-)
+from aggregator.cli import report_outcomes
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.features.rounds.waiting_devices import Waiting
@@ -194,9 +188,9 @@ def produce(
             "devices clip them: expected at most half. If the column has another unit than "
             f"{metric}, convert it; otherwise widen the metric's range"
         )
-    initial_state, late = read_redis(settings), 0
+    initial_state, late = report_outcomes.read_redis(settings), 0
     if initial_state is not None and (
-        mismatch := describe_mismatch(initial_state, settings, definition)
+        mismatch := report_outcomes.describe_mismatch(initial_state, settings, definition)
     ):
         click.echo(mismatch, err=True)
     if not isinstance(definition, SearchMetric):
@@ -204,7 +198,7 @@ def produce(
         if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
         if initial_state is not None:
-            late = count_late(initial_state.progress, definition, population)
+            late = report_outcomes.count_late(initial_state.progress, definition, population)
         population = _drop_late_rows(definition, population, late)
     round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
@@ -214,10 +208,10 @@ def produce(
     summary = _as_dict(definition, produced, population, late)
     if not as_json:
         click.echo(_as_text(definition, summary))
-    outcome = await_outcome(settings, definition, initial_state, produced.reports)
+    outcome = report_outcomes.await_outcome(settings, definition, initial_state, produced.reports)
     if as_json:
         click.echo(json.dumps(summary | {"outcome": outcome}))
-    click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
+    click.echo(report_outcomes.describe_outcome(metric, produced.reports, outcome), err=True)
     judged = min(produced.reports, sum((outcome or {}).values()))
     if late or (outcome or {}).get("accepted", 0) < judged:
         raise click.exceptions.Exit(1)
