@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -15,13 +15,6 @@ from aggregator.kafka import topic_admin
 from aggregator.kafka.clients import ANSWER_SECONDS, RenewedConsumer
 from aggregator.kafka.log_ends import leaderless_partitions
 from producers.kafka.kafka_errors import describe_kafka_error
-
-
-class ClusterTopic(NamedTuple):
-    """The id of a topic's Kafka cluster ("" if unknown), and its partitions."""
-
-    cluster: str
-    partitions: list[int]
 
 
 class LogInspector:
@@ -49,11 +42,10 @@ class LogInspector:
             lambda: (*known_progress, *self.committed_progress([number]).values()),
         )
 
-    def cluster_topic(self) -> ClusterTopic:
-        """Return the cluster and the partitions of the reports topic."""
+    def cluster_topic(self) -> tuple[str, list[int]]:
+        """Return the id of the Kafka cluster ("" if unknown), and the topic's partitions."""
         metadata = self._metadata()
-        partitions = sorted(metadata.topics[self._topic].partitions)
-        return ClusterTopic(metadata.cluster_id or "", partitions)
+        return metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
 
     def leaderless_partitions(self) -> set[int]:
         """Return the partitions that no broker leads; queries about them would wait in vain."""

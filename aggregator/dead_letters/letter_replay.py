@@ -192,20 +192,13 @@ def _send(
             else:
                 errors.append(error)
 
-        message: dict[str, Any] = {
-            "topic": letter.topic,
-            "value": letter.value,
-            "key": letter.key,
-            "partition": letter.origin.partition,
-            "headers": _headers(letter),
-            "timestamp": replay_timestamp(letter),
-            "on_delivery": delivered,
-        }
+        content = (letter.topic, letter.value, letter.key, letter.origin.partition)
+        about = {"timestamp": replay_timestamp(letter), "headers": _headers(letter)}
         try:
-            producer.produce(**message)
+            producer.produce(*content, on_delivery=delivered, **about)
         except BufferError:  # the settings in [kafka] may make the queue small
             producer.flush(ACKNOWLEDGE_SECONDS)
-            producer.produce(**message)
+            producer.produce(*content, on_delivery=delivered, **about)
     producer.flush(ACKNOWLEDGE_SECONDS)
     if acknowledged:
         handled.mark(acknowledged)

@@ -6,7 +6,6 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -88,9 +87,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 class _Read:
     """Reads the dead-letter topic, with a progress bar, and the marks of handled dead letters."""
 
-    def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
-        self.topic, self.quiet = topic, quiet
-        self.store = opened_store(settings)
+    def __init__(self, settings: Settings, quiet: bool) -> None:
+        clients.admin(settings)
+        topic = click.get_current_context().with_resource(DeadLetterTopic(settings))
+        self.topic, self.quiet, self.store = topic, quiet, opened_store(settings)
         topic_id = topic_admin.topic_id(settings, settings.topics.deadletters)
         self.handled = HandledMarks(self.store, settings.topics.deadletters, topic_id)
         self.marked = self.handled.read(topic.ranges)
@@ -113,13 +113,6 @@ class _Read:
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
 
-@contextmanager
-def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
-    clients.admin(settings)
-    with DeadLetterTopic(settings) as topic:
-        yield _Read(settings, topic, quiet)
-
-
 @deadletters.command("list")
 @filter_options
 @click.option(
@@ -135,10 +128,10 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
 
     With --csv or --parquet only the shown dead letters are written, without the counts.
     """
-    with _reading(settings, output.as_json or output.is_table) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        shown = selection.first(limit)
-        foreign_messages, halted = read.topic.foreign_messages, read.halted()
+    read = _Read(settings, output.as_json or output.is_table)
+    selection = Selection(read.letters(), filters, read.marked)
+    shown = selection.first(limit)
+    foreign_messages, halted = read.topic.foreign_messages, read.halted()
     rows = [_row(letter) for letter in shown]
     names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
     document = {
@@ -185,9 +178,9 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     metrics = defined_metrics(settings)
-    with _reading(settings, as_json) as read:
-        letter = read.topic.letter(letter_place)
-        rejection = _forecast(settings, read, sys.maxsize).rejections([letter]).get(letter_place)
+    read = _Read(settings, as_json)
+    letter = read.topic.letter(letter_place)
+    rejection = _forecast(settings, read, sys.maxsize).rejections([letter]).get(letter_place)
     found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
     click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
@@ -210,13 +203,12 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
     however often you run this command. Messages that the workers would refuse again, by the current
     definitions and watermarks, are not sent and stay listed.
     """
-    with _reading(settings, as_json) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        forecast = _forecast(settings, read, rounds)
-        handled = None if dry_run else read.handled
-        outcome = send_again(settings, selection, forecast, handled)
-        if not dry_run:
-            read.tidy()
+    read = _Read(settings, as_json)
+    selection = Selection(read.letters(), filters, read.marked)
+    forecast = _forecast(settings, read, rounds)
+    outcome = send_again(settings, selection, forecast, None if dry_run else read.handled)
+    if not dry_run:
+        read.tidy()
     refused_kinds = outcome.kept.most_common()
     if as_json:
         kinds = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
@@ -245,15 +237,15 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
         raise click.UsageError(
             "say which: --reason, --metric, --since, --until, --partition, or --all"
         )
-    with _reading(settings, as_json) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        places = [letter.position for letter in selection]
-        if not as_json:
-            click.echo(_summary(selection))
-        if selection.total and not yes:
-            click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
-        read.handled.mark(places)
-        read.tidy()
+    read = _Read(settings, as_json)
+    selection = Selection(read.letters(), filters, read.marked)
+    places = [letter.position for letter in selection]
+    if not as_json:
+        click.echo(_summary(selection))
+    if selection.total and not yes:
+        click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
+    read.handled.mark(places)
+    read.tidy()
     if as_json:
         click.echo(json.dumps({"dropped": selection.total, "counts": _kinds(selection)}))
     else:
@@ -261,15 +253,10 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
 
 
 def _forecast(settings: Settings, read: _Read, rounds: int) -> Forecast:
-    reports = settings.topics.reports
-    return Forecast(
-        settings,
-        defined_metrics(settings),
-        read.store,
-        topic_admin.partition_count(settings, reports),
-        stamps=topic_admin.stamps_messages(settings, reports),
-        rounds=rounds,
-    )
+    metrics, reports = defined_metrics(settings), settings.topics.reports
+    partitions = topic_admin.partition_count(settings, reports)
+    stamps = topic_admin.stamps_messages(settings, reports)
+    return Forecast(settings, metrics, read.store, partitions, stamps=stamps, rounds=rounds)
 
 
 def _kinds(selection: Selection) -> list[dict[str, Any]]:
