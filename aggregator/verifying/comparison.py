@@ -30,18 +30,8 @@ from estimators import TrustedMetric
 EXPIRY_SLACK_MS = 60_000
 """The largest assumed difference between Redis's clock and the verifier's."""
 NOT_COMPARED = (
-    "epoch",
-    "token",
-    "worker",
-    "group",
-    "deployment",
-    "updated",
-    "halted",
-    "unusable",
-    "recount",
-    "vanished",
-    "measured",
-    "refused",
+    *("epoch", "token", "worker", "group", "deployment", "updated", "halted", "unusable"),
+    *("recount", "vanished", "measured", "refused"),
 )
 """Fields of the owner's hash that the log does not determine: who counted, when, and with which
 measurements and decisions. It does not determine the lifetime of `P:committed` either."""
