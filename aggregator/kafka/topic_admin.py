@@ -62,11 +62,9 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     topics = settings.topics
     compacted = {"cleanup.policy": "compact"}
     stamped = {"message.timestamp.type": "LogAppendTime"}
+    bounded = {"max.message.bytes": str(MAX_RECORD_BATCH_BYTES)}
     wanted: dict[str, tuple[int, dict[str, str]]] = {
-        topics.reports: (
-            topics.partitions,
-            stamped | {"max.message.bytes": str(MAX_RECORD_BATCH_BYTES)},
-        ),
+        topics.reports: (topics.partitions, stamped | bounded),
         topics.deadletters: (1, {}),
         topics.estimates: (1, compacted),
         topics.rounds: (1, compacted),

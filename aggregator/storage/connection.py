@@ -202,9 +202,8 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
         client.ping()
         mode = _server_mode(client)
         if mode == "sentinel":
-            raise redis.ConnectionError(
-                f"it is {ServerKind(REDIS_SENTINEL, url.startswith('rediss'))}"
-            )
+            kind = ServerKind(REDIS_SENTINEL, url.startswith("rediss"))
+            raise redis.ConnectionError(f"it is {kind}")
         if mode != "cluster":
             if len(nodes) > 1:
                 raise ValueError(

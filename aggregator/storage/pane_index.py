@@ -76,9 +76,8 @@ class PaneIndex:
         for member, score in members:
             start, panes[start] = parsing.start(key, member)
             if float(score) != start:
-                raise StateUnreadable(
-                    key, f"the pane {start} with score {float(score):.17g}", "its start as score"
-                )
+                stored = f"the pane {start} with score {float(score):.17g}"
+                raise StateUnreadable(key, stored, "its start as score")
         return panes
 
     def find(

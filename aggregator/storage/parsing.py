@@ -156,10 +156,8 @@ def _ahead(field_key: str, value: str, time: int) -> Ahead:
 
 def counts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return numbers of reports by ``outcome:metric``."""
-    return {
-        name: integer(f"{key}, field {name}", value, 0)
-        for name, value in texts(key, fields).items()
-    }
+    numbers = texts(key, fields).items()
+    return {name: integer(f"{key}, field {name}", number, 0) for name, number in numbers}
 
 
 def age(left_ms: int) -> int | None:
@@ -195,10 +193,8 @@ def starts(
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
         raise StateUnreadable(key, "a pane twice", "every pane once")
-    if pane_starts and (
-        (first is not None and min(pane_starts) < first)
-        or (end is not None and max(pane_starts) >= end)
-    ):
+    is_early = first is not None and min(pane_starts, default=first) < first
+    if is_early or (end is not None and max(pane_starts, default=end - 1) >= end):
         raise StateUnreadable(key, "a pane with another score", "its start as score")
     return pane_starts
 

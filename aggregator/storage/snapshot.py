@@ -154,10 +154,8 @@ class Snapshot:
             raise StateUnreadable(f"{self.prefix}:open", "nothing", "at least one open pane")
         for key in self.open:
             if key.question not in self.watermarks:
-                watermarks_key = f"{self.prefix}:watermarks"
-                raise StateUnreadable(
-                    watermarks_key, f"no field {key.question}", "that of an open pane"
-                )
+                marks = f"{self.prefix}:watermarks"
+                raise StateUnreadable(marks, f"no field {key.question}", "that of an open pane")
             if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
