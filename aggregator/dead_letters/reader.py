@@ -86,9 +86,8 @@ class DeadLetter:
         begin = len(named) - 1 - named[::-1].index(HEADER_PREFIX + "topic")
         why = {name: _text(value) for name, value in headers[begin:]}
         try:
-            origin = MessagePosition(
-                int(why[HEADER_PREFIX + "partition"]), int(why[HEADER_PREFIX + "offset"])
-            )
+            numbers = (int(why[HEADER_PREFIX + name]) for name in ("partition", "offset"))
+            origin = MessagePosition(*numbers)
             whole_bytes = int(why[TRUNCATED_HEADER]) if TRUNCATED_HEADER in why else None
             arrived = int(why[ARRIVED_HEADER]) if ARRIVED_HEADER in why else message.timestamp()[1]
         except (KeyError, ValueError):

@@ -116,13 +116,6 @@ class DeadLetters:
                 raise of_topic(error.args[0], self.topic) from None
             self._produce(smaller)
 
-    def _produce_waiting(self) -> None:
-        """Pass letters to the producer until its queue is full."""
-        with contextlib.suppress(BufferError):
-            for _ in range(len(self._waiting)):
-                self._produce(self._waiting[0])
-                self._waiting.popleft()
-
     def flush(self, seconds: float) -> None:
         """Wait until all letters are acknowledged.
 
@@ -131,7 +124,10 @@ class DeadLetters:
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:
-            self._produce_waiting()
+            with contextlib.suppress(BufferError):  # the producer's queue is full
+                for _ in range(len(self._waiting)):
+                    self._produce(self._waiting[0])
+                    self._waiting.popleft()
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and self._clock.monotonic() > deadline:
                 why = f": {describe_kafka_error(self._error, self.topic)}" if self._error else ""

@@ -126,10 +126,9 @@ def receive_limits(settings: Settings) -> dict[str, Any]:
     """
     share = settings.aggregate.memory // QUEUE_SHARE
     response = int(settings.kafka.get("fetch.max.bytes", CONSUMER_DEFAULTS["fetch.max.bytes"]))
+    max_messages = CONSUMER_DEFAULTS["queued.min.messages"]
     return {
-        "queued.min.messages": max(
-            1, min(CONSUMER_DEFAULTS["queued.min.messages"], share // response)
-        ),
+        "queued.min.messages": max(1, min(max_messages, share // response)),
         "queued.max.messages.kbytes": min(MAX_QUEUED_KBYTES, share // 1024),
         "receive.message.max.bytes": max(response + 512, min(MAX_RECEIVED_BYTES, share)),
     }

@@ -39,9 +39,8 @@ class BatchIds:
         self.add(as_ids(ids))
 
     def __len__(self) -> int:
-        return len(self._raw_ids) // BATCH_ID_BYTES + (
-            0 if self._table is None else len(self._table)
-        )
+        table_ids = 0 if self._table is None else len(self._table)
+        return len(self._raw_ids) // BATCH_ID_BYTES + table_ids
 
     def __iter__(self) -> Iterator[bytes]:
         yield from as_ids(self._raw_ids).tolist()

@@ -285,10 +285,8 @@ class PaneIndex:
             for number, group in by_partition.items()
         ]
         folded: dict[str, list[T]] = {total.metric: [] for total in wanted}
-        values_by_partition = consistent_read.read(
-            ask or self._commands.ask, requests, self._stream
-        )
-        for totals, values in zip(by_partition.values(), values_by_partition, strict=True):
+        results = consistent_read.read(ask or self._commands.ask, requests, self._stream)
+        for totals, values in zip(by_partition.values(), results, strict=True):
             for total, value in zip(totals, values, strict=True):
                 folded[total.metric].append(value)
         return [*folded.values()]

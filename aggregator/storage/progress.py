@@ -231,20 +231,17 @@ class TopicProgress:
         `partitions` is the topic's number of partitions; by default the one that workers stored.
         """
         if partitions not in self._intact:
-            self._intact[partitions] = self._find_intact(partitions)
+            stored = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
+            size = max(*stored, 1 + max(self.partitions)) if any(stored) else 0
+            numbers = range(size if partitions is None else partitions)
+            progresses = [self.partitions.get(number) for number in numbers]
+            intact = [p for p in progresses if p is not None and p.is_intact]
+            self._intact[partitions] = intact if len(intact) == len(numbers) else []
         return self._intact[partitions]
 
     @functools.cached_property
     def _intact(self) -> dict[int | None, list[PartitionProgress]]:
         return {}
-
-    def _find_intact(self, partitions: int | None) -> list[PartitionProgress]:
-        if partitions is None:
-            topic_sizes = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
-            partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0
-        progresses = [self.partitions.get(number) for number in range(partitions)]
-        intact = [p for p in progresses if p is not None and p.is_intact]
-        return intact if len(intact) == partitions else []
 
     def closed(self, key: str, partitions: int | None = None) -> int:
         """Return the event time in ms up to which all panes of a metric key are closed for good.

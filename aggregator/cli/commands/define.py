@@ -152,9 +152,8 @@ def define(
 def _arguments(suggestion: Suggestion, table: str, options: dict[str, Any]) -> list[str]:
     """Return the arguments that make `dither produce` read the same cells."""
     arguments = [suggestion.name, "--csv", table]
-    attributes = [
-        f"{name}={title}" for name, title in suggestion.attributes.items() if name != title
-    ]
+    titles = suggestion.attributes.items()
+    attributes = [f"{name}={title}" for name, title in titles if name != title]
     flags = {"--column": suggestion.columns, "--attribute": attributes}
     flags |= {"--time-column": options["time"], "--missing": options["missing"]}
     named = {name: options[name] for name in ("above", "decimal", "time_format", "time_zone")}
