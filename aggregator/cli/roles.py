@@ -42,7 +42,7 @@ class KafkaRight:
 
     @classmethod
     def parse(cls, text: str, names: Mapping[str, str]) -> Self:
-        """Return a right of `ROLES`; an asterisk ends a prefix of names."""
+        """Return a right of `RIGHTS_BY_ROLE`; an asterisk ends a prefix of names."""
         operation, resource, name = text.split(" ")
         return cls(operation, resource, name.rstrip("*").format(**names), name.endswith("*"))
 
@@ -91,7 +91,7 @@ READER_RULES = (
     "%R~{coordinator}:lease %R~{deaths} %R~{stuck} "
     f"{READ_COMMANDS} +zrangebyscore +zrange +zrevrange +zcard +info %R~{{publisher}}:*"
 )
-ROLES = {
+RIGHTS_BY_ROLE = {
     "reporter": (
         "a device, an application with producers.Reporter, `dither produce`",
         "Write topic {reports}",
@@ -183,7 +183,7 @@ def roles(settings: Settings) -> dict[str, Role]:
         "stuck": redis_keys.stuck_key(reports),
     }
     all_roles = {}
-    for name, (does, kafka, redis) in ROLES.items():
+    for name, (does, kafka, redis) in RIGHTS_BY_ROLE.items():
         rights = [KafkaRight.parse(right, names) for right in filter(None, kafka.split(", "))]
         rules = [rule.format(**names) for rule in REDIS_RULE.findall(redis)]
         all_roles[name] = Role(name, does, tuple(rights), tuple(rules))
