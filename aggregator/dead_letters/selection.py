@@ -132,10 +132,8 @@ class Marked(Container[MessagePosition]):
     def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
         self._chunks = chunks
 
-    def __contains__(self, position: object) -> bool:
+    def __contains__(self, position: Any) -> bool:
         """Return whether a position was marked."""
-        if not isinstance(position, MessagePosition):
-            return False
         chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
         bits = self._chunks.get((position.partition, chunk), b"")
         return bit // 8 < len(bits) and bool(bits[bit // 8] >> 7 - bit % 8 & 1)

@@ -292,8 +292,10 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
         ]
     else:
         lines = _met_or_missed(wishes, best, devices)
-    is_single = len(wishes) == 1
-    lines += ["One metric needs no lottery."] if is_single else _ways_compared(best, budget)
+    if len(wishes) == 1:
+        lines.append("One metric needs no lottery.")
+    else:
+        lines += _ways_compared(best, budget)
     for wish in wishes:
         level = wish.level_for(budget) or 0.0
         if level < budget * 0.9:
