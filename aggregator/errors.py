@@ -112,8 +112,7 @@ class StateUnreadable(DitherError):  # noqa: N818
         self.key, self.stored, self.expected = key, stored, expected
         tag, brace, _ = key.partition("}")
         if key.startswith("{dither:") and brace:
-            command = recount_command(tag)
-            remedy = f"run `{command}`: it counts the partition again from its log"
+            remedy = f"run `{recount_command(tag)}`: it counts the partition again from its log"
         else:
             remedy = "delete the key"
         self.fact = f"Redis has {stored[:MAX_SHOWN_CHARACTERS]} at {key}: expected {expected}"

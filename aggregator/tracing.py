@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 
 MAX_STEPS = 128
 """The most children of a span; attributes of the commit have the sums of all steps."""
@@ -53,11 +54,9 @@ class Tracer:
         """
         return NO_SPAN
 
-    @contextlib.contextmanager
-    def span(self, name: str, attributes: Attributes | None = None) -> Iterator[Span]:
+    def span(self, name: str, attributes: Attributes | None = None) -> AbstractContextManager[Span]:
         """Return a context in which a span is open; the parameters are those of :meth:`begin`."""
-        with ending(self.begin(name, attributes)) as open_span:
-            yield open_span
+        return ending(self.begin(name, attributes))
 
     def stop(self) -> None:
         """Send the ended spans, and stop."""

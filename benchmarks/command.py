@@ -39,10 +39,8 @@ KAFKA_HELP = "Use librdkafka's broker even if Apache Kafka is available."
 @click.command()
 @click.option("--json", "file", type=OUTPUT_FILE, help="Write the results to this file.")
 @click.option("--update", is_flag=True, help="Keep the results of other benchmarks in that file.")
-@click.option("--only", default="", metavar="NAME", help=ONLY_HELP)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=5, help="Runs of each side: 5 by default."
-)
+@click.option("--only", default="", show_default=False, metavar="NAME", help=ONLY_HELP)
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Runs of each side.")
 @click.option("--quick", is_flag=True, help="Run once, with a hundredth of the work, to try it.")
 @click.option("--in-process", is_flag=True, help=KAFKA_HELP)
 @click.option("--list", "listing", is_flag=True, help="List the stages and what they measure.")

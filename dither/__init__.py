@@ -58,49 +58,26 @@ if TYPE_CHECKING:
 
     __version__: str
 
+_NAMES_BY_MODULE = {
+    "aggregator": "Reader",
+    "aggregator.errors": "DitherError StoreUnreachable",
+    "estimators": """
+        Comparison DefinitionError DenyRule Discovery DistributionEstimate Estimate
+        LocalMetric Metric ReportError SearchMetric SeededBits TrustedMetric compare define
+        load_metrics
+    """,
+    "producers": """
+        AlreadyAnswered AsyncHttpReporter AsyncReporter BudgetSpent Connection
+        DefinitionChanged DeliveryError DitherMetricExporter EachExport Failure GatewayError
+        Gathered HttpConnection HttpReporter Ledger LedgerError QueueError Reporter RollUp
+        Round Rounds
+    """,
+}
 _HOME_MODULES = {
-    "AlreadyAnswered": "producers",
-    "AsyncHttpReporter": "producers",
-    "AsyncReporter": "producers",
-    "BudgetSpent": "producers",
-    "Comparison": "estimators",
-    "Connection": "producers",
-    "DefinitionChanged": "producers",
-    "DefinitionError": "estimators",
-    "DeliveryError": "producers",
-    "DenyRule": "estimators",
-    "Discovery": "estimators",
-    "DistributionEstimate": "estimators",
-    "DitherError": "aggregator.errors",
-    "DitherMetricExporter": "producers",
-    "EachExport": "producers",
-    "Estimate": "estimators",
-    "Failure": "producers",
-    "GatewayError": "producers",
-    "Gathered": "producers",
-    "HttpConnection": "producers",
-    "HttpReporter": "producers",
-    "Ledger": "producers",
-    "LedgerError": "producers",
-    "LocalMetric": "estimators",
-    "Metric": "estimators",
-    "QueueError": "producers",
-    "Reader": "aggregator",
-    "ReportError": "estimators",
-    "Reporter": "producers",
-    "RollUp": "producers",
-    "Round": "producers",
-    "Rounds": "producers",
-    "SearchMetric": "estimators",
-    "SeededBits": "estimators",
-    "StoreUnreachable": "aggregator.errors",
-    "TrustedMetric": "estimators",
-    "compare": "estimators",
-    "define": "estimators",
-    "load_metrics": "estimators",
+    name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()
 }
 """The package from which each name is imported."""
-__all__ = list(_HOME_MODULES)
+__all__ = sorted(_HOME_MODULES)
 
 
 def __dir__() -> list[str]:

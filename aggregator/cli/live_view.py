@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -34,7 +34,7 @@ RATE_SECONDS = 10.0
 
 
 class LiveView:
-    """Redraws an estimate whenever it has changed.
+    """Redraws an estimate whenever it has changed; `live` draws while it is entered.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class LiveView:
 
     def __init__(self, top: int) -> None:
         self.top = top
-        self._live = Live(auto_refresh=False)
+        self.live = Live(auto_refresh=False)
         self._values: deque[float] = deque(maxlen=HISTORY_LENGTH)
         self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY_LENGTH)
         self.shapes: dict[Shape, Callable[[Window, Estimate], RenderableType]] = {
@@ -54,21 +54,12 @@ class LiveView:
             Shape.SEARCH: self._search,
         }
 
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop drawing; the last view stays."""
-        self._live.stop()
-
     def show(self, window: Window, estimate: Estimate) -> None:
         """Draw the view again, with a new estimate."""
         self._counts.append((time.monotonic(), estimate.reports))
         if not np.ndim(estimate.value) and not np.isnan(estimate.value):
             self._values.append(float(estimate.shown))
-        self._live.update(self.draw(window, estimate), refresh=True)
+        self.live.update(self.draw(window, estimate), refresh=True)
 
     def draw(self, window: Window, estimate: Estimate) -> RenderableType:
         """Return an estimate in a form that the library rich prints."""
@@ -110,8 +101,7 @@ class LiveView:
         value, lower, upper = interval(numbers)
         text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
         low, high = metric.domain.ends
-        bar = band(low, high, *numbers)
-        text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
+        text.append_text(Text.assemble(f"{low:g} ", band(low, high, *numbers), f" {high:g}\n"))
         text.append(sparkline(self._values), style="cyan")
         return text
 
@@ -173,8 +163,7 @@ def band(low: float, high: float, value: float, lower: float, upper: float) -> T
     """
 
     def cell(x: float) -> int:
-        share = (x - low) / (high - low)
-        return min(BAR_WIDTH - 1, max(0, int(share * BAR_WIDTH)))
+        return min(BAR_WIDTH - 1, max(0, int((x - low) / (high - low) * BAR_WIDTH)))
 
     if any(np.isnan(x) for x in (value, lower, upper)):
         return Text("─" * BAR_WIDTH, style="dim")

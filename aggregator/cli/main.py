@@ -89,12 +89,11 @@ def import_command(name: str) -> click.Command:
     collects = gc.isenabled()
     gc.disable()
     try:
-        command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(module), name)
         gc.freeze()
     finally:
         if collects:
             gc.enable()
-    assert isinstance(command, click.Command)  # noqa: S101
     return command
 
 
@@ -139,7 +138,9 @@ class LazyGroup(click.Group):
             raise click.UsageError(message, ctx) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(package_name="dither")
 def cli() -> None:
     """Dither shows live statistics about many people without their raw values.

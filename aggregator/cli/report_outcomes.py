@@ -127,9 +127,8 @@ messages wait"
     if outcome is None:
         return "delivered. Whether they are counted is unknown: no Redis answers (see --redis)"
     counts = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
-    command = f" (`dither deadletters list --metric {metric}`)" * bool(
-        outcome.keys() - {"accepted", "duplicate"}
-    )
+    are_refused = bool(outcome.keys() - {"accepted", "duplicate"})
+    command = f" (`dither deadletters list --metric {metric}`)" * are_refused
     unaccounted = reports - sum(outcome.values())
     waiting = f": `dither estimate {metric}` says how many messages wait"
     uncounted = f", {unaccounted:,} not counted by any worker yet{waiting}" * (unaccounted > 0)

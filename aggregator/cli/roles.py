@@ -7,20 +7,13 @@ tests/services/security/test_rights.py runs each role with its rights, and with 
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
+from collections.abc import Mapping
+from typing import Self
 
 from aggregator.config.settings import Settings
-from aggregator.storage.redis_keys import (
-    coordinator_key,
-    deaths_key,
-    definitions_key,
-    partitions_key,
-    policies_key,
-    publisher_key,
-    rounds_key,
-    stuck_key,
-    tag,
-)
+from aggregator.storage import redis_keys
 from producers.device.round_follower import CONSUMER_GROUP
 
 USER_PREFIX = "dither-"
@@ -46,6 +39,12 @@ class KafkaRight:
     resource: str
     name: str
     prefixed: bool = False
+
+    @classmethod
+    def parse(cls, text: str, names: Mapping[str, str]) -> Self:
+        """Return a right of `RIGHTS_BY_ROLE`; an asterisk ends a prefix of names."""
+        operation, resource, name = text.split(" ")
+        return cls(operation, resource, name.rstrip("*").format(**names), name.endswith("*"))
 
     def __str__(self) -> str:
         """Return the right in words."""
@@ -81,175 +80,114 @@ class Role:
         return USER_PREFIX + self.name
 
 
+READ_COMMANDS = (
+    "+ping +smembers +sismember +smismember +sscan +scard +hgetall +hmget +hscan +get +mget "
+    "+exists +pttl"
+)
+SCRIPT_COMMANDS = "+evalsha +script|load"
+"""Commands that run any script: a role that only reads must not have them."""
+READER_RULES = (
+    "%R~{partitions} %R~{counted_partitions} %R~{policies} %R~{published_rounds} "
+    "%R~{coordinator}:lease %R~{deaths} %R~{stuck} "
+    f"{READ_COMMANDS} +zrangebyscore +zrange +zrevrange +zcard +info %R~{{publisher}}:*"
+)
+RIGHTS_BY_ROLE = {
+    "reporter": (
+        "a device, an application with producers.Reporter, `dither produce`",
+        "Write topic {reports}",
+        "",
+    ),
+    "respondent": (
+        "a device that answers rounds, with producers.Rounds and a Reporter",
+        "Write topic {reports}, Read topic {rounds}, Describe group {respondents}",
+        "",
+    ),
+    "gateway": (
+        "`dither serve` that takes reports: publish.enabled = false",
+        "Write topic {reports}",
+        "%R~{published_rounds} +ping +hgetall",
+    ),
+    "worker": (
+        "`dither aggregate`",
+        "Read topic {reports}, Read group {group}, Write topic {deadletters}",
+        "~{partitions} %W~{counted_partitions} ~{deaths} ~{definitions} %W~{stuck} +ping +info "
+        f"{SCRIPT_COMMANDS} +hgetall +hmget +smembers +get +exists +type +getrange +strlen +hlen "
+        "+hscan +scard +zcard +sadd +srem +set +setrange +zadd +hset +hincrby +hdel +del +unlink "
+        "+pexpire +pexpireat +incrby",
+    ),
+    "reader": (
+        "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
+        "serve.gateway = false and publish.enabled = false",
+        "Describe topic {reports}",  # the end of the log, for the lag
+        READER_RULES,
+    ),
+    "publisher": (
+        "`dither serve` that reads and publishes: serve.gateway = false",
+        # reports: for heartbeats, and the ends of partitions
+        "Write topic {estimates}, Read topic {estimates}, Write transactional-id "
+        "dither.publisher.{reports}, Describe group {group}-publisher, Write topic {reports}",
+        f"{READER_RULES} (~{{publisher}}:* {SCRIPT_COMMANDS} +incr +set +pexpire +del +zadd +sadd "
+        "+hset +hincrby)",
+    ),
+    "coordinator": (
+        "`dither coordinate`",
+        # reports: where the log ends
+        "Write topic {rounds}, Read topic {rounds}, Write transactional-id dither.coordinator."
+        "{reports}, Describe group {group}-coordinator, Describe topic {reports}",
+        "%R~{partitions} %R~{counted_partitions} %R~{policies} %R~{coordinator}:* +ping +smembers "
+        "+smismember +scard +zcard +zrevrange +hgetall +hmget +hscan +get +pttl "
+        f"(~{{coordinator}}:* {SCRIPT_COMMANDS} +exists +incr +set +pexpire +del +hset +hget)",
+    ),
+    "verifier": (
+        "`dither verify`",
+        "Read topic {reports}, Describe group dither-verify-*",
+        "%R~{partitions} %R~{counted_partitions} %R~{definitions} +ping +smembers +hgetall +hmget "
+        "+get +getrange +strlen +mget +scard +zcard +zrangebyscore",
+    ),
+    "operator": (
+        "`dither topics`, `dither weights`",
+        "Create topic {reports}, Create topic {deadletters}, Create topic {estimates}, "
+        "Create topic {rounds}",
+        "~{policies} +ping +hgetall +hset",
+    ),
+    "recounter": (
+        "`dither recount`: it deletes what was counted",
+        "Describe topic {reports}",  # where the log begins and ends
+        f"~{{partitions}} +ping +hgetall +smembers +hset +hget +scan +unlink {SCRIPT_COMMANDS}",
+    ),
+    "scraper": ("Prometheus: a token with scope read, where [access] asks for one", "", ""),
+}
+"""What each role does, its rights in Kafka, and its rules in Redis. A name in braces is that of a
+topic, of a group or of a key of Redis."""
+REDIS_RULE = re.compile(r"\([^)]*\)|\S+")
+
+
 def roles(settings: Settings) -> dict[str, Role]:
     """Return every role of a deployment, by name."""
-    topics, group, reports = settings.topics, settings.aggregate.group, settings.topics.reports
-    all_roles = (
-        Role(
-            "reporter",
-            "a device, an application with producers.Reporter, `dither produce`",
-            kafka=(KafkaRight("Write", "topic", reports),),
-        ),
-        Role(
-            "respondent",
-            "a device that answers rounds, with producers.Rounds and a Reporter",
-            kafka=(
-                KafkaRight("Write", "topic", reports),
-                KafkaRight("Read", "topic", topics.rounds),
-                KafkaRight("Describe", "group", CONSUMER_GROUP),
-            ),
-        ),
-        Role(
-            "gateway",
-            "`dither serve` that takes reports: publish.enabled = false",
-            kafka=(KafkaRight("Write", "topic", reports),),
-            redis=(f"%R~{rounds_key(reports)}", *_commands("ping hgetall")),
-        ),
-        Role(
-            "worker",
-            "`dither aggregate`",
-            kafka=(
-                KafkaRight("Read", "topic", reports),
-                KafkaRight("Read", "group", group),
-                KafkaRight("Write", "topic", topics.deadletters),
-            ),
-            redis=_worker(reports),
-        ),
-        Role(
-            "reader",
-            "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
-            "serve.gateway = false and publish.enabled = false",
-            kafka=(KafkaRight("Describe", "topic", reports),),  # the end of the log, for the lag
-            redis=_reader(reports),
-        ),
-        Role(
-            "publisher",
-            "`dither serve` that reads and publishes: serve.gateway = false",
-            kafka=(
-                KafkaRight("Write", "topic", topics.estimates),
-                KafkaRight("Read", "topic", topics.estimates),
-                KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
-                KafkaRight("Describe", "group", f"{group}-publisher"),
-                KafkaRight("Write", "topic", reports),  # for heartbeats, and the ends of partitions
-            ),
-            redis=_publisher(reports),
-        ),
-        Role(
-            "coordinator",
-            "`dither coordinate`",
-            kafka=(
-                KafkaRight("Write", "topic", topics.rounds),
-                KafkaRight("Read", "topic", topics.rounds),
-                KafkaRight("Write", "transactional-id", f"dither.coordinator.{reports}"),
-                KafkaRight("Describe", "group", f"{group}-coordinator"),
-                KafkaRight("Describe", "topic", reports),  # where the log ends
-            ),
-            redis=_coordinator(reports),
-        ),
-        Role(
-            "verifier",
-            "`dither verify`",
-            kafka=(
-                KafkaRight("Read", "topic", reports),
-                KafkaRight("Describe", "group", "dither-verify-", prefixed=True),
-            ),
-            redis=_verifier(reports),
-        ),
-        Role(
-            "operator",
-            "`dither topics`, `dither weights`",
-            kafka=tuple(
-                KafkaRight("Create", "topic", topic)
-                for topic in (reports, topics.deadletters, topics.estimates, topics.rounds)
-            ),
-            redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
-        ),
-        Role(
-            "recounter",
-            "`dither recount`: it deletes what was counted",
-            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
-            redis=(
-                f"~{_partitions(reports)}",
-                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPT_COMMANDS}"),
-            ),
-        ),
-        Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
-    )
-    return {role.name: role for role in all_roles}
-
-
-def _partitions(topic: str) -> str:
-    """Return a pattern that matches the keys of all partitions of a topic."""
-    return tag(topic, 0).removesuffix("0}") + "*"
-
-
-def _commands(names: str) -> tuple[str, ...]:
-    return tuple(f"+{name}" for name in names.split())
-
-
-def _worker(topic: str) -> tuple[str, ...]:
-    return (
-        f"~{_partitions(topic)}",
-        f"%W~{partitions_key(topic)}",
-        f"~{deaths_key(topic)}",
-        f"~{definitions_key(topic)}",
-        f"%W~{stuck_key(topic)}",
-        *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
-        *_commands("getrange strlen hlen hscan scard zcard"),
-        *_commands(
-            "sadd srem set setrange zadd hset hincrby hdel del unlink pexpire pexpireat incrby"
-        ),
-    )
-
-
-SCRIPT_COMMANDS = "evalsha script|load"
-"""Commands that run any script: a role that only reads must not have them."""
-READ_COMMANDS = (
-    "ping smembers sismember smismember sscan scard hgetall hmget hscan get mget exists pttl"
-)
-
-
-def _partition_reads(topic: str) -> tuple[str, ...]:
-    return f"%R~{_partitions(topic)}", f"%R~{partitions_key(topic)}"
-
-
-def _reader(topic: str) -> tuple[str, ...]:
-    return (
-        *_partition_reads(topic),
-        f"%R~{policies_key(topic)}",
-        f"%R~{rounds_key(topic)}",
-        f"%R~{coordinator_key(topic)}:lease",
-        f"%R~{deaths_key(topic)}",
-        f"%R~{stuck_key(topic)}",
-        *_commands(f"{READ_COMMANDS} zrangebyscore zrange zrevrange zcard info"),
-        f"%R~{publisher_key(topic)}:*",
-    )
-
-
-def _publisher(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby"))
-    return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
-
-
-def _coordinator(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPT_COMMANDS} exists incr set pexpire del hset hget"))
-    return (
-        *_partition_reads(topic),
-        f"%R~{policies_key(topic)}",
-        f"%R~{coordinator_key(topic)}:*",
-        *_commands("ping smembers smismember scard zcard zrevrange hgetall hmget hscan get pttl"),
-        f"(~{coordinator_key(topic)}:* {writes})",
-    )
-
-
-def _verifier(topic: str) -> tuple[str, ...]:
-    return (
-        *_partition_reads(topic),
-        f"%R~{definitions_key(topic)}",
-        *_commands(
-            "ping smembers hgetall hmget get getrange strlen mget scard zcard zrangebyscore"
-        ),
-    )
+    reports = settings.topics.reports
+    names = {
+        "reports": reports,
+        "deadletters": settings.topics.deadletters,
+        "estimates": settings.topics.estimates,
+        "rounds": settings.topics.rounds,
+        "group": settings.aggregate.group,
+        "respondents": CONSUMER_GROUP,
+        "partitions": redis_keys.tag(reports, 0).removesuffix("0}") + "*",
+        "counted_partitions": redis_keys.partitions_key(reports),
+        "definitions": redis_keys.definitions_key(reports),
+        "policies": redis_keys.policies_key(reports),
+        "published_rounds": redis_keys.rounds_key(reports),
+        "publisher": redis_keys.publisher_key(reports),
+        "coordinator": redis_keys.coordinator_key(reports),
+        "deaths": redis_keys.deaths_key(reports),
+        "stuck": redis_keys.stuck_key(reports),
+    }
+    all_roles = {}
+    for name, (does, kafka, redis) in RIGHTS_BY_ROLE.items():
+        rights = [KafkaRight.parse(right, names) for right in filter(None, kafka.split(", "))]
+        rules = [rule.format(**names) for rule in REDIS_RULE.findall(redis)]
+        all_roles[name] = Role(name, does, tuple(rights), tuple(rules))
+    return all_roles
 
 
 def kafka_commands(role: Role) -> list[str]:

@@ -53,8 +53,7 @@ def scope_lines(window: Window) -> list[str]:
 
 def window_lines(window: Window) -> list[str]:
     """Return a line on the window, widened to whole panes; no line for a running total."""
-    is_total = window.start_ms is None and window.end_ms is None
-    return [] if is_total else [_window_line(window)]
+    return [] if window.start_ms is None and window.end_ms is None else [_window_line(window)]
 
 
 def _window_line(window: Window) -> str:

@@ -256,9 +256,8 @@ def _converted(keys: type[Table], table_name: str, table_values: Any) -> Table:
     types = get_type_hints(keys)
     for key, value in table_values.items():
         if key not in types:
-            raise DefinitionError(
-                f"{table_name}.{key}", value, f"a known key: {nearest(key, types)}"
-            )
+            expected = f"a known key: {nearest(key, types)}"
+            raise DefinitionError(f"{table_name}.{key}", value, expected)
         try:
             msgspec.convert(value, types[key])
         except msgspec.ValidationError as error:

@@ -53,8 +53,7 @@ class MetricDefinitions(dict[str, Metric]):
                 )
                 raise DefinitionError(f"{name}.levels", metric.levels, expected, source)
         kinds = [kind for feature in features() for kind in feature.tables()]
-        tables = {kind.kind: kind.read(document, metrics, source) for kind in kinds}
-        return cls(metrics, **tables)
+        return cls(metrics, **{kind.kind: kind.read(document, metrics, source) for kind in kinds})
 
     def is_same(self, definitions: MetricDefinitions) -> bool:
         """Return whether another file has the same definitions."""

@@ -83,13 +83,8 @@ class LiveMetrics(Mapping[str, Metric]):
             replaced, self._metrics = self._metrics, fresh
         redefined = {n for n in changed if fresh[n].revision != replaced[n].revision}
         tell = log.warning if gone or redefined else log.info  # their reports are refused
-        tell(
-            "definitions reloaded",
-            file=str(self._path),
-            added=sorted(added),
-            changed=sorted(changed),
-            removed=sorted(gone),
-        )
+        names = {"added": sorted(added), "changed": sorted(changed), "removed": sorted(gone)}
+        tell("definitions reloaded", file=str(self._path), **names)
         return True
 
     def _read_stamp(self) -> tuple[int, int, int] | None:

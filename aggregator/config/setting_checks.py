@@ -50,6 +50,15 @@ def satisfying(is_valid: Callable[[Any], object], expected: str) -> Check:
     return check
 
 
+def matching(pattern: re.Pattern[str], expected: str) -> Check:
+    """Return a check that refuses a text, or a list with a text, that a pattern does not match."""
+
+    def is_valid(value: str | list[str]) -> bool:
+        return all(map(pattern.fullmatch, [value] if isinstance(value, str) else value))
+
+    return satisfying(is_valid, expected)
+
+
 def at_least(smallest: int) -> Check:
     """Return a check that refuses numbers below `smallest`."""
     return satisfying(lambda number: number >= smallest, f"a number of {smallest} or more")
@@ -202,16 +211,16 @@ Scopes = Annotated[list[str], each(check_scope)]
 Proxies = Annotated[list[str], parse_networks]
 Hosts = Annotated[
     list[str],
-    satisfying(
-        lambda hosts: all(map(HOST_NAME.fullmatch, hosts)),
+    matching(
+        HOST_NAME,
         "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
         "*.example for all below example, or * for all",
     ),
 ]
 Origins = Annotated[
     list[str],
-    satisfying(
-        lambda origins: all(map(ORIGIN_PATTERN.fullmatch, origins)),
+    matching(
+        ORIGIN_PATTERN,
         "origins as browsers send them, as in https://app.example or http://localhost:3000: in "
         "lower case and without a path; or * for all",
     ),

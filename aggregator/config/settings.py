@@ -384,9 +384,8 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
             raise ValueError("one value for metrics: the file with the definitions")
         settings.metrics = msgspec.convert(value, str)
     elif section not in ("kafka", *SECTION_TYPES):
-        raise ValueError(
-            f"a known section: {nearest(section, ['metrics', 'kafka', *SECTION_TYPES])}"
-        )
+        sections = ["metrics", "kafka", *SECTION_TYPES]
+        raise ValueError(f"a known section: {nearest(section, sections)}")
     elif not name:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka" and not KAFKA_NAME.fullmatch(name):

@@ -26,7 +26,6 @@ from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
-from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
 
 SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
@@ -129,8 +128,11 @@ class AssignedPartition:
         In the worst case, each message opens a pane and a chunk of slices of the metric with the
         largest panes.
         """
-        largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
-        return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
+        metrics = self.state.metrics.values()
+        chunks = (0 if m.slicing is None else empty_chunk(m).nbytes for m in metrics)
+        opened = (m.zero().nbytes + chunk for m, chunk in zip(metrics, chunks, strict=True))
+        max_bytes = self.settings.memory // CHANGED_SHARE
+        return max(1, min(SLICE_MESSAGES, max_bytes // max(opened, default=1)))
 
     # -- Counting -----------------------------------------------------------------------------
 
@@ -196,14 +198,11 @@ class AssignedPartition:
         if messages[-1].offset() >= self.state.next_offset:
             self._last = messages[-1]
         rejections = self.state.count(messages)
-        passed = len(self.state.arrivals) - arrivals_before
-        refused: list[tuple[int, str]] = []
-        if rejections:
-            fresh = messages[len(messages) - passed :]
-            index = {message.offset(): i for i, message in enumerate(fresh)}
-            refused = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
-        if passed:
-            arrived = self.state.arrivals[arrivals_before:]
+        arrived = self.state.arrivals[arrivals_before:]
+        fresh = messages[len(messages) - len(arrived) :] if rejections else ()
+        index = {message.offset(): i for i, message in enumerate(fresh)}
+        refused = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
+        if arrived:
             self.excess = self.refused.add(arrived, refused, self.settings)
         self.rejections += rejections
         for rejection in rejections:
@@ -320,9 +319,8 @@ class AssignedPartition:
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
         measured = self.measured.with_arrivals(self.state.arrivals, now)
-        halted = self.halted or self.trouble.shown
-        facts = {**self.facts, "halted": halted, "high": high, "updated": now}
-        facts |= measured.facts() | self.refused.facts()
+        facts = {**self.facts, **measured.facts(), **self.refused.facts()}
+        facts |= {"halted": self.halted or self.trouble.shown, "high": high, "updated": now}
         written = store.partition.commit(self.number, self.epoch, self.committed, self.state, facts)
         if written is None:  # the store has the measurements of an earlier attempt
             measured = Measurements.stored(store.owner(self.number))
@@ -353,16 +351,9 @@ def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
         )
 
 
-def _opened_bytes(metric: Metric) -> int:
-    """Return the size of the statistics that one message of a metric can open, in bytes."""
-    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
-    return metric.zero().nbytes + chunk
-
-
 def _stack(error: Exception) -> str:
     """Return the stack of an error without its message, whose values may be personal."""
-    lines = traceback.format_tb(error.__traceback__)
-    return "".join([*lines, type(error).__name__])
+    return "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
 
 
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterable[Sequence[Any]]:

@@ -152,14 +152,13 @@ class Assignment:
         """Make Kafka's client fetch a partition from its next offset."""
         position = TopicPartition(self._topic, owned.number, owned.position)
         # An idle partition has no message that shows a wrong position: a failed seek is repeated.
+        owned.must_seek = False
         try:
             self._consumer.seek(position)
         except KafkaException as error:
             log.debug("seek failed", partition=owned.number, error=str(error))
             owned.recheck_offset()
             owned.must_seek = True
-        else:
-            owned.must_seek = False
 
     def seek_due(self) -> None:
         """Move Kafka's client to the next offset of each counting partition where this is due."""

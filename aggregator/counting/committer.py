@@ -36,7 +36,7 @@ class Committer:
         self._settings, self._topic = settings.aggregate, settings.topics.reports
         self._store, self._clients = store, context.clients
         self._dead_letters = DeadLetters(self._clients.producer, settings.topics.deadletters, clock)
-        self._eviction = EvictionWatch(store.client, clock.monotonic)
+        self.eviction = EvictionWatch(store.client, clock.monotonic)
         self._watchdog, self._clock = context.watchdog, clock
         self._keep_at, self._trace = float("-inf"), trace
 
@@ -65,10 +65,6 @@ class Committer:
         for owned in partitions:
             self._commit(owned)
 
-    def recheck_eviction(self) -> None:
-        """Make the next commit check whether this Redis, maybe another server now, evicts keys."""
-        self._eviction.recheck()
-
     def _check_servers(self, partitions: Collection[AssignedPartition]) -> None:
         """Fence the counting partitions if the topic was deleted and created again.
 
@@ -78,7 +74,7 @@ class Committer:
         counting = [owned for owned in partitions if owned.is_counting]
         if not counting:
             return
-        topic_id, excess = self._clients.topic_id(), self._clients.compaction() or self._eviction()
+        topic_id, excess = self._clients.topic_id(), self._clients.compaction() or self.eviction()
         for owned in counting:
             if excess:
                 owned.refuse(excess)
@@ -107,12 +103,8 @@ class Committer:
 
         Returns the number of bytes in Redis, or None if the partition must not be counted further.
         """
-        has_dead_letters = bool(owned.rejections)
-        if not self._send_dead_letters(owned):
-            span.note("dead letters cannot be sent")
+        if not self._send_dead_letters(owned, span):
             return None
-        if has_dead_letters:
-            span.note("dead letters sent")
         self._watchdog.enter("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
         try:
@@ -130,19 +122,15 @@ class Committer:
             return None
         seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.with_commit(seconds, written)
-        log.debug(
-            "committed",
-            partition=owned.number,
-            next=owned.committed,
-            bytes=written,
-            seconds=round(seconds, 4),
-        )
+        log_fields = {"next": owned.committed, "bytes": written, "seconds": round(seconds, 4)}
+        log.debug("committed", partition=owned.number, **log_fields)
         return written
 
-    def _send_dead_letters(self, owned: AssignedPartition) -> bool:
+    def _send_dead_letters(self, owned: AssignedPartition, span: Span) -> bool:
         """Send the rejections since the last commit; return False if the partition is fenced."""
-        if owned.rejections:
-            first, reasons = owned.rejections[0], Counter(r.reason for r in owned.rejections)
+        rejections = owned.rejections
+        if rejections:
+            first, reasons = rejections[0], Counter(r.reason for r in rejections)
             log.warning(
                 "refused",
                 partition=owned.number,
@@ -150,15 +138,18 @@ class Committer:
                 first_offset=first.message.offset(),
                 detail=f"{first.reason}: {first.detail}",
             )
-            for rejection in owned.rejections:
+            for rejection in rejections:
                 try:
                     self._dead_letters.enqueue(rejection)
                 except Exception as error:
                     owned.block_unsendable(rejection, error)
+                    span.note("dead letters cannot be sent")
                     return False
             owned.rejections, owned.refused_bytes = [], 0
         self._watchdog.enter("sending dead letters", owned.number)
         self._dead_letters.flush(DEAD_LETTER_SECONDS)
+        if rejections:
+            span.note("dead letters sent")
         return True
 
     def _commit_to_group(self, owned: AssignedPartition) -> None:
@@ -166,9 +157,8 @@ class Committer:
         if owned.committed >= 0 and not owned.halted:
             try:
                 progress = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
-                position = TopicPartition(
-                    self._topic, owned.number, progress.next, progress.metadata
-                )
+                committed = (owned.number, progress.next, progress.metadata)
+                position = TopicPartition(self._topic, *committed)
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -18,13 +17,6 @@ from aggregator.kafka.log_ends import leaderless_partitions
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
-class ClusterTopic(NamedTuple):
-    """The id of a topic's Kafka cluster ("" if unknown), and its partitions."""
-
-    cluster: str
-    partitions: list[int]
-
-
 class LogInspector:
     """Queries Kafka through a separate consumer, because queries would wait behind a fetch.
 
@@ -33,10 +25,7 @@ class LogInspector:
     """
 
     def __init__(
-        self,
-        consumer: RenewedConsumer,
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
+        self, consumer: RenewedConsumer, settings: Settings, clock: Callable[[], float]
     ) -> None:
         self._consumer, self._clock = consumer, clock
         self._topic = settings.topics.reports
@@ -53,11 +42,10 @@ class LogInspector:
             lambda: (*known_progress, *self.committed_progress([number]).values()),
         )
 
-    def cluster_topic(self) -> ClusterTopic:
-        """Return the cluster and the partitions of the reports topic."""
+    def cluster_topic(self) -> tuple[str, list[int]]:
+        """Return the id of the Kafka cluster ("" if unknown), and the topic's partitions."""
         metadata = self._metadata()
-        partitions = sorted(metadata.topics[self._topic].partitions)
-        return ClusterTopic(metadata.cluster_id or "", partitions)
+        return metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
 
     def leaderless_partitions(self) -> set[int]:
         """Return the partitions that no broker leads; queries about them would wait in vain."""
@@ -97,7 +85,9 @@ class LogInspector:
         deadline = self._clock() + ANSWER_SECONDS
         consumer.incremental_assign([position])
         try:
-            while (left := deadline - self._clock()) > 0 and not _was_cut(last):
+            while (left := deadline - self._clock()) > 0:
+                if last is not None and last.code() == KafkaError._AUTO_OFFSET_RESET:
+                    break  # the log has lost its messages up to the queried offset
                 for event in consumer.consume(1, timeout=left):
                     last = event.error()
                     if last is None:
@@ -123,8 +113,3 @@ class LogInspector:
         self._consumer.renew()
         why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)
         return BrokerUnreachable(self._servers, why)
-
-
-def _was_cut(error: KafkaError | None) -> bool:
-    """Return whether an error means that a log has lost its messages up to the queried offset."""
-    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

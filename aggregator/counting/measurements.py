@@ -39,10 +39,6 @@ class Histogram(msgspec.Struct, frozen=True):
         """Return an empty histogram with these buckets."""
         return cls((0,) * (len(buckets) + 1))
 
-    def fits(self, buckets: Buckets) -> bool:
-        """Return whether the histogram has these buckets, as a stored one may have others."""
-        return len(self.counts) == len(buckets) + 1
-
     def with_observations(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
         """Return the histogram with an array of durations, in seconds, added."""
         new = np.bincount(np.searchsorted(buckets, seconds), minlength=len(self.counts))
@@ -76,9 +72,10 @@ class Measurements(msgspec.Struct, frozen=True):
             measurements = decode_json(owner.get(MEASURED_FIELD, "{}"), cls)
         except ValueError:  # measurements do not affect the sums: they begin anew
             measurements = cls()
-        if not measurements.commits.fits(COMMIT_BUCKETS):
+        # Stored histograms may have other buckets.
+        if len(measurements.commits.counts) != len(NO_COMMITS.counts):
             measurements = msgspec.structs.replace(measurements, commits=NO_COMMITS)
-        if not measurements.latencies.fits(LATENCY_BUCKETS):
+        if len(measurements.latencies.counts) != len(NO_LATENCIES.counts):
             measurements = msgspec.structs.replace(measurements, latencies=NO_LATENCIES)
         return measurements
 

@@ -84,7 +84,7 @@ class OriginCheck:
         now = self._clock.monotonic()
         if not self._rival and now >= self._look_at:
             self._look_at = now + RIVAL_CHECK_SECONDS
-            partitions = self._inspector.cluster_topic().partitions
+            _, partitions = self._inspector.cluster_topic()
             self._note_rival_commits(self._deployment_names({}, partitions), partitions)
         return bool(self._rival)
 

@@ -88,10 +88,8 @@ class RejectionWindow(msgspec.Struct):
         for index, time, reason in refusals:
             if index != last + 1 or not self.run:
                 self.run, self.since, self.latest, self.reasons = 0, time, time, {}
-            if (
-                min_span_ms
-                and time * SPAN_PARTS // min_span_ms > self.latest * SPAN_PARTS // min_span_ms + 1
-            ):
+            parts = [ms * SPAN_PARTS // (min_span_ms or 1) for ms in (self.latest, time)]
+            if min_span_ms and parts[1] > parts[0] + 1:
                 self.since = time
             self.run, self.latest, last = self.run + 1, max(self.latest, time), index
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
@@ -137,8 +135,7 @@ class RejectionWindow(msgspec.Struct):
 
 def _main_reason(reasons: Iterable[Mapping[str, int]]) -> str:
     """Return the most frequent reason."""
-    reason_counts = sum(map(Counter, reasons), Counter[str]())
-    return reason_counts.most_common(1)[0][0]
+    return sum(map(Counter, reasons), Counter[str]()).most_common(1)[0][0]
 
 
 WHAT_TO_DO = (

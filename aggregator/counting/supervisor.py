@@ -96,9 +96,8 @@ class Supervisor:
         while not self._stopping:
             time.sleep(POLL_SECONDS)
             for index, process in enumerate(self._processes):
-                if self._stopping or process.poll() is None:
-                    continue
-                if time.monotonic() - started[index] < RESTART_SECONDS:
+                is_early = time.monotonic() - started[index] < RESTART_SECONDS
+                if self._stopping or is_early or process.poll() is None:
                     continue
                 log.error("worker died", pid=process.pid, exit_code=process.returncode)
                 child_guard.release(process)
@@ -108,8 +107,7 @@ class Supervisor:
         self._stop_all()
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        command = [*self.command, *self._own_arguments(number)]
-        process = child_guard.start(command, ORPHAN_SECONDS)
+        process = child_guard.start([*self.command, *self._own_arguments(number)], ORPHAN_SECONDS)
         log.info("worker started", pid=process.pid)
         return process
 

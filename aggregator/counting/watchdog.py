@@ -101,15 +101,11 @@ class Watchdog:
                 continue
             silent += ran
             log_fields = {"step": step, "partition": partition, "offset": offset}
-            if self._exit_seconds and silent >= self._exit_seconds:
+            if 0 < self._exit_seconds <= silent:
                 log.error("terminated", **log_fields, seconds=round(silent), stack=self._stack())
                 self._end(EXIT_CODE)
                 return
-            if (
-                self._stuck_seconds
-                and silent >= self._stuck_seconds
-                and silent >= reported_at + REPEAT_SECONDS
-            ):
+            if 0 < self._stuck_seconds <= silent and silent >= reported_at + REPEAT_SECONDS:
                 if not reported_at:
                     log.error("stuck", **log_fields, seconds=round(silent), stack=self._stack())
                 reported_at = silent

@@ -135,7 +135,7 @@ class Worker:
         else:
             if self._backoff.is_waiting:
                 self._backoff.recover()
-                self._committer.recheck_eviction()
+                self._committer.eviction.recheck()
                 self._assignment.resume()
 
     def _commit_all(self) -> None:

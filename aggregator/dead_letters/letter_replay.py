@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
+from aggregator.dead_letters.selection import HandledMarks
 from aggregator.dead_letters.writer import REPLAYS_HEADER
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
@@ -109,8 +109,7 @@ class Forecast:
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
         if letter.whole_bytes is not None:
-            bytes_left = len(letter.value or b"")
-            return "truncated", f"{bytes_left} of {letter.whole_bytes} bytes are left"
+            return "truncated", f"{len(letter.value or b'')} of {letter.whole_bytes} bytes are left"
         if letter.origin.partition >= self._partitions:
             return "no_partition", f"partition {letter.origin.partition} of {self._partitions}"
         if self._stamps is not False and letter.batch is not None and letter.batch.time_ms == 0:
@@ -193,20 +192,13 @@ def _send(
             else:
                 errors.append(error)
 
-        message: dict[str, Any] = {
-            "topic": letter.topic,
-            "value": letter.value,
-            "key": letter.key,
-            "partition": letter.origin.partition,
-            "headers": _headers(letter),
-            "timestamp": replay_timestamp(letter),
-            "on_delivery": delivered,
-        }
+        content = (letter.topic, letter.value, letter.key, letter.origin.partition)
+        about = {"timestamp": replay_timestamp(letter), "headers": _headers(letter)}
         try:
-            producer.produce(**message)
+            producer.produce(*content, on_delivery=delivered, **about)
         except BufferError:  # the settings in [kafka] may make the queue small
             producer.flush(ACKNOWLEDGE_SECONDS)
-            producer.produce(**message)
+            producer.produce(*content, on_delivery=delivered, **about)
     producer.flush(ACKNOWLEDGE_SECONDS)
     if acknowledged:
         handled.mark(acknowledged)

@@ -86,9 +86,8 @@ class DeadLetter:
         begin = len(named) - 1 - named[::-1].index(HEADER_PREFIX + "topic")
         why = {name: _text(value) for name, value in headers[begin:]}
         try:
-            origin = MessagePosition(
-                int(why[HEADER_PREFIX + "partition"]), int(why[HEADER_PREFIX + "offset"])
-            )
+            numbers = (int(why[HEADER_PREFIX + name]) for name in ("partition", "offset"))
+            origin = MessagePosition(*numbers)
             whole_bytes = int(why[TRUNCATED_HEADER]) if TRUNCATED_HEADER in why else None
             arrived = int(why[ARRIVED_HEADER]) if ARRIVED_HEADER in why else message.timestamp()[1]
         except (KeyError, ValueError):
@@ -163,16 +162,14 @@ class DeadLetterTopic:
         self.settings, self.topic = settings, settings.topics.deadletters
         self.foreign_messages = 0
         self.copies: list[tuple[MessagePosition, MessagePosition]] = []
-        self._consumer: Consumer = clients.consumer(
-            settings,
-            f"dither-deadletters-{uuid.uuid4()}",
-            **{
-                "auto.offset.reset": "earliest",  # where retention deletes letters during the read
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-                "isolation.level": "read_uncommitted",  # they are written without transactions
-            },
-        )
+        properties = {
+            "auto.offset.reset": "earliest",  # where retention deletes letters during the read
+            "isolation.level": "read_uncommitted",  # they are written without transactions
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+        group = f"dither-deadletters-{uuid.uuid4()}"
+        self._consumer: Consumer = clients.consumer(settings, group, **properties)
 
     def __enter__(self) -> Self:
         """Return the topic."""

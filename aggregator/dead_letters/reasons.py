@@ -20,6 +20,15 @@ _INSPECT_DEVICE = (
     "No device that uses Dither's library sends this: look for another implementation, or for "
     "tampering. The report cannot be saved. `dither deadletters drop` removes it from this list."
 )
+_FAULTS_OF_DEVICES = {
+    "empty": "the batch has no reports",
+    "bad_batch_id": "the batch's id is not 16 bytes",
+    "bad_length": "levels and values do not have the same number of reports",
+    "bad_level": "a report claims a privacy level that the metric does not have",
+    "bad_value": "a report has a value that the mechanism cannot produce",
+    "bad_round": "it answers a round, and the metric has none",
+    "bad_time": "its event time is before 1970, or Kafka's timestamp is beyond the year 9999",
+}
 REMEDY_BY_REASON = {
     "malformed": Remedy("the message is not a ReportBatch", _REPAIR_WRITER),
     "bad_frame": Remedy(
@@ -39,20 +48,7 @@ REMEDY_BY_REASON = {
         "wrong_revision`; or give the devices the new one. Reports of an old definition can never "
         "be added to sums of a new one.",
     ),
-    "empty": Remedy("the batch has no reports", _INSPECT_DEVICE),
-    "bad_batch_id": Remedy("the batch's id is not 16 bytes", _INSPECT_DEVICE),
-    "bad_length": Remedy(
-        "levels and values do not have the same number of reports", _INSPECT_DEVICE
-    ),
-    "bad_level": Remedy(
-        "a report claims a privacy level that the metric does not have", _INSPECT_DEVICE
-    ),
-    "bad_value": Remedy("a report has a value that the mechanism cannot produce", _INSPECT_DEVICE),
-    "bad_round": Remedy("it answers a round, and the metric has none", _INSPECT_DEVICE),
-    "bad_time": Remedy(
-        "its event time is before 1970, or Kafka's timestamp is beyond the year 9999",
-        _INSPECT_DEVICE,
-    ),
+    **{reason: Remedy(means, _INSPECT_DEVICE) for reason, means in _FAULTS_OF_DEVICES.items()},
     "late": Remedy(
         "its pane was closed before it arrived",
         "It cannot be counted any more, because closed panes never change. A longer lateness of "

@@ -1,16 +1,22 @@
-"""Selects dead letters by their fields, and counts them."""
+"""Selects dead letters by their fields and by marks of what was handled, and counts them."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any
 
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
+from aggregator.storage.redis_keys import handled_key
+from aggregator.storage.store import Store
 
 MAX_KINDS = 1_000
 """The most kinds that are counted separately, as anybody can invent names of metrics."""
 OTHER_KINDS = "(others)"
+LETTERS_PER_BITMAP = 1 << 16
+"""The number of dead letters whose marks are in one bitmap, of at most 8 kB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,3 +124,65 @@ class Selection:
                 name = letter.reason, OTHER_KINDS
             self.kinds.setdefault(name, LetterKind(letter.arrived, letter.arrived))
         self.kinds[name].add(letter)
+
+
+class Marked(Container[MessagePosition]):
+    """The positions that were marked when the bitmaps were read."""
+
+    def __init__(self, chunks: Mapping[tuple[int, int], bytes]) -> None:
+        self._chunks = chunks
+
+    def __contains__(self, position: Any) -> bool:
+        """Return whether a position was marked."""
+        chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
+        bits = self._chunks.get((position.partition, chunk), b"")
+        return bit // 8 < len(bits) and bool(bits[bit // 8] >> 7 - bit % 8 & 1)
+
+
+class HandledMarks:
+    """The marks of one dead-letter topic.
+
+    A topic that was deleted and created again has a new id, so the old marks do not apply to it.
+    """
+
+    def __init__(self, store: Store, topic: str, topic_id: str) -> None:
+        self._client: Any = store.client
+        self._prefix = handled_key(topic, topic_id)
+
+    def read(self, ranges: Mapping[int, tuple[int, int]]) -> Marked:
+        """Return the marks of the dead letters in ranges.
+
+        `ranges`: the first offset and the offset after the last, by partition.
+        """
+        wanted = [
+            (number, chunk)
+            for number, (low, high) in ranges.items()
+            for chunk in range(low // LETTERS_PER_BITMAP, -(-high // LETTERS_PER_BITMAP))
+        ]
+        keys = [self._key(*chunk) for chunk in wanted]
+        bitmaps = self._client.mget(keys) if keys else []
+        return Marked({chunk: bits for chunk, bits in zip(wanted, bitmaps, strict=True) if bits})
+
+    def mark(self, positions: Iterable[MessagePosition]) -> None:
+        """Mark positions as handled; to mark a position again changes nothing."""
+        by_chunk: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for position in positions:
+            chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
+            by_chunk[position.partition, chunk].append(bit)
+        with self._client.pipeline(transaction=False) as pipeline:
+            for (number, chunk), bits in by_chunk.items():
+                pipeline.sadd(self._prefix, f"{number}:{chunk}")
+                for bit in bits:
+                    pipeline.setbit(self._key(number, chunk), bit, 1)
+            pipeline.execute()
+
+    def delete_expired(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Delete the marks of letters that retention has deleted; `ranges`: as in :meth:`read`."""
+        for member in self._client.smembers(self._prefix):
+            number, chunk = map(int, member.split(b":"))
+            if number in ranges and (chunk + 1) * LETTERS_PER_BITMAP <= ranges[number][0]:
+                self._client.delete(self._key(number, chunk))
+                self._client.srem(self._prefix, member)
+
+    def _key(self, number: int, chunk: int) -> str:
+        return f"{self._prefix}:{number}:{chunk}"

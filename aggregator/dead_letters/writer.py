@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from aggregator.clock import SYSTEM_CLOCK, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
-from aggregator.state.decoder import Message, Rejection
+from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
 HEADER_PREFIX = "__connect.errors."
@@ -34,19 +34,6 @@ KEPT_BYTES = 100_000
 POLL_SECONDS = 0.1
 
 
-class RefusedMessage(Message, Protocol):
-    """The part of a Kafka message that a dead letter keeps."""
-
-    def topic(self) -> str | None:
-        """Return the topic."""
-
-    def partition(self) -> int | None:
-        """Return the partition."""
-
-    def headers(self) -> list[Header] | None:
-        """Return the headers."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Letter:
     """A message for the dead-letter topic."""
@@ -56,7 +43,7 @@ class Letter:
     headers: list[Header]
 
 
-def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
+def letter_alternatives(message: Any, reason: str, detail: str) -> list[Letter]:
     """Return a message as a dead letter, and as shorter letters in case that one is too large.
 
     The second letter has the key and the beginning of the value, the last one only the reason and
@@ -81,8 +68,7 @@ def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> li
         headers, why = [], [*why, (UNREADABLE_HEADER, b"a name is not UTF-8")]
     whole_letter = Letter(key, value, [*headers, *why])
     why = [*why, (TRUNCATED_HEADER, str(len(value or b"")).encode())]
-    short = Letter(key, value and value[:KEPT_BYTES], why)
-    shorter_letters = [short, Letter(None, None, why)]
+    shorter_letters = [Letter(key, value and value[:KEPT_BYTES], why), Letter(None, None, why)]
     return shorter_letters if reason == "too_large" else [whole_letter, *shorter_letters]
 
 
@@ -102,9 +88,9 @@ class DeadLetters:
 
     def enqueue(self, rejection: Rejection) -> None:
         """Queue a refused message; :meth:`flush` sends it."""
-        message: Any = rejection.message
         self._undelivered += 1
-        self._waiting.append(letter_alternatives(message, rejection.reason, rejection.detail))
+        letters = letter_alternatives(rejection.message, rejection.reason, rejection.detail)
+        self._waiting.append(letters)
 
     def _produce(self, alternatives: list[Letter]) -> None:
         """Send the first alternative; if it is too large, send the next.
@@ -130,13 +116,6 @@ class DeadLetters:
                 raise of_topic(error.args[0], self.topic) from None
             self._produce(smaller)
 
-    def _produce_waiting(self) -> None:
-        """Pass letters to the producer until its queue is full."""
-        with contextlib.suppress(BufferError):
-            for _ in range(len(self._waiting)):
-                self._produce(self._waiting[0])
-                self._waiting.popleft()
-
     def flush(self, seconds: float) -> None:
         """Wait until all letters are acknowledged.
 
@@ -145,7 +124,10 @@ class DeadLetters:
         """
         deadline = self._clock.monotonic() + seconds
         while self._undelivered:
-            self._produce_waiting()
+            with contextlib.suppress(BufferError):  # the producer's queue is full
+                for _ in range(len(self._waiting)):
+                    self._produce(self._waiting[0])
+                    self._waiting.popleft()
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and self._clock.monotonic() > deadline:
                 why = f": {describe_kafka_error(self._error, self.topic)}" if self._error else ""

@@ -15,21 +15,14 @@ from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.lazy_log import LazyLog
 from producers.delivery.server_probe import CLOSING_SERVER, KAFKA_BROKER, SILENT_SERVER
-from producers.kafka import diagnosis
+from producers.kafka import diagnosis, kafka_errors
 from producers.kafka.connection import PRODUCER_ONLY
-from producers.kafka.kafka_errors import (
-    REFUSAL_CODES,
-    ExplainingProducer,
-    WithoutSecrets,
-    describe_kafka_error,
-    without_secrets,
-)
 
 LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is unreachable, for users who add a handler. The
 relevant errors are logged by :class:`aggregator.kafka.clients.ThrottledErrorLog`."""
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
-LIBRDKAFKA_LOG.addFilter(WithoutSecrets())
+LIBRDKAFKA_LOG.addFilter(kafka_errors.WithoutSecrets())
 LIBRDKAFKA_LOG.propagate = False
 
 log = LazyLog("dither.kafka")
@@ -97,7 +90,7 @@ def producer(settings: Settings, **properties: Any) -> Producer:
     """
     needed = {"enable.idempotence": True, "acks": "all"}
     config = reporter_properties(settings) | properties | needed
-    return ExplainingProducer(config, logger=LIBRDKAFKA_LOG)
+    return kafka_errors.ExplainingProducer(config, logger=LIBRDKAFKA_LOG)
 
 
 def reporter_properties(settings: Settings) -> dict[str, Any]:
@@ -107,8 +100,7 @@ def reporter_properties(settings: Settings) -> dict[str, Any]:
 
 def admin_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of [kafka] that apply to an administrative client."""
-    client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
-    return {k: v for k, v in settings.kafka.items() if k not in client_properties}
+    return {k: v for k, v in settings.kafka.items() if k not in (*CONSUMER_ONLY, *PRODUCER_ONLY)}
 
 
 def admin(settings: Settings, *topics: str) -> AdminClient:
@@ -139,13 +131,13 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
             raise BrokerRefused(servers, why)
         patience = ANSWER_SECONDS if why == KAFKA_BROKER else SILENT_SECONDS
         if time.monotonic() >= start + patience:
-            last = without_secrets(errors[-1].str()) if errors else "no answer in time"
+            last = kafka_errors.without_secrets(errors[-1].str()) if errors else "no answer in time"
             is_other = why in (CLOSING_SERVER, SILENT_SERVER)
             raise BrokerUnreachable(servers, f"it is {why}" if is_other else last)
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if about.error is not None:
-            raise DitherError(describe_kafka_error(about.error, topic))
+            raise DitherError(kafka_errors.describe_kafka_error(about.error, topic))
     return client
 
 
@@ -215,7 +207,7 @@ class ThrottledErrorLog:
     def __call__(self, error: KafkaError) -> None:
         """Log a refusal; log that all brokers are down once a later error tells the cause."""
         now = self._now()
-        if error.code() in REFUSAL_CODES:
+        if error.code() in kafka_errors.REFUSAL_CODES:
             self._tell(error, now)
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down, self._down_at = error, now
@@ -224,9 +216,9 @@ class ThrottledErrorLog:
             and OPEN_CONNECTION_STATE not in error.str()
             and now - self._down_at <= 2 * REPEAT_SECONDS
         ):
-            self._tell(self._down, now, cause=describe_kafka_error(error))
+            self._tell(self._down, now, cause=kafka_errors.describe_kafka_error(error))
 
     def _tell(self, error: KafkaError, now: float, **cause: str) -> None:
         if now - self._logged_at.get(error.code(), float("-inf")) >= REPEAT_SECONDS:
             self._logged_at[error.code()] = self._down_at = now
-            log.warning("kafka error", error=describe_kafka_error(error), **cause)
+            log.warning("kafka error", error=kafka_errors.describe_kafka_error(error), **cause)

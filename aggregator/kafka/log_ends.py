@@ -224,15 +224,11 @@ class KafkaLog:
     def _offsets(self, client: AdminClient, deadline: float, spec: OffsetSpec) -> dict[int, int]:
         """Return the first or the next offset of each partition."""
         left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
-        futures = client.list_offsets(
-            {TopicPartition(self._topic, number): spec for number in self._partitions},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=left,
-        )
-        return {
-            partition.partition: future.result(timeout=left + FIRST_TIMEOUT_SECONDS).offset
-            for partition, future in futures.items()
-        }
+        offsets = {TopicPartition(self._topic, number): spec for number in self._partitions}
+        isolation = IsolationLevel.READ_UNCOMMITTED
+        futures = client.list_offsets(offsets, isolation_level=isolation, request_timeout=left)
+        seconds = left + FIRST_TIMEOUT_SECONDS
+        return {p.partition: f.result(timeout=seconds).offset for p, f in futures.items()}
 
 
 def leaderless_partitions(topic: Any) -> set[int]:

@@ -28,11 +28,9 @@ def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
     A consumer of committed messages sees an earlier end during transactions.
     """
     about = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    positions = [TopicPartition(topic, number) for number in sorted(about.partitions)]
     return {
-        number: consumer.get_watermark_offsets(
-            TopicPartition(topic, number), timeout=ANSWER_SECONDS
-        )
-        for number in sorted(about.partitions)
+        p.partition: consumer.get_watermark_offsets(p, timeout=ANSWER_SECONDS) for p in positions
     }
 
 

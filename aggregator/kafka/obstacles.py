@@ -28,9 +28,7 @@ PROBE_SECONDS = 10.0
 """If a broker does not answer about an offset in this time, it counts as unreachable."""
 SKIPPED_FIELD = "skipped"
 """Field of the owner's hash: the skipped offsets, as ``8812-8911,9000-9000``."""
-NON_DATA_CODES = (
-    frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSAL_CODES
-)
+NON_DATA_CODES = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE, *REFUSAL_CODES)
 """Codes of errors of a cluster or a missing permission, not of the data at an offset."""
 
 log = structlog.get_logger("dither.worker")

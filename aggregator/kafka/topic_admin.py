@@ -20,14 +20,14 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
-from aggregator.errors import BrokerUnreachable, DitherError, TopicCompacted, TopicGone
-from aggregator.kafka.clients import (
-    ANSWER_SECONDS,
-    LIBRDKAFKA_LOG,
-    TRANSIENT_CODES,
-    admin,
-    admin_properties,
+from aggregator.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    DitherError,
+    TopicCompacted,
+    TopicGone,
 )
+from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
@@ -62,11 +62,9 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     topics = settings.topics
     compacted = {"cleanup.policy": "compact"}
     stamped = {"message.timestamp.type": "LogAppendTime"}
+    bounded = {"max.message.bytes": str(MAX_RECORD_BATCH_BYTES)}
     wanted: dict[str, tuple[int, dict[str, str]]] = {
-        topics.reports: (
-            topics.partitions,
-            stamped | {"max.message.bytes": str(MAX_RECORD_BATCH_BYTES)},
-        ),
+        topics.reports: (topics.partitions, stamped | bounded),
         topics.deadletters: (1, {}),
         topics.estimates: (1, compacted),
         topics.rounds: (1, compacted),
@@ -107,19 +105,30 @@ def _wait_until_listed(client: AdminClient, topics: list[str]) -> None:
         time.sleep(LISTING_SECONDS)
 
 
-class TopicId:
-    """Asks for the id of a topic, which changes when the topic is deleted and created again.
+class TopicWatch:
+    """Asks about a topic that workers count, and about their group, by a single client.
 
-    A call returns the id, or "" if the cluster does not state it or ``topics.managed = false``. A
-    failed client is replaced, because it would ask a dead controller for minutes.
+    A client that fails is replaced, because it would ask a dead controller for minutes. With
+    ``topics.managed = false`` only the group is asked about.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings, self._topic = settings, topic
         self._client: AdminClient | None = None
+        self._next_look, self._why = float("-inf"), ""
+        self.policy_answer: Future[Any] | None = None
 
-    def __call__(self) -> str:
-        """Return the id.
+    def _asked_client(self) -> AdminClient:
+        self._client = self._client or admin(self._settings)
+        return self._client
+
+    def _drop_client(self) -> None:
+        self._client = self.policy_answer = None
+
+    def topic_id(self) -> str:
+        """Return the topic's id, which changes when the topic is deleted and created again.
+
+        "" if the cluster does not state it.
 
         Raises
         ------
@@ -130,29 +139,84 @@ class TopicId:
         """
         if not self._settings.topics.managed:
             return ""
-        self._client = self._client or admin(self._settings)
+        client, topics = self._asked_client(), TopicCollection([self._topic])
         servers = str(self._settings.kafka.get("bootstrap.servers", ""))
         try:
-            future = self._client.describe_topics(
-                TopicCollection([self._topic]), request_timeout=ANSWER_SECONDS
-            )[self._topic]
+            future = client.describe_topics(topics, request_timeout=ANSWER_SECONDS)[self._topic]
             return str(future.result(timeout=ANSWER_SECONDS).topic_id)
         except TimeoutError:
-            self._client = None
+            self._drop_client()
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
             code = error.args[0].code()
-            if code in (*TRANSIENT_CODES, *NO_TOPIC_CODES):
-                self._client = None
-                if code in NO_TOPIC_CODES:
-                    raise TopicGone(self._topic) from None
-                raise BrokerUnreachable(servers, describe_kafka_error(error.args[0])) from None
+            if code not in (*TRANSIENT_CODES, *NO_TOPIC_CODES):
+                return ""
+            self._drop_client()
+            if code in NO_TOPIC_CODES:
+                raise TopicGone(self._topic) from None
+            raise BrokerUnreachable(servers, describe_kafka_error(error.args[0])) from None
+
+    def unowned(self, partitions: Iterable[int]) -> list[int] | None:
+        """Return which of `partitions` the workers' group has assigned to nobody, ascending.
+
+        None if Kafka does not say.
+        """
+        group = self._settings.aggregate.group
+        try:
+            client = self._asked_client()
+            answers = client.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)
+            group_description = answers[group].result(timeout=ANSWER_SECONDS)
+        except (KafkaException, TimeoutError, BrokerUnreachable, BrokerRefused):
+            self._drop_client()
+            return None
+        if group_description.state != ConsumerGroupState.STABLE:
+            return None
+        owned = {
+            assigned.partition
+            for member in group_description.members
+            for assigned in member.assignment.topic_partitions
+            if assigned.topic == self._topic
+        }
+        return sorted({*partitions} - owned)
+
+    def compaction(self) -> str:
+        """Return why the topic must not be counted, by the last answer; "" if it may be.
+
+        If the last answer is older than a minute, the cluster is asked whether the topic is
+        compacted, and nobody waits for the answer. It answers only a user who may DescribeConfigs.
+        """
+        answer = self.policy_answer
+        if answer is not None and answer.done():
+            self.policy_answer = None
+            self._why = self._read_policy(answer)
+        elif answer is None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + POLICY_CHECK_SECONDS
+            if self._settings.topics.managed:
+                resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+                self.policy_answer = self._asked_client().describe_configs([resource])[resource]
+        return self._why
+
+    def _read_policy(self, answer: Future[Any]) -> str:
+        try:
+            policy = str(answer.result()["cleanup.policy"].value)
+        except KafkaException as error:
+            if error.args[0].code() in TRANSIENT_CODES:
+                self._drop_client()
+            return self._why
+        if "compact" not in policy:
             return ""
+        servers = self._settings.kafka.get("bootstrap.servers", "")
+        return (
+            f"topic {self._topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key "
+            "occurs again, even before they are counted. Set it with `kafka-configs.sh "
+            f"--bootstrap-server {servers} --alter --entity-type topics --entity-name "
+            f"{self._topic} --add-config cleanup.policy=delete`, then start the workers again"
+        )
 
 
 def topic_id(settings: Settings, topic: str) -> str:
-    """Return the id of a topic with a new client; see :class:`TopicId`."""
-    return TopicId(settings, topic)()
+    """Return the id of a topic with a new client; see :meth:`TopicWatch.topic_id`."""
+    return TopicWatch(settings, topic).topic_id()
 
 
 def partition_count(settings: Settings, topic: str) -> int:
@@ -184,95 +248,11 @@ def stamps_messages(settings: Settings, topic: str) -> bool | None:
     return bool(entry.value == "LogAppendTime")
 
 
-class GroupWatch:
-    """Finds partitions of the reports topic that the workers' group has assigned to nobody."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._client: AdminClient | None = None
-
-    def __call__(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return which of `partitions` have no owner, ascending; None if Kafka does not say."""
-        group, topic = self._settings.aggregate.group, self._settings.topics.reports
-        if self._client is None:
-            config = admin_properties(self._settings)
-            self._client = AdminClient(config, logger=LIBRDKAFKA_LOG)
-        try:
-            answer = self._client.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[
-                group
-            ]
-            group_description = answer.result(timeout=ANSWER_SECONDS)
-        except (KafkaException, TimeoutError):
-            self._client = None
-            return None
-        if group_description.state != ConsumerGroupState.STABLE:
-            return None
-        owned = {
-            assigned.partition
-            for member in group_description.members
-            for assigned in member.assignment.topic_partitions
-            if assigned.topic == topic
-        }
-        return sorted({*partitions} - owned)
-
-
 def refuse_compaction(settings: Settings) -> None:
-    """Raise TopicCompacted if the cluster says that the reports topic is compacted.
-
-    The cluster is not asked if ``topics.managed = false``. It answers only a user who may
-    DescribeConfigs.
-    """
-    watch = CompactionWatch(settings)
-    watch()
-    if watch.answer is not None:
-        concurrent.futures.wait([watch.answer], ANSWER_SECONDS)
-    if why := watch():
+    """Raise TopicCompacted if the cluster says that the reports topic is compacted."""
+    watch = TopicWatch(settings, settings.topics.reports)
+    watch.compaction()
+    if watch.policy_answer is not None:
+        concurrent.futures.wait([watch.policy_answer], ANSWER_SECONDS)
+    if why := watch.compaction():
         raise TopicCompacted(why)
-
-
-class CompactionWatch:
-    """Checks once a minute whether the reports topic is compacted; nobody waits for the answer.
-
-    Calling it returns why the topic must not be counted, by the last answer; "" if it may.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._client: AdminClient | None = None
-        self._next_look = float("-inf")
-        self._why = ""
-        self.answer: Future[Any] | None = None
-
-    def __call__(self) -> str:
-        """Return the result of the last answer; ask again if it is older than a minute."""
-        if self.answer is not None and self.answer.done():
-            self._why = self._read(self.answer)
-            self.answer = None
-        elif self.answer is None and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + POLICY_CHECK_SECONDS
-            self._ask()
-        return self._why
-
-    def _ask(self) -> None:
-        if not self._settings.topics.managed:
-            return
-        self._client = self._client or admin(self._settings)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self._settings.topics.reports)
-        self.answer = self._client.describe_configs([resource])[resource]
-
-    def _read(self, answer: Future[Any]) -> str:
-        try:
-            policy = str(answer.result()["cleanup.policy"].value)
-        except KafkaException:
-            self._client = None
-            return self._why
-        if "compact" not in policy:
-            return ""
-        topic, servers = self._settings.topics.reports, self._settings.kafka
-        return (
-            f"topic {topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key "
-            "occurs again, even before they are counted. Set it with `kafka-configs.sh "
-            f"--bootstrap-server {servers.get('bootstrap.servers', '')} --alter --entity-type "
-            f"topics --entity-name {topic} --add-config cleanup.policy=delete`, then start the "
-            "workers again"
-        )

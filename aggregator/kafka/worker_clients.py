@@ -21,7 +21,7 @@ from aggregator.kafka.clients import (
     producer,
 )
 from aggregator.kafka.obstacles import Probe
-from aggregator.kafka.topic_admin import CompactionWatch, GroupWatch, TopicId, ask_partition_count
+from aggregator.kafka.topic_admin import TopicWatch, ask_partition_count
 
 DEAD_LETTER_PROPERTIES: dict[str, Any] = {
     "message.max.bytes": 64_000_000,
@@ -126,10 +126,9 @@ def receive_limits(settings: Settings) -> dict[str, Any]:
     """
     share = settings.aggregate.memory // QUEUE_SHARE
     response = int(settings.kafka.get("fetch.max.bytes", CONSUMER_DEFAULTS["fetch.max.bytes"]))
+    max_messages = CONSUMER_DEFAULTS["queued.min.messages"]
     return {
-        "queued.min.messages": max(
-            1, min(CONSUMER_DEFAULTS["queued.min.messages"], share // response)
-        ),
+        "queued.min.messages": max(1, min(max_messages, share // response)),
         "queued.max.messages.kbytes": min(MAX_QUEUED_KBYTES, share // 1024),
         "receive.message.max.bytes": max(response + 512, min(MAX_RECEIVED_BYTES, share)),
     }
@@ -142,16 +141,17 @@ class WorkerClients:
     consumer: Consumer  # fetches the assigned partitions
     inspector: RenewedConsumer  # queries logs, as queries would queue behind a waiting fetch
     producer: Producer  # sends dead letters
-    topic_id: Callable[[], str]  # see `TopicId`
+    topic_id: Callable[[], str]  # see `TopicWatch`
     probe: Callable[[int, int], Probe]  # see `Probe`
     partitions: Callable[[], int]  # see `ask_partition_count`
-    compaction: Callable[[], str] = str  # see `CompactionWatch`
-    unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None  # see `GroupWatch`
+    compaction: Callable[[], str] = str  # see `TopicWatch`
+    unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None  # see `TopicWatch`
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
-        group = settings.aggregate.group
+        group, topic = settings.aggregate.group, settings.topics.reports
+        watch = TopicWatch(settings, topic)
         chosen = {k: settings.kafka[k] for k in CONFIGURABLE_PROPERTIES if k in settings.kafka}
         unset = {k: v for k, v in receive_limits(settings).items() if k not in settings.kafka}
         inspector = RenewedConsumer(
@@ -159,30 +159,20 @@ class WorkerClients:
         )
 
         def partitions() -> int:
-            count = ask_partition_count(inspector.current, settings.topics.reports)
+            count = ask_partition_count(inspector.current, topic)
             if not count:
                 inspector.renew()
             return count
 
+        fetching = {"enable.partition.eof": True, **unset}
+        callbacks = {"on_commit": lambda *_: None, "error_cb": ThrottledErrorLog()}
         return cls(
-            consumer(
-                settings,
-                group,
-                on_commit=lambda *_: None,
-                error_cb=ThrottledErrorLog(),
-                **{"enable.partition.eof": True},
-                **METADATA_PROPERTIES,
-                **unset,
-            ),
+            consumer(settings, group, **callbacks, **METADATA_PROPERTIES, **fetching),
             inspector,
             producer(settings, **DEAD_LETTER_PROPERTIES | chosen),
-            TopicId(settings, settings.topics.reports),
-            functools.partial(
-                Probe,
-                lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
-                settings.topics.reports,
-            ),
+            watch.topic_id,
+            functools.partial(Probe, lambda: consumer(settings, group, **fetching), topic),
             partitions,
-            CompactionWatch(settings),
-            GroupWatch(settings),
+            watch.compaction,
+            watch.unowned,
         )

@@ -18,12 +18,12 @@ import dataclasses
 import enum
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.batch_ids import BatchIds
+from aggregator.state.batch_ids import BatchIds, Ids
 from aggregator.state.decoder import DecodedBatches, Rejection
 from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane, Uses
@@ -142,9 +142,8 @@ class BatchAdmission:
 
     def apply_time_limits(self) -> None:
         """Apply the rules that depend on a batch alone."""
-        self.rule[~self.is_heartbeat & (self.time < self.kafka_ms - self.limits.past_ms)] = (
-            Rule.TOO_OLD
-        )
+        is_old = self.time < self.kafka_ms - self.limits.past_ms
+        self.rule[~self.is_heartbeat & is_old] = Rule.TOO_OLD
         self.rule[self.time > self.kafka_ms + self.limits.future_ms] = Rule.FUTURE
         self.rule[(self.time < 0) | (self.kafka_ms > LAST_MS)] = Rule.BAD_TIME
 
@@ -152,7 +151,7 @@ class BatchAdmission:
         """Apply the rules that depend on earlier batches, for a metric without a key limit."""
         passed = self.rule == Rule.ADMITTED
         timely = passed & ~self.is_heartbeat
-        repeated = self._find_repeats(timely)
+        repeated = self._passing(np.flatnonzero(timely), BatchIds.find_repeats)
         moving = passed & ~repeated
         late = self._find_late(timely, moving)
         if late.any():
@@ -173,11 +172,10 @@ class BatchAdmission:
         it is over the limit again.
         """
         metric, watermark, batches = self.metric, self.watermark, self.batches
-        was_counted = self._find_counted()
+        was_counted = self._passing(np.arange(len(self.rule)), BatchIds.contains)
         counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
-        for row, (begin, identity) in enumerate(
-            zip(self.start.tolist(), batches.ids.tolist(), strict=True)
-        ):
+        identities = zip(self.start.tolist(), batches.ids.tolist(), strict=True)
+        for row, (begin, identity) in enumerate(identities):
             if self.rule[row]:
                 continue
             if not self.is_heartbeat[row]:
@@ -203,22 +201,16 @@ class BatchAdmission:
 
     def rejections(self) -> list[Rejection]:
         """Return the refused batches, each with the rule that it breaks, in order."""
-        return [
-            Rejection(
-                self.batches.message(row),
-                Rule(self.rule[row]).name.lower(),
-                self._detail(row),
-                self.metric.name,
-                max(1, int(self.batches.sizes[row])),
-            )
-            for row in np.flatnonzero(self.rule).tolist()
-        ]
+        return [self._rejection(row) for row in np.flatnonzero(self.rule).tolist()]
+
+    def _rejection(self, row: int) -> Rejection:
+        message, reason = self.batches.message(row), Rule(self.rule[row]).name.lower()
+        reports = max(1, int(self.batches.sizes[row]))
+        return Rejection(message, reason, self._detail(row), self.metric.name, reports)
 
     def set_admitted(self) -> None:
         """Set `admitted`, and record the latest arrival of these rows in the watermark."""
-        self.admitted: RowIndices = np.flatnonzero(
-            (self.rule == Rule.ADMITTED) & ~self.is_heartbeat
-        )
+        self.admitted = np.flatnonzero((self.rule == Rule.ADMITTED) & ~self.is_heartbeat)
         arrived = self.kafka_ms[self.admitted]
         self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 
@@ -246,24 +238,13 @@ class BatchAdmission:
             late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 
-    def _find_repeats(self, timely: Bools) -> Bools:
-        """Return which batches were counted before, or repeat an earlier batch of the same pane."""
-        repeated = np.zeros(len(self.rule), dtype=np.bool_)
-        rows = np.flatnonzero(timely)
+    def _passing(self, rows: RowIndices, test: Callable[[BatchIds, Ids], Bools]) -> Bools:
+        """Return which of the rows pass a test of their ids against those counted in their pane."""
+        passes = np.zeros(len(self.rule), dtype=np.bool_)
         for begin, pane_rows in _by_start(self.start[rows], rows):
-            repeated[pane_rows] = self._ids(begin).find_repeats(self.batches.ids[pane_rows])
-        return repeated
-
-    def _find_counted(self) -> Bools:
-        """Return which batches were already counted in their panes."""
-        counted = np.zeros(len(self.rule), dtype=np.bool_)
-        for begin, rows in _by_start(self.start, np.arange(len(self.rule))):
-            counted[rows] = self._ids(begin).contains(self.batches.ids[rows])
-        return counted
-
-    def _ids(self, begin: int) -> BatchIds:
-        """Return the counted ids of a pane."""
-        return self.counted_ids.get(begin) or BatchIds()
+            counted_ids = self.counted_ids.get(begin) or BatchIds()
+            passes[pane_rows] = test(counted_ids, self.batches.ids[pane_rows])
+        return passes
 
     def _detail(self, row: int) -> str:
         """Return how a batch breaks the rule that refuses it, with the values that break it."""
@@ -309,8 +290,7 @@ def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]
         return [(int(start[0]), rows)]
     order = np.argsort(start, kind="stable")
     first = np.flatnonzero(np.diff(start[order], prepend=-1))
-    starts = start[order][first].tolist()
-    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
+    return list(zip(start[order][first].tolist(), np.split(rows[order], first[1:]), strict=False))
 
 
 def _distinct(times: Integers) -> list[int]:

@@ -39,9 +39,8 @@ class BatchIds:
         self.add(as_ids(ids))
 
     def __len__(self) -> int:
-        return len(self._raw_ids) // BATCH_ID_BYTES + (
-            0 if self._table is None else len(self._table)
-        )
+        table_ids = 0 if self._table is None else len(self._table)
+        return len(self._raw_ids) // BATCH_ID_BYTES + table_ids
 
     def __iter__(self) -> Iterator[bytes]:
         yield from as_ids(self._raw_ids).tolist()
@@ -51,11 +50,10 @@ class BatchIds:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BatchIds):
             return NotImplemented
-        if len(self) != len(other) or not self._has_all(as_ids(other._raw_ids)):
-            return False
-        if other._table is None:
-            return True
-        return self._has_all(ID_SCRAMBLER.restore(other._table.all()))
+        all_ids = [as_ids(other._raw_ids)]
+        if other._table is not None:
+            all_ids.append(ID_SCRAMBLER.restore(other._table.all()))
+        return len(self) == len(other) and all(self.contains(ids).all() for ids in all_ids)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -63,9 +61,6 @@ class BatchIds:
     def nbytes(self) -> int:
         """The memory of the ids, in bytes."""
         return len(self._raw_ids) + (0 if self._table is None else self._table.nbytes)
-
-    def _has_all(self, ids: Ids) -> bool:
-        return bool(self.contains(ids).all())
 
     def contains(self, ids: Ids) -> Bools:
         """Return which ids are in the set."""

@@ -158,7 +158,10 @@ class Decoder:
                 batch = _parse(payloads[index])
                 check_batch(batch, self.metrics, heartbeats=True)
             except ReportError as error:
-                rejections.append(self._rejection(messages[index], error, batch))
+                name = batch.metric if batch is not None and batch.metric in self.metrics else ""
+                size = 1 if batch is None else max(1, len(batch.levels))
+                rejection = Rejection(messages[index], error.reason, error.detail, name, size)
+                rejections.append(rejection)
             else:
                 parsed[batch.metric, batch.round].append((index, batch))
         for question, indexed_batches in parsed.items():
@@ -190,10 +193,8 @@ class Decoder:
         """Read the messages that share a layout; return the indices of the others."""
         unread: list[int] = []
         for members in _by_length(payloads):
-            if (
-                members.size < MIN_MATRIX_MESSAGES
-                or len(payloads[members[0]] or b"") < MIN_BATCH_BYTES
-            ):
+            payload_bytes = len(payloads[members[0]] or b"")
+            if members.size < MIN_MATRIX_MESSAGES or payload_bytes < MIN_BATCH_BYTES:
                 unread += members.tolist()
                 continue
             every = members.size == len(payloads)
@@ -254,20 +255,10 @@ class Decoder:
         except ReportError:
             return None
         batch.DiscardUnknownFields()  # which are serialized after the known fields
-        if (
-            not MIN_LAYOUT_TIME_MS <= batch.time_ms <= MAX_LAYOUT_TIME_MS
-            or batch.SerializeToString() != payload
-        ):
+        has_time = MIN_LAYOUT_TIME_MS <= batch.time_ms <= MAX_LAYOUT_TIME_MS
+        if not has_time or batch.SerializeToString() != payload:
             return None
         return BatchLayout.of(self.metrics[batch.metric], batch, payload)
-
-    def _rejection(
-        self, message: Message, error: ReportError, batch: ReportBatch | None
-    ) -> Rejection:
-        if batch is None:
-            return Rejection(message, error.reason, error.detail)
-        name = batch.metric if batch.metric in self.metrics else ""
-        return Rejection(message, error.reason, error.detail, name, max(1, len(batch.levels)))
 
 
 def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> bytes:

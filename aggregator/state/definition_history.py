@@ -116,9 +116,8 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
     {'retired:7': 'delay@0000001f=60000'}
     """
     retired_ends = dict(retired_panes_by_offset(owner)).get(offset, {}) | dict(ends)
-    return {
-        f"{RETIRED_PREFIX}{offset}": ",".join(f"{name}={end}" for name, end in retired_ends.items())
-    }
+    ends_text = ",".join(f"{name}={end}" for name, end in retired_ends.items())
+    return {f"{RETIRED_PREFIX}{offset}": ends_text}
 
 
 def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:

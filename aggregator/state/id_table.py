@@ -220,10 +220,8 @@ class IdTable:
         self._bucket_tail = np.zeros((buckets, BUCKET_IDS), dtype=np.uint64)
 
     def _bucket(self, rank: Words) -> NDArray[np.intp]:
-        buckets: NDArray[np.intp] = (
-            (rank >> HALF_WORD_BITS) * self._buckets >> HALF_WORD_BITS
-        ).astype(np.intp)
-        return buckets
+        buckets: Words = (rank >> HALF_WORD_BITS) * self._buckets >> HALF_WORD_BITS
+        return buckets.astype(np.intp)
 
     def _find_in_buckets(self, ids: Scrambled, is_present: Bools) -> None:
         buckets = self._bucket(ids.rank)

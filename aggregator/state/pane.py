@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,8 @@ from producers.wire.batch import BATCH_ID_BYTES
 
 Uses = dict[bytes, int]
 """The number of counted reports by :func:`aggregator.state.admission.digest` of the key."""
+CodedSums = tuple[Integers, Counts] | None
+"""Codes of a metric's slices, and their statistics, a row each; None for a metric without them."""
 PANE_BYTES, KEY_BYTES = 800, 90
 """Measured: the memory of a pane without its arrays and tables, and of a key without the tables."""
 
@@ -43,18 +44,12 @@ class Pane:
     committed_bytes: int = 0  # `nbytes` at the last commit
 
     def add(
-        self,
-        batches: DecodedBatches,
-        rows: NDArray[np.intp],
-        uses: Uses,
-        add_to_slices: Callable[[Integers, Counts], None],
-    ) -> int:
-        """Add admitted batches; return the number of their reports.
+        self, batches: DecodedBatches, rows: NDArray[np.intp], uses: Uses
+    ) -> tuple[int, CodedSums]:
+        """Add admitted batches; return the number of their reports, and the sums of their slices.
 
         `batches`: the batches; `rows`: the admitted rows of this pane; `uses`: for each key of
-        these batches, its new number of reports in the pane; `add_to_slices`: called with the codes
-        and the statistics of a metric's slices, which sum to the statistic that is added to the
-        pane.
+        these batches, its new number of reports in the pane.
         """
         ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
         self.batch_ids.add(ids)
@@ -66,13 +61,12 @@ class Pane:
         reports = self.metric.randomizer.decode(values)
         if codes is None:
             self.metric.accumulate_checked(self.statistic, levels, reports)
-        else:
-            slices, rows_by_slice = np.unique(codes, return_inverse=True)
-            slice_sums = np.zeros((slices.size, self.statistic.size), dtype=np.int64)
-            self.metric.accumulate_slices(slice_sums, rows_by_slice, sizes, levels, reports)
-            self.statistic += slice_sums.sum(axis=0)
-            add_to_slices(slices, slice_sums)
-        return len(levels)
+            return len(levels), None
+        slices, rows_by_slice = np.unique(codes, return_inverse=True)
+        slice_sums = np.zeros((slices.size, self.statistic.size), dtype=np.int64)
+        self.metric.accumulate_slices(slice_sums, rows_by_slice, sizes, levels, reports)
+        self.statistic += slice_sums.sum(axis=0)
+        return len(levels), (slices, slice_sums)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +79,7 @@ class Pane:
     @property
     def saved_ids(self) -> int:
         """The number of ids that the store has in chunks."""
-        unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
-        return len(self.batch_ids) - unsaved - self.unchunked
+        return len(self.batch_ids) - sum(map(len, self.unsaved)) // BATCH_ID_BYTES - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
         """Return the bytes to store: little-endian int64, or a chunk of slices.

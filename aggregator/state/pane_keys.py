@@ -106,14 +106,12 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
     if key.grain == SLICES:
         coarser = {SLICES_DAY: GRAINS_MS["day"]}
     pane_width_ms = width_ms(key.grain, metric)
-    return [
-        *(
-            PaneKey(grain, key.metric, key.start - key.start % width)
-            for grain, width in coarser.items()
-            if pane_width_ms < width and width % pane_width_ms == 0
-        ),
-        PaneKey(SLICES_TOTAL if key.grain == SLICES else "total", key.metric, 0),
+    coarse_keys = [
+        PaneKey(grain, key.metric, key.start - key.start % width)
+        for grain, width in coarser.items()
+        if pane_width_ms < width and width % pane_width_ms == 0
     ]
+    return [*coarse_keys, PaneKey(SLICES_TOTAL if key.grain == SLICES else "total", key.metric, 0)]
 
 
 def width_ms(grain: str, metric: Metric) -> int:

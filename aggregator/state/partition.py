@@ -6,7 +6,6 @@ same state, however they were polled; `dither verify` relies on this.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -80,8 +79,7 @@ class Partition:
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        stamps = [message.timestamp()[1] for message in fresh]
-        arrived = np.fromiter(stamps, np.int64, len(fresh))
+        arrived = np.fromiter([message.timestamp()[1] for message in fresh], np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         batches_by_question, rejections = self._decoder.decode(fresh, arrived)
         for (name, number), batches in batches_by_question.items():
@@ -130,8 +128,7 @@ class Partition:
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in order."""
-        message_offsets = [message.offset() for message in messages]
-        offsets = np.fromiter(message_offsets, np.int64, len(messages))
+        offsets = np.fromiter([message.offset() for message in messages], np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
             return messages
         fresh, following = [], self.next_offset
@@ -151,8 +148,9 @@ class Partition:
                 first = batches.message(rows[0]).offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
                 self._note_end(key, pane)
-            add_to_slices = functools.partial(self._add_to_slices, key)
-            counted = pane.add(batches, rows, admission.uses.get(begin, {}), add_to_slices)
+            counted, slice_sums = pane.add(batches, rows, admission.uses.get(begin, {}))
+            if slice_sums is not None:
+                self._add_to_slices(key, *slice_sums)
             self.changed[key] = pane
             self.counts[f"accepted:{metric.name}"] += counted
             self.unsaved += counted

@@ -54,8 +54,7 @@ def commit_commands(
             continue
         words["SREM", f"{prefix}:open"].append(opened)
         id_keys = [chunk for chunk, _ in chunks(prefix, key, pane.saved_ids)]
-        gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys]
-        yield from _parts(["UNLINK"], gone)
+        yield from _parts(["UNLINK"], [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}", *id_keys])
         if id_keys:
             words["HDEL", f"{prefix}:ids"].append(str(key))
         if (pane_retention_ms := retention_ms(key.grain, pane.metric)) is not None:
@@ -65,11 +64,9 @@ def commit_commands(
     words["SADD", f"{prefix}:indexed"] += indexed
     words["SADD", f"{prefix}:expiring"] += expiring
     marks = {name: str(mark) for name, mark in partition.watermarks.items()}
-    for hash_name, fields in (
-        ("watermarks", marks),
-        ("counts", partition.counts),
-        ("owner", facts),
-    ):
+    hashes: dict[str, Mapping[str, Any]]
+    hashes = {"watermarks": marks, "counts": partition.counts, "owner": facts}
+    for hash_name, fields in hashes.items():
         words["HSET", f"{prefix}:{hash_name}"] += [word for pair in fields.items() for word in pair]
     for head, more in words.items():
         yield from _parts(head, more)

@@ -46,8 +46,7 @@ CLIENT_OPTIONS: dict[str, Any] = {
     "command_packer": Packer(),
     "driver_info": None,  # to find out the client's version takes 1 MB
 }
-FIRST_CALL_SECONDS = 1.5
-"""Timeout of the first call."""
+FIRST_CALL_TIMEOUTS = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), 1.5)
 SENTINEL_PORT = 26_379
 KNOWN_PARAMETERS = NUMBER_PARAMETERS | OPEN_PARAMETERS | SECRET_PARAMETERS | {"retry_on_timeout"}
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
@@ -203,9 +202,8 @@ def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
         client.ping()
         mode = _server_mode(client)
         if mode == "sentinel":
-            raise redis.ConnectionError(
-                f"it is {ServerKind(REDIS_SENTINEL, url.startswith('rediss'))}"
-            )
+            kind = ServerKind(REDIS_SENTINEL, url.startswith("rediss"))
+            raise redis.ConnectionError(f"it is {kind}")
         if mode != "cluster":
             if len(nodes) > 1:
                 raise ValueError(
@@ -224,10 +222,7 @@ def _check_answer(url: str) -> None:
 
     A server that accepts no connection is left to the client.
     """
-    options = {
-        **CLIENT_OPTIONS,
-        **dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS),
-    }
+    options = {**CLIENT_OPTIONS, **FIRST_CALL_TIMEOUTS}
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
             client.ping()
@@ -273,12 +268,15 @@ def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redi
         raise ValueError(
             "the name of the master is missing: expected redis+sentinel://HOST:PORT/NAME"
         )
-    options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(host_urls[0])}
+    url_options: dict[str, Any] = parse_url(host_urls[0])  # type: ignore[no-untyped-call]
+    options = {"db": int(database or 0), **CLIENT_OPTIONS, **url_options}
+    for part_of_address in ("host", "port", "connection_class"):
+        options.pop(part_of_address, None)
     access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
     if parts.scheme.startswith("rediss"):
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
-    shared |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), FIRST_CALL_SECONDS)
+    shared |= FIRST_CALL_TIMEOUTS
     addresses = [_address(url, SENTINEL_PORT) for url in host_urls]
     once, scheme = Retry(NoBackoff(), 0), urlsplit(host_urls[0]).scheme
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
@@ -293,12 +291,6 @@ def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redi
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
     client.ping()
     return client
-
-
-def _url_options(url: str) -> dict[str, Any]:
-    """Return a URL's options without its address."""
-    url_options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
-    return {k: v for k, v in url_options.items() if k not in ("host", "port", "connection_class")}
 
 
 def _address(url: str, port: int) -> tuple[str, int]:

@@ -25,7 +25,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.size_pieces import pieces
 from aggregator.storage import parsing
 from aggregator.storage.commands import ask_each, readable
-from aggregator.storage.parsing import Command
+from aggregator.storage.parsing import Ask, Command
 
 STAMP_FIELDS = ("epoch", "token", *parsing.COMMIT_FIELDS)
 """Fields of an owner's hash; each commit and each takeover changes at least one of them."""
@@ -77,7 +77,6 @@ class PartitionRequest(Protocol):
         """
 
 
-Ask = Callable[[Sequence[Command]], list[Any]]
 Stream = Callable[[Sequence[Sequence[Command]]], AbstractContextManager[Iterator[Any]]]
 
 
@@ -92,10 +91,7 @@ def read(ask: Ask, requests: Sequence[PartitionRequest], stream: Stream | None =
     commands = [request.reads(head) for request, (_, *head) in zip(requests, heads, strict=True)]
     weights = (sum(request.weigh(part)) for request, part in zip(requests, commands, strict=True))
     if stream is not None and sum(weights) > LARGE_BYTES:
-        return [
-            _read_streamed(ask, stream, *request_and_commands)
-            for request_and_commands in zip(requests, commands, strict=True)
-        ]
+        return [_read_streamed(ask, stream, *pair) for pair in zip(requests, commands, strict=True)]
     parts = [[*part, _stamp(request)] for request, part in zip(requests, commands, strict=True)]
     values = []
     for request, (stamp, *head), (*replies, stamp_after) in zip(
@@ -130,15 +126,12 @@ def _read_again(ask: Ask, request: PartitionRequest, commands: list[Command]) ->
 def _read_until_stable(stream: Stream, request: PartitionRequest, commands: list[Command]) -> Any:
     """Read a partition until its stamp is the same before and after the other replies."""
     for look in range(MAX_READ_ATTEMPTS):
-        groups = [
-            [_stamp(request), *request.head()],
-            *_group_commands(request, commands),
-            [_stamp(request)],
-        ]
+        beginning = [_stamp(request), *request.head()]
+        groups = [beginning, *_group_commands(request, commands), [_stamp(request)]]
         if look >= GROUPED_ATTEMPTS:
             groups = [[command for group in groups for command in group]]
         with stream(groups) as replies:
-            stamp, *head = map(readable, itertools.islice(replies, len(request.head()) + 1))
+            stamp, *head = map(readable, itertools.islice(replies, len(beginning)))
             expected = request.reads(head)
             if commands == expected:
                 values = map(readable, itertools.islice(replies, len(commands)))

@@ -53,7 +53,7 @@ class Lease:
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name, self.seconds = name, seconds
+        self.name, self.seconds, self._milliseconds = name, seconds, round(1000 * seconds)
         self._keys = [f"{key}:lease", f"{key}:epoch"]
         self._script = client.register_script(script("lease"))
         self._clock = clock
@@ -131,10 +131,6 @@ class Lease:
             thread.join()
             with contextlib.suppress(redis.RedisError):
                 self.release()
-
-    @property
-    def _milliseconds(self) -> int:
-        return round(1000 * self.seconds)
 
     def _change(self, verb: str, *words: Word, keys: Sequence[Word]) -> int:
         """Return the script's reply to a change; raise LeaseLost if it was refused."""

@@ -17,8 +17,7 @@ from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Commands, ask_each, readable
-from aggregator.storage.consistent_read import Ask
-from aggregator.storage.parsing import Command, Read
+from aggregator.storage.parsing import Ask, Command, Read
 from aggregator.storage.redis_keys import tag
 
 T = TypeVar("T")
@@ -52,11 +51,6 @@ class Total(Generic[T]):
         """The key of the sum of its closed panes."""
         return f"{SLICES_TOTAL if '~' in self.metric else 'total'}:{self.metric}:0"
 
-    @property
-    def closed_member(self) -> str:
-        """The member for the closed sum in the set of open panes."""
-        return f"{self.closed_key}:0"
-
 
 class PaneIndex:
     """Finds and reads the panes of a topic's partitions."""
@@ -74,18 +68,16 @@ class PaneIndex:
         Raises StateUnreadable if a pane's score in the index is not its start, because windows
         would miss the pane.
         """
-        key = self._index(partition, grain, metric)
+        key = f"{tag(self._topic, partition)}:index:{grain}:{metric}"
         (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
         panes = {}
-        is_paired = all(isinstance(member, list | tuple) for member in members)  # RESP3
-        for member, score in (
-            members if is_paired else zip(members[::2], members[1::2], strict=True)
-        ):
+        if not all(isinstance(member, list | tuple) for member in members):  # RESP2
+            members = zip(members[::2], members[1::2], strict=True)
+        for member, score in members:
             start, panes[start] = parsing.start(key, member)
             if float(score) != start:
-                raise StateUnreadable(
-                    key, f"the pane {start} with score {float(score):.17g}", "its start as score"
-                )
+                stored = f"the pane {start} with score {float(score):.17g}"
+                raise StateUnreadable(key, stored, "its start as score")
         return panes
 
     def find(
@@ -138,9 +130,7 @@ class PaneIndex:
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
         """Return the starts of a metric's first and last pane, in ms; None without panes."""
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
-        starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
-        starts = [start for starts in starts_by_key for start in starts]
+        starts = self._starts(metric, partitions, ("ZRANGE", 0, 0), ("ZRANGE", -1, -1))
         return (min(starts), max(starts)) if starts else None
 
     def latest_start(
@@ -151,11 +141,9 @@ class PaneIndex:
         `metric`: the metric's key; `partitions`: the partitions to look at; `last`, optional: the
         latest start to consider, in ms since the epoch.
         """
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
-        newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
-        starts_by_key = self._starts([("ZRANGE", key, *newest) for key in keys])
-        return max((start for starts in starts_by_key for start in starts), default=None)
+        newest = ("ZRANGE", highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+        return max(self._starts(metric, partitions, newest), default=None)
 
     def first_starts(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
@@ -165,10 +153,7 @@ class PaneIndex:
         `metric`: the metric's key; `partitions`: the partitions to look at; `first`, `last`: the
         first and the last start, in ms since the epoch; `limit`: the most panes of each partition.
         """
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
-        limits = ("LIMIT", 0, limit)
-        starts_by_key = self._starts([("ZRANGEBYSCORE", key, first, last, *limits) for key in keys])
-        return [start for starts in starts_by_key for start in starts]
+        return self._starts(metric, partitions, ("ZRANGEBYSCORE", first, last, "LIMIT", 0, limit))
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of all panes that a partition ever had."""
@@ -300,10 +285,8 @@ class PaneIndex:
             for number, group in by_partition.items()
         ]
         folded: dict[str, list[T]] = {total.metric: [] for total in wanted}
-        values_by_partition = consistent_read.read(
-            ask or self._commands.ask, requests, self._stream
-        )
-        for totals, values in zip(by_partition.values(), values_by_partition, strict=True):
+        results = consistent_read.read(ask or self._commands.ask, requests, self._stream)
+        for totals, values in zip(by_partition.values(), results, strict=True):
             for total, value in zip(totals, values, strict=True):
                 folded[total.metric].append(value)
         return [*folded.values()]
@@ -313,15 +296,15 @@ class PaneIndex:
         with self._large, self._commands.stream(groups) as replies:
             yield replies
 
-    def _index(self, partition: int, grain: str, metric: str) -> str:
-        return f"{tag(self._topic, partition)}:index:{grain}:{metric}"
+    def _starts(self, metric: str, partitions: Sequence[int], *ranges: Command) -> list[int]:
+        """Return the starts of a metric's panes in ranges of its index in each partition.
 
-    def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
-        """Return the starts of the panes that each command finds in an index."""
+        `ranges`: commands without their key.
+        """
+        keys = [f"{tag(self._topic, number)}:index:pane:{metric}" for number in partitions]
+        commands = [(name, key, *words) for key in keys for name, *words in ranges]
         replies = zip(commands, self._commands.ask(commands), strict=True)
-        return [
-            [parsing.start(str(c[1]), member)[0] for member in members] for c, members in replies
-        ]
+        return [parsing.start(str(c[1]), member)[0] for c, members in replies for member in members]
 
 
 def _index_commands(prefix: str, index: str, spans: Sequence[PaneSpan]) -> list[Command]:
@@ -376,7 +359,8 @@ class _TotalsRequest:
         self._guesses.clear()
         for total, mark, panes in zip(self._totals, head[2], head[5::2], strict=True):
             members = self._members(total, panes)
-            membership.append(("SMISMEMBER", f"{self.prefix}:open", total.closed_member, *members))
+            closed_member = f"{total.closed_key}:0"
+            membership.append(("SMISMEMBER", f"{self.prefix}:open", closed_member, *members))
             self._guesses.append(self._guess(total, mark, members))
             keys = [total.closed_key, *map(_pane_of, self._guesses[-1])]
             values += [("GET", f"{self.prefix}:{key}") for key in keys]

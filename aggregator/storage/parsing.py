@@ -24,6 +24,8 @@ from producers.device.rounds import Round, decode
 T = TypeVar("T")
 Command = tuple[str | bytes | int, ...]
 """A command of Redis, word by word."""
+Ask = Callable[[Sequence[Command]], list[Any]]
+"""Returns the replies to commands, which take one round trip."""
 UNSET = -1
 """The next offset of a partition without a commit."""
 TORN = -2
@@ -144,12 +146,8 @@ def _ahead(field_key: str, value: str, time: int) -> Ahead:
     for pair in filter(None, value.split(",")):
         age, _, ahead_ms = pair.partition("+")
         max_age = RECENT_BATCHES - 1 if not batches else batches[-1][0] - 1
-        batches.append(
-            (
-                integer(field_key, age, 0, max_age),
-                time + integer(field_key, ahead_ms, 1, MAX_INT64 - time),
-            )
-        )
+        later_batches = integer(field_key, age, 0, max_age)
+        batches.append((later_batches, time + integer(field_key, ahead_ms, 1, MAX_INT64 - time)))
     if len(batches) >= CONFIRMING_BATCHES:
         expected = f"fewer than {CONFIRMING_BATCHES} batches ahead of the watermark"
         raise StateUnreadable(field_key, repr(value), expected)
@@ -158,10 +156,8 @@ def _ahead(field_key: str, value: str, time: int) -> Ahead:
 
 def counts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return numbers of reports by ``outcome:metric``."""
-    return {
-        name: integer(f"{key}, field {name}", value, 0)
-        for name, value in texts(key, fields).items()
-    }
+    numbers = texts(key, fields).items()
+    return {name: integer(f"{key}, field {name}", number, 0) for name, number in numbers}
 
 
 def age(left_ms: int) -> int | None:
@@ -197,10 +193,8 @@ def starts(
     pane_starts = [start(key, member)[0] for member in members]
     if len(pane_starts) > len(set(pane_starts)):
         raise StateUnreadable(key, "a pane twice", "every pane once")
-    if pane_starts and (
-        (first is not None and min(pane_starts) < first)
-        or (end is not None and max(pane_starts) >= end)
-    ):
+    is_early = first is not None and min(pane_starts, default=first) < first
+    if is_early or (end is not None and max(pane_starts, default=end - 1) >= end):
         raise StateUnreadable(key, "a pane with another score", "its start as score")
     return pane_starts
 

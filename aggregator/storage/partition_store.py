@@ -23,15 +23,8 @@ from estimators import Metric
 
 MAX_SCRIPT_ARGUMENTS = 1_000_000
 """The most arguments of a script call, keys included: Redis takes 1,048,576."""
-TYPES_BY_KEY = {
-    b"owner": b"hash",
-    b"watermarks": b"hash",
-    b"counts": b"hash",
-    b"open": b"set",
-    b"sizes": b"hash",
-    b"ids": b"hash",
-}
-"""The types of the keys without which a partition cannot be read."""
+SNAPSHOT_KEYS = ("owner", "watermarks", "counts", "open", "sizes", "ids")
+"""The keys without which a partition cannot be read: a set of open panes, and hashes."""
 MAX_SNAPSHOT_ATTEMPTS = 3
 """Attempts to read a partition while a Redis Cluster moves its panes."""
 TOKEN_BYTES = 8
@@ -69,10 +62,38 @@ class PartitionStore:
             If counting cannot continue from the stored state.
         """
         self._commands.ask([("SADD", self._partitions_key, partition)])  # readers look at it
-        token = os.urandom(TOKEN_BYTES).hex()
-        snapshot = self._take_over(partition, worker, token, group, metrics)
-        self._tokens[partition] = int(snapshot.owner["epoch"]), token
-        return snapshot
+        prefix, token = tag(self._topic, partition), os.urandom(TOKEN_BYTES).hex()
+        keys = [f"{prefix}:{name}" for name in SNAPSHOT_KEYS]
+        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
+            try:
+                replies = self._snapshot(keys, [worker, token, group])
+            except redis.ResponseError as error:
+                raise self._diagnose(prefix, error) from None
+            *hashes, ids, opened, short = replies
+            owner = pairs(hashes[0])
+            names = (owner.get(key, b"").decode(errors="replace") for key in (b"group", b"worker"))
+            stored_group, stored_worker = names
+            if group and stored_group != group:
+                raise OtherGroup(prefix, group, stored_group, stored_worker)
+            uncounted = _uncounted(prefix, opened, metrics)
+            counted = [member for member in opened if member not in uncounted]
+            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
+            read_ids(self._commands.ask, prefix, panes)
+            stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
+            if stored_owner != [[owner[b"epoch"], token.encode()]]:
+                continue  # another worker took it over, and may have closed panes
+            snapshot = Snapshot.of(prefix, hashes, panes, uncounted)
+            if short:
+                key = short[0].decode(errors="replace")
+                if short[1] or not self._has_appeared(prefix, key):
+                    raise parsing.loss_error(key, *short[1:])
+                continue
+            if not snapshot.gone or snapshot.next_offset == TORN:
+                self._tokens[partition] = int(snapshot.owner["epoch"]), token
+                return snapshot
+            if not self._has_appeared(prefix, snapshot.gone):
+                raise _missing_part_error(snapshot)
+        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def commit(
         self,
@@ -182,57 +203,14 @@ class PartitionStore:
         readable = [reply[0] for reply in replies if not isinstance(reply, StateUnreadable)]
         return {name.decode(errors="replace") for name in readable if name}
 
-    def _take_over(
-        self,
-        partition: int,
-        worker: str,
-        token: str,
-        group: str,
-        metrics: Mapping[str, Metric] | None,
-    ) -> Snapshot:
-        prefix = tag(self._topic, partition)
-        keys = [f"{prefix}:{name.decode()}" for name in TYPES_BY_KEY]
-        for _ in range(MAX_SNAPSHOT_ATTEMPTS):
-            try:
-                replies = self._snapshot(keys, [worker, token, group])
-            except redis.ResponseError as error:
-                raise self._diagnose(prefix, error) from None
-            *hashes, ids, opened, short = replies
-            owner = pairs(hashes[0])
-            if (
-                group
-                and (stored_group := owner.get(b"group", b"").decode(errors="replace")) != group
-            ):
-                stored_worker = owner.get(b"worker", b"").decode(errors="replace")
-                raise OtherGroup(prefix, group, stored_group, stored_worker)
-            uncounted = _uncounted(prefix, opened, metrics)
-            counted = [member for member in opened if member not in uncounted]
-            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
-            read_ids(self._commands.ask, prefix, panes)
-            stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
-            if stored_owner != [[owner[b"epoch"], token.encode()]]:
-                continue  # another worker took it over, and may have closed panes
-            snapshot = Snapshot.of(prefix, hashes, panes, uncounted)
-            if short and (
-                short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
-            ):
-                raise parsing.loss_error(short[0].decode(errors="replace"), *short[1:])
-            if short:
-                continue
-            if not snapshot.gone or snapshot.next_offset == TORN:
-                return snapshot
-            if not self._has_appeared(prefix, snapshot.gone):
-                raise _missing_part_error(snapshot)
-        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
-
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
         """Return an error that names the key at which a script failed; `error` if none is found."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
         if "WRONGTYPE" not in str(error):
             return error
-        types = {self._partitions_key: b"set"}
-        types |= {f"{prefix}:{name.decode()}": kind for name, kind in TYPES_BY_KEY.items()}
+        types = {f"{prefix}:{name}": b"hash" for name in SNAPSHOT_KEYS}
+        types |= {self._partitions_key: b"set", f"{prefix}:open": b"set"}
         with contextlib.suppress(redis.ResponseError):
             for member in self._commands.members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")

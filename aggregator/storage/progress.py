@@ -11,15 +11,8 @@ from typing import Any
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
-from aggregator.storage import parsing
+from aggregator.storage import parsing, redis_keys
 from aggregator.storage.parsing import TORN, UNSET, Read
-from aggregator.storage.redis_keys import (
-    changed_field,
-    partitions_key,
-    policies_key,
-    rounds_key,
-    tag,
-)
 from estimators import Metric
 
 __all__ = ["TORN", "UNSET", "PartitionProgress", "TopicProgress"]
@@ -41,11 +34,11 @@ class ProgressRequest:
     """
 
     def __init__(self, topic: str, metrics: Sequence[Metric] | None) -> None:
-        self._topic, self._metrics, self._policies = topic, metrics, policies_key(topic)
+        self._topic, self._metrics, self._policies = topic, metrics, redis_keys.policies_key(topic)
         names = [metric.name for metric in metrics or ()]
         self._keys = [metric_key(metric.name, metric.revision) for metric in metrics or ()]
         fields: list[Sequence[str] | None] = [
-            [*names, *map(changed_field, names)],
+            [*names, *map(redis_keys.changed_field, names)],
             self._keys,
             OWNER_FACTS,
             [f"accepted:{name}" for name in names],
@@ -61,13 +54,13 @@ class ProgressRequest:
 
         The first read lists the topic's partitions.
         """
-        partitions = partitions_key(self._topic)
+        partitions = redis_keys.partitions_key(self._topic)
         topic_reads = [
             Read(("SMEMBERS", partitions), functools.partial(parsing.partitions, partitions)),
             _hash_read(self._policies, self._policy_fields, parsing.texts),
-            _hash_read(rounds_key(self._topic), self._round_fields, parsing.names),
+            _hash_read(redis_keys.rounds_key(self._topic), self._round_fields, parsing.names),
         ]
-        prefixes = [tag(self._topic, number) for number in numbers]
+        prefixes = [redis_keys.tag(self._topic, number) for number in numbers]
         return [topic_reads, *map(self._partition_reads, prefixes)]
 
     def _partition_reads(self, prefix: str) -> list[Read]:
@@ -145,8 +138,7 @@ class PartitionProgress:
     @functools.cached_property
     def is_intact(self) -> bool:
         """Whether a commit was made, and no commit was applied in part."""
-        has_whole_commits = self.owner.get("begun") == self.owner.get("done")
-        return has_whole_commits and self.next_offset >= 0
+        return self.owner.get("begun") == self.owner.get("done") and self.next_offset >= 0
 
     @functools.cached_property
     def next_offset(self) -> int:
@@ -194,13 +186,12 @@ class TopicProgress:
         policy = self.policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
-            expected = f"one of {', '.join(metric.policies)}"
-            raise StateUnreadable(location, repr(policy), expected)
+            raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")
         return policy
 
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed, in ms; None if it never did."""
-        field = changed_field(metric)
+        field = redis_keys.changed_field(metric)
         if (time_ms := self.policies.get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
@@ -240,20 +231,17 @@ class TopicProgress:
         `partitions` is the topic's number of partitions; by default the one that workers stored.
         """
         if partitions not in self._intact:
-            self._intact[partitions] = self._find_intact(partitions)
+            stored = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
+            size = max(*stored, 1 + max(self.partitions)) if any(stored) else 0
+            numbers = range(size if partitions is None else partitions)
+            progresses = [self.partitions.get(number) for number in numbers]
+            intact = [p for p in progresses if p is not None and p.is_intact]
+            self._intact[partitions] = intact if len(intact) == len(numbers) else []
         return self._intact[partitions]
 
     @functools.cached_property
     def _intact(self) -> dict[int | None, list[PartitionProgress]]:
         return {}
-
-    def _find_intact(self, partitions: int | None) -> list[PartitionProgress]:
-        if partitions is None:
-            topic_sizes = [int(p.owner.get("partitions", 0)) for p in self.partitions.values()]
-            partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0
-        progresses = [self.partitions.get(number) for number in range(partitions)]
-        intact = [p for p in progresses if p is not None and p.is_intact]
-        return intact if len(intact) == partitions else []
 
     def closed(self, key: str, partitions: int | None = None) -> int:
         """Return the event time in ms up to which all panes of a metric key are closed for good.
@@ -294,7 +282,7 @@ class TopicProgress:
 
     def history_reads(self, topic: str) -> list[Read]:
         """Return the reads whose results :meth:`is_continued` needs; they come after all others."""
-        keys = [f"{tag(topic, number)}:owner" for number in self.partitions]
+        keys = [f"{redis_keys.tag(topic, number)}:owner" for number in self.partitions]
         return [_hash_read(key, OWNER_FACTS, parsing.owner) for key in keys]
 
     def is_continued(self, owners: Sequence[Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
@@ -21,7 +21,7 @@ from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.commit import chunks
-from aggregator.storage.parsing import Command
+from aggregator.storage.parsing import Ask, Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
 from producers.wire.batch import BATCH_ID_BYTES
@@ -151,14 +151,11 @@ class Snapshot:
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
         accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
         if accepted and not has_open:
-            expected = "at least one open pane"
-            raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
+            raise StateUnreadable(f"{self.prefix}:open", "nothing", "at least one open pane")
         for key in self.open:
             if key.question not in self.watermarks:
-                watermarks_key = f"{self.prefix}:watermarks"
-                raise StateUnreadable(
-                    watermarks_key, f"no field {key.question}", "that of an open pane"
-                )
+                marks = f"{self.prefix}:watermarks"
+                raise StateUnreadable(marks, f"no field {key.question}", "that of an open pane")
             if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
@@ -188,7 +185,7 @@ def open_pane(
 
 
 def read_panes(
-    ask: Callable[[Sequence[Command]], list[Any]],
+    ask: Ask,
     prefix: str,
     members: Sequence[bytes],
     chunked: Mapping[bytes, bytes],
@@ -244,9 +241,7 @@ def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def read_ids(
-    ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[OpenPane]
-) -> None:
+def read_ids(ask: Ask, prefix: str, panes: Sequence[OpenPane]) -> None:
     """Add the ids of open panes, except ids that were stored after the panes were read.
 
     A repeated id or a wrong size raises StateUnreadable. `ask`: runs commands in one round trip;
@@ -286,8 +281,7 @@ class _Loading:
         """Add the last ids, and check that none is repeated."""
         self._load()
         if self._pane.ids.has_repeats():
-            key = f"{prefix}:seen:{self._pane.key}"
-            raise StateUnreadable(key, "an id twice", EXPECTED_IDS)
+            raise StateUnreadable(f"{prefix}:seen:{self._pane.key}", "an id twice", EXPECTED_IDS)
 
     def _load(self) -> None:
         self._pane.ids.load(as_ids(self._waiting))

@@ -11,25 +11,10 @@ import redis
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import Watermark
-from aggregator.storage import parsing
+from aggregator.storage import parsing, redis_keys
 from aggregator.storage.commands import Commands, ask_each, readable
 from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
 from aggregator.storage.progress import ProgressRequest, TopicProgress
-from aggregator.storage.redis_keys import (
-    CHANGED_SUFFIX,
-    changed_field,
-    coordinator_key,
-    deaths_key,
-    definitions_key,
-    expired_key,
-    failed_searches_key,
-    partitions_key,
-    policies_key,
-    publisher_key,
-    rounds_key,
-    stuck_key,
-    tag,
-)
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
 
@@ -54,7 +39,7 @@ class Store(Commands):
     def __init__(self, client: redis.Redis, topic: str) -> None:
         super().__init__(client)
         self.topic = topic
-        self._partitions_key = partitions_key(topic)
+        self._partitions_key = redis_keys.partitions_key(topic)
         self._partitions: list[int] = []  # as last read
         self.panes = PaneIndex(self, topic)
         self.registry = TopicRegistry(self, topic)
@@ -111,7 +96,7 @@ class Store(Commands):
             for name in partition.unmarked:
                 if not self._has_earlier_watermark(number, name):
                     expected = f"a field of {name}, whose reports were counted"
-                    key = f"{tag(self.topic, number)}:watermarks"
+                    key = f"{redis_keys.tag(self.topic, number)}:watermarks"
                     progress.unreadable[number] = StateUnreadable(key, "nothing", expected)
                     progress.partitions.pop(number, None)
         return progress
@@ -119,7 +104,8 @@ class Store(Commands):
     def _has_earlier_watermark(self, number: int, name: str) -> bool:
         """Return whether a partition has a watermark of any definition of a metric."""
         pattern = ("MATCH", f"{name}@*", "COUNT", MAX_SCANNED_NAMES)
-        ((_, marks),) = self.ask([("HSCAN", f"{tag(self.topic, number)}:watermarks", 0, *pattern)])
+        key = f"{redis_keys.tag(self.topic, number)}:watermarks"
+        ((_, marks),) = self.ask([("HSCAN", key, 0, *pattern)])
         return bool(marks)
 
     def is_same_history(self, overview: TopicProgress) -> bool:
@@ -128,15 +114,15 @@ class Store(Commands):
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the fields of a partition's owner's hash."""
-        return self.hash(f"{tag(self.topic, partition)}:owner", parsing.owner)
+        return self.hash(f"{redis_keys.tag(self.topic, partition)}:owner", parsing.owner)
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:
         """Return a partition's watermarks by metric key."""
-        return self.hash(f"{tag(self.topic, partition)}:watermarks", parsing.watermarks)
+        return self.hash(f"{redis_keys.tag(self.topic, partition)}:watermarks", parsing.watermarks)
 
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
-        return self.hash(f"{tag(self.topic, partition)}:counts", parsing.counts)
+        return self.hash(f"{redis_keys.tag(self.topic, partition)}:counts", parsing.counts)
 
 
 class TopicRegistry:
@@ -147,10 +133,9 @@ class TopicRegistry:
 
     def policies(self) -> dict[str, str]:
         """Return the weight policies that were set, by metric name."""
-        policies = self._commands.hash(policies_key(self._topic), parsing.texts)
-        return {
-            name: policy for name, policy in policies.items() if not name.endswith(CHANGED_SUFFIX)
-        }
+        policies = self._commands.hash(redis_keys.policies_key(self._topic), parsing.texts)
+        suffix = redis_keys.CHANGED_SUFFIX
+        return {name: policy for name, policy in policies.items() if not name.endswith(suffix)}
 
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
         """Set a metric's weight policy, in force from the next read, and the time of its change.
@@ -161,27 +146,28 @@ class TopicRegistry:
         words: list[str | int] = [metric, policy]
         if self.policies().get(metric, DEFAULT_POLICY) != policy:
             now = time.time_ns() // 10**6 if now_ms is None else now_ms
-            words += [changed_field(metric), now]
-        self._commands.ask([("HSET", policies_key(self._topic), *words)])
+            words += [redis_keys.changed_field(metric), now]
+        self._commands.ask([("HSET", redis_keys.policies_key(self._topic), *words)])
 
     def rounds(self) -> dict[str, bytes]:
         """Return the last published rounds, by metric key."""
-        return self._commands.hash(rounds_key(self._topic), parsing.names)
+        return self._commands.hash(redis_keys.rounds_key(self._topic), parsing.names)
 
     def definitions(self) -> dict[str, bytes]:
         """Return all definitions by which anything was counted, by digest."""
-        return self._commands.hash(definitions_key(self._topic), parsing.names)
+        return self._commands.hash(redis_keys.definitions_key(self._topic), parsing.names)
 
     def store_definitions(self, digest: str, document: bytes) -> None:
         """Store definitions, before anything is counted by them."""
-        self._commands.ask([("HSET", definitions_key(self._topic), digest, document.decode())])
+        key = redis_keys.definitions_key(self._topic)
+        self._commands.ask([("HSET", key, digest, document.decode())])
 
     def publisher_status(self) -> tuple[bool, dict[str, int]]:
         """Return whether a publisher holds the lease, and the number of events by type.
 
         The types are ``final``, ``provisional``, ``alarm`` and ``decided``.
         """
-        key = publisher_key(self._topic)
+        key = redis_keys.publisher_key(self._topic)
         reads = [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
         held, events = self._commands.ask(reads)
         counts = parsing.counts(f"{key}:events", events)
@@ -190,33 +176,35 @@ class TopicRegistry:
 
     def expired_panes(self, metrics: Sequence[str]) -> list[int]:
         """Return, for each metric key, how many panes expired before their final event."""
-        keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
+        publisher = redis_keys.publisher_key(self._topic)
+        keys = [redis_keys.expired_key(publisher, metric) for metric in metrics]
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
 
     def failed_searches(self) -> dict[str, int]:
         """Return, by metric, the number of panes whose search failed and waits for a retry."""
-        key = failed_searches_key(publisher_key(self._topic))
+        key = redis_keys.failed_searches_key(redis_keys.publisher_key(self._topic))
         return self._commands.hash(key, parsing.counts)
 
     def is_coordinator_running(self) -> bool:
         """Return whether a coordinator holds its lease."""
-        (held,) = self._commands.ask([("EXISTS", f"{coordinator_key(self._topic)}:lease")])
-        return bool(held)
+        key = f"{redis_keys.coordinator_key(self._topic)}:lease"
+        return bool(self._commands.client.exists(key))
 
     def worker_deaths(self) -> int:
         """Return the number of workers that died and were restarted."""
-        key = deaths_key(self._topic)
+        key = redis_keys.deaths_key(self._topic)
         (deaths,) = self._commands.ask([("GET", key)])
         return parsing.integer(key, deaths or b"0", 0)
 
     def add_worker_death(self) -> None:
         """Count a worker that died."""
-        self._commands.client.incr(deaths_key(self._topic))
+        self._commands.client.incr(redis_keys.deaths_key(self._topic))
 
     def stuck_workers(self, now_ms: int) -> dict[str, tuple[str, float]]:
         """Return the step of each stuck worker, and the seconds that it has been in the step."""
         stuck_workers = {}
-        for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():
+        notes = self._commands.hash(redis_keys.stuck_key(self._topic), parsing.texts)
+        for worker, text in notes.items():
             since_ms, _, remainder = text.partition(":")
             seconds, _, step = remainder.partition(":")
             if since_ms.isdecimal() and now_ms - int(since_ms) < STUCK_MS and seconds.isdecimal():
@@ -229,6 +217,6 @@ class TopicRegistry:
         `worker`, `step`: the names of the worker and of the step; `seconds`: how long the worker
         has been stuck; `now_ms`: the time of the observation, in ms since the epoch.
         """
-        key = stuck_key(self._topic)
+        key = redis_keys.stuck_key(self._topic)
         note = ("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")
         self._commands.ask([note if seconds else ("HDEL", key, worker), ("PEXPIRE", key, STUCK_MS)])

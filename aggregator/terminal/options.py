@@ -91,7 +91,6 @@ def logging_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
-        show_default=True,
         help="Lowest level to log.",
     )
     @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
@@ -123,7 +122,6 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--time-zone",
             default="UTC",
-            show_default=True,
             help="Time zone of times without one, such as Europe/Berlin.",
         ),
         click.option(
@@ -162,11 +160,7 @@ def slice_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
+    "--workers", type=click.IntRange(1), default=1, help="Number of worker processes."
 )
 
 
@@ -178,8 +172,7 @@ def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], 
 def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the metrics' names that begin with a word; none if the definitions are unreadable."""
     try:
-        flags = {"metrics": ctx.params.get("metrics")}
-        settings = load_settings(ctx.params.get("config"), flags)
+        settings = load_settings(ctx.params.get("config"), {"metrics": ctx.params.get("metrics")})
         with Path(settings.metrics).open("rb") as file:
             names = tomllib.load(file).get("metrics", {})
     except (DitherError, OSError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +30,8 @@ from estimators import TrustedMetric
 EXPIRY_SLACK_MS = 60_000
 """The largest assumed difference between Redis's clock and the verifier's."""
 NOT_COMPARED = (
-    "epoch",
-    "token",
-    "worker",
-    "group",
-    "deployment",
-    "updated",
-    "halted",
-    "unusable",
-    "recount",
-    "vanished",
-    "measured",
-    "refused",
+    *("epoch", "token", "worker", "group", "deployment", "updated", "halted", "unusable"),
+    *("recount", "vanished", "measured", "refused"),
 )
 """Fields of the owner's hash that the log does not determine: who counted, when, and with which
 measurements and decisions. It does not determine the lifetime of `P:committed` either."""
@@ -62,14 +52,6 @@ class Difference:
     def __str__(self) -> str:
         """Return the difference as a line of text."""
         return f"partition {self.partition}: {self.where}: {self.detail}"
-
-
-class Topic(NamedTuple):
-    """The ids of a cluster and a topic, "" if unknown, and the topic's number of partitions."""
-
-    cluster: str
-    identity: str
-    partitions: int
 
 
 @dataclasses.dataclass
@@ -95,20 +77,29 @@ class Verification:
         """Whether the log proves everything in the store."""
         return not (self.differences or self.unverifiable or self.unjudged)
 
-    def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
+    def differ(self, number: int, where: str, detail: str) -> None:
+        """Record a difference of a partition."""
+        self.differences.append(Difference(number, where, detail))
+
+    def leave_unjudged(self, number: int, where: str, detail: str) -> None:
+        """Record values of a partition that cannot be judged."""
+        self.unjudged.append(Difference(number, where, detail))
+
+    def compare_topic(
+        self, number: int, snapshot: Snapshot, ids: Mapping[str, str], partitions: int
+    ) -> None:
         """Record a difference if the sums of a partition come from another topic.
 
-        `number`: the partition; `snapshot`: the partition's stored state; `topic`: the topic in
-        Kafka.
+        `number`: the partition; `snapshot`: the partition's stored state; `ids`: the ids of the
+        cluster and the topic in Kafka by the owner's field, "" if unknown; `partitions`: the
+        topic's number of partitions.
         """
         owner = snapshot.owner
-        for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
+        for field, current_id in ids.items():
             if is_another(owner.get(field, ""), current_id):
-                detail = f"{owner[field]} in the store, {current_id} in Kafka"
-                self.differences.append(Difference(number, field, detail))
-        if (stated := int(owner.get("partitions", 0))) > topic.partitions:
-            detail = f"{stated} in the store, {topic.partitions} in Kafka"
-            self.differences.append(Difference(number, "partitions", detail))
+                self.differ(number, field, f"{owner[field]} in the store, {current_id} in Kafka")
+        if (stated := int(owner.get("partitions", 0))) > partitions:
+            self.differ(number, "partitions", f"{stated} in the store, {partitions} in Kafka")
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Record what the store has not counted of a partition's log, its halt and its skips.
@@ -123,14 +114,14 @@ class Verification:
             offsets = sum(last + 1 - first for first, last in passed)
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
-                self.differences.append(Difference(number, "skipped offsets", detail))
+                self.differ(number, "skipped offsets", detail)
         begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
         if snapshot.next_offset != UNSET and begin > low:
             detail = (
                 f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
                 "whether they were counted"
             )
-            self.unjudged.append(Difference(number, f"offsets {low} to {begin - 1}", detail))
+            self.leave_unjudged(number, f"offsets {low} to {begin - 1}", detail)
         if not (lag := log.lag(number, snapshot.next_offset)):
             return
         self.uncounted[number] = lag
@@ -139,7 +130,7 @@ class Verification:
                 f"no state in Redis, although its log has {lag} messages: start a worker to count "
                 "them"
             )
-            self.unjudged.append(Difference(number, "everything", detail))
+            self.leave_unjudged(number, "everything", detail)
 
 
 class PartitionComparison:
@@ -226,8 +217,7 @@ class PartitionComparison:
             self._differ("last", f"{stored} in the store, {replay.last} in the log")
         if int(owner.get("high", 0)) > replay.end:
             self._differ("high", f"{owner['high']} in the store, but the log ends at {replay.end}")
-        key = f"{self._snapshot.prefix}:committed"
-        (mark,) = self._store.ask([("GET", key)])
+        (mark,) = self._store.ask([("GET", f"{self._snapshot.prefix}:committed")])
         if mark not in (None, b"1"):
             self._differ("committed", f"{mark!r}: expected b'1'")
 
@@ -261,8 +251,7 @@ class PartitionComparison:
         if replayed.keys() - stored.keys():  # panes that were opened meanwhile are stored by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
-                detail = "missing in its index: readers leave it out"
-                self._differ(key, detail)
+                self._differ(key, "missing in its index: readers leave it out")
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
@@ -273,8 +262,7 @@ class PartitionComparison:
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
         if stored != replayed:
-            detail = f"opened at offset {stored} by the store, at {replayed} by the log"
-            self._differ(key, detail)
+            self._differ(key, f"opened at offset {stored} by the store, at {replayed} by the log")
 
     def _check_present(self, keys: list[PaneKey]) -> None:
         """Record the panes that cannot be compared and have no readable statistic."""
@@ -364,8 +352,7 @@ class PartitionComparison:
         for key in sorted(opened.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
-                detail = "not among the open panes: running totals lack it"
-                self._differ(key, detail)
+                self._differ(key, "not among the open panes: running totals lack it")
         for key, stored in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):

@@ -92,9 +92,8 @@ class LogReplay:
 
         `consumer` reads the committed messages; `uncommitted` tells where the log ends.
         """
-        low, self.end = uncommitted.get_watermark_offsets(
-            self._position, timeout=clients.ANSWER_SECONDS
-        )
+        answer_seconds = clients.ANSWER_SECONDS
+        low, self.end = uncommitted.get_watermark_offsets(self._position, timeout=answer_seconds)
         self.begin = max(low, int(self.snapshot.owner.get("begin", 0)), self.judged_from)
         self.state.next_offset = self.begin
         for messages in self._log(consumer, progress):
@@ -164,10 +163,8 @@ class LogReplay:
                     self.state.restore(key, pane)
 
     def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:
-        passed = skipped_spans(self.snapshot.owner)
-        for start, stop in unskipped_ranges(
-            self.state.next_offset, self.snapshot.next_offset, passed
-        ):
+        passed, end = skipped_spans(self.snapshot.owner), self.snapshot.next_offset
+        for start, stop in unskipped_ranges(self.state.next_offset, end, passed):
             yield from self._read_range(consumer, progress, start, stop)
         consumer.unassign()
 

@@ -19,13 +19,7 @@ from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from aggregator.verifying.comparison import (
-    Difference,
-    PartitionComparison,
-    Topic,
-    Verification,
-    stored_panes,
-)
+from aggregator.verifying.comparison import PartitionComparison, Verification, stored_panes
 from aggregator.verifying.log_replay import LogReplay, Progress
 from estimators import Metric
 
@@ -58,45 +52,41 @@ def verify(
         ranges = log_ranges(uncommitted, settings.topics.reports)
         log = LogEnds(ranges, "")  # before the state, so that no counted message appears as lag
         cluster = consumer.list_topics(settings.topics.reports, clients.ANSWER_SECONDS).cluster_id
-        identity = topic_id(settings, settings.topics.reports)
-        topic = Topic(cluster or "", identity, len(ranges))
+        ids = {"cluster": cluster or "", "topic_id": topic_id(settings, settings.topics.reports)}
         for number in sorted({*listed, *log.ranges}):
             try:
-                outcome.differences += [
-                    Difference(number, error.key.rpartition("}:")[2], error.fact)
-                    for error in store.panes.find_losses(number)
-                ]
+                for error in store.panes.find_losses(number):
+                    outcome.differ(number, error.key.rpartition("}:")[2], error.fact)
                 stored = stored_panes(store, number)  # before the snapshot: all are replayed
                 snapshot = store.partition.snapshot(number)
                 begin, history, lost = _known_history(store, snapshot, current_definitions)
             except StateUnreadable as error:
-                outcome.differences.append(Difference(number, "everything", str(error)))
+                outcome.differ(number, "everything", str(error))
                 continue
-            outcome.compare_topic(number, snapshot, topic)
+            outcome.compare_topic(number, snapshot, ids, len(ranges))
             outcome.compare_end(number, snapshot, log)
             if snapshot.next_offset == TORN:
                 why = snapshot.owner.get("halted") or "a commit was applied only in part"
-                outcome.differences.append(Difference(number, "everything", why))
+                outcome.differ(number, "everything", why)
             elif snapshot.next_offset != UNSET:
                 if number not in listed:
                     detail = f"not among {partitions_key(store.topic)}: readers leave it out"
-                    outcome.differences.append(Difference(number, "everything", detail))
+                    outcome.differ(number, "everything", detail)
                 digests = [definitions.digest for _, definitions in history]
                 outcome.definitions += [d for d in digests if d not in outcome.definitions]
                 low = log.ranges.get(number, (0, 0))[0]
                 if lost and begin > low:
                     detail = _describe_lost(store.topic, lost, low, begin, bool(history))
-                    outcome.unjudged.append(Difference(number, "everything", detail))
+                    outcome.leave_unjudged(number, "everything", detail)
                 if history:
                     replay = LogReplay(store.topic, number, history, snapshot, begin)
                     replay.run(consumer, uncommitted, progress)
                     in_force_once = [definitions for _, definitions in history]
                     PartitionComparison(store, number, stored, in_force_once, replay, outcome).run()
             elif number not in log.ranges:
-                detail = (
-                    f"among {partitions_key(store.topic)}, but {store.topic} has no such partition"
-                )
-                outcome.differences.append(Difference(number, "everything", detail))
+                listed_in = partitions_key(store.topic)
+                detail = f"among {listed_in}, but {store.topic} has no such partition"
+                outcome.differ(number, "everything", detail)
     return outcome
 
 

@@ -27,6 +27,10 @@ from estimators.rounding import loss
 from estimators.shuffling.crowds import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
+CERTIFICATE_COLUMNS = (
+    *("metric", "mechanism", "epsilon", "log_ratio", "private"),
+    *("shuffled_epsilon", "largest_level"),
+)
 LARGEST_CROWD = 10**9
 """At this size, the table of binomial probabilities takes 200 MB, and the bound takes seconds."""
 
@@ -44,7 +48,6 @@ LARGEST_CROWD = 10**9
     "--delta",
     type=NumberRange(0, 1, min_open=True),
     default=1e-6,
-    show_default=True,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
 @click.option(
@@ -87,7 +90,7 @@ def audit(
     crowd = None if shuffled is None else _Crowd(shuffled, delta, central)
     rows = [row for definition in randomized for row in _rows(definition, crowd)]
     output.show(
-        lambda: _frame(rows),
+        lambda: Frame.of(CERTIFICATE_COLUMNS, [[*map(r.get, CERTIFICATE_COLUMNS)] for r in rows]),
         lambda: json.dumps({"certificates": rows}),
         lambda: _as_text(rows, crowd),
     )
@@ -141,13 +144,6 @@ def _has_linked_reports(metric: Metric) -> bool:
     return isinstance(metric, SearchMetric) or getattr(metric, "memoized", False)
 
 
-def _frame(rows: list[dict[str, Any]]) -> Frame:
-    """Return certificates as a table."""
-    certificate = ("metric", "mechanism", "epsilon", "log_ratio", "private")
-    names = (*certificate, "shuffled_epsilon", "largest_level")
-    return Frame.of(names, (tuple(map(row.get, names)) for row in rows))
-
-
 def _rows(metric: Metric, crowd: _Crowd | None) -> list[dict[str, Any]]:
     mechanism, rows = metric.randomizer, []
     largest = crowd and crowd.largest_level(metric)
@@ -175,18 +171,20 @@ def _rows(metric: Metric, crowd: _Crowd | None) -> list[dict[str, Any]]:
 
 
 def _as_text(rows: list[dict[str, Any]], crowd: _Crowd | None) -> str:
-    head = ["metric", "mechanism", "epsilon", "ln of the largest ratio", "certificate"]
+    head = ("metric", "mechanism", "epsilon", "ln of the largest ratio", "certificate")
     columns = {}
     if crowd is not None:
         columns["shuffled_epsilon"] = "if shuffled"
         if crowd.central is not None:
             columns["largest_level"] = f"largest level for {crowd.central:g}"
-    cells = []
-    for row in rows:
-        verdict = "holds" if row["private"] else "FAILS"
-        cell = [row["metric"], row["mechanism"], f"{row['epsilon']:g}", _exact_loss(row), verdict]
-        cell += [_in_words(name, row[name]) for name in columns]
-        cells.append(tuple(cell))
+    cells = [
+        (
+            *(row["metric"], row["mechanism"], f"{row['epsilon']:g}", _exact_loss(row)),
+            "holds" if row["private"] else "FAILS",
+            *(_in_words(name, row[name]) for name in columns),
+        )
+        for row in rows
+    ]
     return table((*head, *columns.values()), cells) + ("" if crowd is None else crowd.text)
 
 

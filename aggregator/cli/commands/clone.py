@@ -20,21 +20,16 @@ def command_of_clone(module: str, name: str, program: str, remedy: str) -> click
         The code that an installed package lacks, and what to do in a clone; both for the message.
     """
     try:
-        command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # something else is missing
-        return _missing(
-            name,
-            f"{program}: not part of an installed package: clone the repository, "
-            f"`make setup`, and {remedy}",
-        )
-    assert isinstance(command, click.Command)  # noqa: S101
+
+        def missing() -> None:
+            raise DitherError(
+                f"{program}: not part of an installed package: clone the repository, "
+                f"`make setup`, and {remedy}"
+            )
+
+        return click.Command(name, callback=missing, help="Needs a clone of the repository.")
     return command
-
-
-def _missing(name: str, message: str) -> click.Command:
-    def missing() -> None:
-        raise DitherError(message)
-
-    return click.Command(name, callback=missing, help="Needs a clone of the repository.")

@@ -6,19 +6,17 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.letter_replay import Forecast
 from aggregator.dead_letters.letter_replay import replay as send_again
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, MessagePosition, printable
 from aggregator.dead_letters.reasons import REMEDY_BY_REASON, remedy
 from aggregator.dead_letters.report import letter_facts, letter_lines
-from aggregator.dead_letters.selection import Filters, Selection
+from aggregator.dead_letters.selection import Filters, HandledMarks, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
 from aggregator.terminal.format import table
@@ -78,8 +76,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_filters(**arguments: Any) -> Any:
         names = ("reasons", "names", "since", "until", "partitions")
-        filters = Filters(*(arguments.pop(name) for name in names))
-        return command(filters=filters, **arguments)
+        return command(filters=Filters(*(arguments.pop(name) for name in names)), **arguments)
 
     return with_filters
 
@@ -90,9 +87,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 class _Read:
     """Reads the dead-letter topic, with a progress bar, and the marks of handled dead letters."""
 
-    def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
-        self.topic, self.quiet = topic, quiet
-        self.store = opened_store(settings)
+    def __init__(self, settings: Settings, quiet: bool) -> None:
+        clients.admin(settings)
+        topic = click.get_current_context().with_resource(DeadLetterTopic(settings))
+        self.topic, self.quiet, self.store = topic, quiet, opened_store(settings)
         topic_id = topic_admin.topic_id(settings, settings.topics.deadletters)
         self.handled = HandledMarks(self.store, settings.topics.deadletters, topic_id)
         self.marked = self.handled.read(topic.ranges)
@@ -115,20 +113,12 @@ class _Read:
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 
 
-@contextmanager
-def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
-    clients.admin(settings)
-    with DeadLetterTopic(settings) as topic:
-        yield _Read(settings, topic, quiet)
-
-
 @deadletters.command("list")
 @filter_options
 @click.option(
     "--limit",
     type=click.IntRange(0),
     default=20,
-    show_default=True,
     help="Number of single dead letters to show, from the start of the topic.",
 )
 @output_options
@@ -138,42 +128,40 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
 
     With --csv or --parquet only the shown dead letters are written, without the counts.
     """
-    with _reading(settings, output.as_json or output.is_table) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        shown = selection.first(limit)
-        foreign_messages, halted = read.topic.foreign_messages, read.halted()
-    if output.is_table:
-        names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
-        output.write(Frame.of(names, map(_cells, shown)))
-        return
-    if output.as_json:
-        document = {
-            "topic": settings.topics.deadletters,
-            "total": selection.total,
-            "counts": _kinds(selection),
-            "letters": [_row(letter) for letter in shown],
-            "handled": selection.handled,
-            "others": foreign_messages,
-            "halted": halted,
-        }
-        click.echo(json.dumps(document))
-        return
-    for number, why in halted.items():
-        click.echo(f"partition {number} is halted: {why}\n")
-    click.echo(_summary(selection))
+    read = _Read(settings, output.as_json or output.is_table)
+    selection = Selection(read.letters(), filters, read.marked)
+    shown = selection.first(limit)
+    foreign_messages, halted = read.topic.foreign_messages, read.halted()
+    rows = [_row(letter) for letter in shown]
+    names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
+    document = {
+        "topic": settings.topics.deadletters,
+        "total": selection.total,
+        "counts": _kinds(selection),
+        "letters": rows,
+        "handled": selection.handled,
+        "others": foreign_messages,
+        "halted": halted,
+    }
+    lines = [f"partition {number} is halted: {why}\n" for number, why in halted.items()]
+    lines.append(_summary(selection))
     if shown:
         head = ("place", "reason", "metric", "from", "reached Kafka", "bytes", "sent again")
-        rows = [tuple(_row(letter).values()) for letter in shown]
-        click.echo("\n" + table(head, rows))
+        lines.append("\n" + table(head, [tuple(row.values()) for row in rows]))
     if selection.total > len(shown):
-        click.echo(f"\n{len(shown)} of {selection.total} are shown (--limit)")
+        lines.append(f"\n{len(shown)} of {selection.total} are shown (--limit)")
     if selection.handled:
-        click.echo(f"{selection.handled} were replayed or dropped before")
+        lines.append(f"{selection.handled} were replayed or dropped before")
     if foreign_messages:
-        click.echo(
-            f"{foreign_messages} messages of the topic are not dead letters of "
-            f"{settings.topics.reports}"
-        )
+        reports = settings.topics.reports
+        lines.append(f"{foreign_messages} messages of the topic are not dead letters of {reports}")
+    output.show(
+        lambda: Frame.of(
+            names, [tuple((_row(x) | {"arrived": x.arrived}).values()) for x in shown]
+        ),
+        lambda: json.dumps(document),
+        lambda: "\n".join(lines),
+    )
 
 
 @deadletters.command()
@@ -190,10 +178,9 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     metrics = defined_metrics(settings)
-    with _reading(settings, as_json) as read:
-        letter = read.topic.letter(letter_place)
-        forecast = _forecast(settings, read, sys.maxsize)
-        rejection = forecast.rejections([letter]).get(letter_place)
+    read = _Read(settings, as_json)
+    letter = read.topic.letter(letter_place)
+    rejection = _forecast(settings, read, sys.maxsize).rejections([letter]).get(letter_place)
     found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
     click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
@@ -205,7 +192,6 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     "--rounds",
     type=click.IntRange(1),
     default=USUAL_ROUNDS,
-    show_default=True,
     help="Skip messages that were replayed and refused this many times.",
 )
 @json_option
@@ -217,28 +203,23 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
     however often you run this command. Messages that the workers would refuse again, by the current
     definitions and watermarks, are not sent and stay listed.
     """
-    with _reading(settings, as_json) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        forecast = _forecast(settings, read, rounds)
-        handled = None if dry_run else read.handled
-        outcome = send_again(settings, selection, forecast, handled)
-        if not dry_run:
-            read.tidy()
+    read = _Read(settings, as_json)
+    selection = Selection(read.letters(), filters, read.marked)
+    forecast = _forecast(settings, read, rounds)
+    outcome = send_again(settings, selection, forecast, None if dry_run else read.handled)
+    if not dry_run:
+        read.tidy()
     refused_kinds = outcome.kept.most_common()
     if as_json:
-        rows = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
-        click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": rows}))
+        kinds = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
+        click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": kinds}))
         return
     verb = "would be sent" if dry_run else "were sent"
     click.echo(f"{outcome.sent} of {selection.total} dead letters {verb} again")
     if refused_kinds:
+        rows = [(r, m, n, remedy(r).do) for (r, m), n in refused_kinds[:SHOWN_KINDS]]
         click.echo("the others would be refused again:\n")
-        click.echo(
-            table(
-                ("reason", "metric", "letters", "what to do"),
-                [(r, m, n, remedy(r).do) for (r, m), n in refused_kinds[:SHOWN_KINDS]],
-            )
-        )
+        click.echo(table(("reason", "metric", "letters", "what to do"), rows))
 
 
 @deadletters.command()
@@ -256,15 +237,15 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
         raise click.UsageError(
             "say which: --reason, --metric, --since, --until, --partition, or --all"
         )
-    with _reading(settings, as_json) as read:
-        selection = Selection(read.letters(), filters, read.marked)
-        places = [letter.position for letter in selection]
-        if not as_json:
-            click.echo(_summary(selection))
-        if selection.total and not yes:
-            click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
-        read.handled.mark(places)
-        read.tidy()
+    read = _Read(settings, as_json)
+    selection = Selection(read.letters(), filters, read.marked)
+    places = [letter.position for letter in selection]
+    if not as_json:
+        click.echo(_summary(selection))
+    if selection.total and not yes:
+        click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
+    read.handled.mark(places)
+    read.tidy()
     if as_json:
         click.echo(json.dumps({"dropped": selection.total, "counts": _kinds(selection)}))
     else:
@@ -272,15 +253,10 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
 
 
 def _forecast(settings: Settings, read: _Read, rounds: int) -> Forecast:
-    reports = settings.topics.reports
-    return Forecast(
-        settings,
-        defined_metrics(settings),
-        read.store,
-        topic_admin.partition_count(settings, reports),
-        stamps=topic_admin.stamps_messages(settings, reports),
-        rounds=rounds,
-    )
+    metrics, reports = defined_metrics(settings), settings.topics.reports
+    partitions = topic_admin.partition_count(settings, reports)
+    stamps = topic_admin.stamps_messages(settings, reports)
+    return Forecast(settings, metrics, read.store, partitions, stamps=stamps, rounds=rounds)
 
 
 def _kinds(selection: Selection) -> list[dict[str, Any]]:
@@ -300,19 +276,13 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 def _summary(selection: Selection) -> str:
     """Return a table of the counts by reason and metric; a sentence if there is no dead letter."""
     if not selection.total:
-        suffix = " other than those replayed or dropped" * bool(selection.handled)
-        return f"no dead letters{suffix}"
+        return f"no dead letters{' other than those replayed or dropped' * bool(selection.handled)}"
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:
         letters, reports = (sum(row[column] for row in more) for column in (2, 3))
         shown.append((f"{len(more)} more kinds", "", letters, reports, "", ""))
     return table(("reason", "metric", "letters", "reports", "oldest", "newest"), shown)
-
-
-def _cells(letter: DeadLetter) -> tuple[Any, ...]:
-    """Return a dead letter as a row of a table."""
-    return tuple((_row(letter) | {"arrived": letter.arrived}).values())
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

@@ -49,7 +49,7 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
 )
 @cell_options
 @click.option("--name", help="Name of the metric [default: that of the columns].")
-@click.option("--unit", default="", help="Unit of the values, shown to people.")
+@click.option("--unit", default="", show_default=False, help="Unit of the values, shown to people.")
 @click.option(
     "--kind",
     type=click.Choice(SUGGESTED_KINDS),
@@ -83,7 +83,6 @@ OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by"
     type=float,
     multiple=True,
     default=SUGGESTED_LEVELS,
-    show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )
 @click.option(
@@ -153,9 +152,8 @@ def define(
 def _arguments(suggestion: Suggestion, table: str, options: dict[str, Any]) -> list[str]:
     """Return the arguments that make `dither produce` read the same cells."""
     arguments = [suggestion.name, "--csv", table]
-    attributes = [
-        f"{name}={title}" for name, title in suggestion.attributes.items() if name != title
-    ]
+    titles = suggestion.attributes.items()
+    attributes = [f"{name}={title}" for name, title in titles if name != title]
     flags = {"--column": suggestion.columns, "--attribute": attributes}
     flags |= {"--time-column": options["time"], "--missing": options["missing"]}
     named = {name: options[name] for name in ("above", "decimal", "time_format", "time_zone")}

@@ -22,16 +22,10 @@ WATCHED_PORT = 8080
 
 @click.command()
 @click.option(
-    "--seconds",
-    type=click.FloatRange(1),
-    default=60,
-    show_default=True,
-    help="Seconds in which the year is replayed.",
+    "--seconds", type=click.FloatRange(1), default=60, help="Seconds in which the year is replayed."
 )
 @workers_option
-@click.option(
-    "--seed", default=2013, show_default=True, help="Seed for the choice of each flight's level."
-)
+@click.option("--seed", default=2013, help="Seed for the choice of each flight's level.")
 @click.option("--stay", is_flag=True, help="Keep the dashboard after the year, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options

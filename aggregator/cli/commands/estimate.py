@@ -59,7 +59,7 @@ from estimators.weights import WEIGHTINGS
     default=1,
     help="Make the bounds of this many windows hold together, this one included.",
 )
-@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option("--beta", default=0.05, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
     type=click.Choice(sorted(WEIGHTINGS)),  # a release keeps the weights that it was drawn with
@@ -75,7 +75,6 @@ from estimators.weights import WEIGHTINGS
     "--bound",
     type=click.Choice(BOUND_NAMES),
     default="auto",
-    show_default=True,
     help="fixed: for a closed window; anytime: for a total that you look at while it grows; auto: "
     "anytime, then fixed once the window is final; normal: asymptotic, for comparison.",
 )
@@ -83,7 +82,6 @@ from estimators.weights import WEIGHTINGS
     "--target",
     type=click.Choice(TARGET_NAMES),
     default="population",
-    show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",
 )
 @click.option(
@@ -203,8 +201,7 @@ def estimate(
         frame = estimate_frame(window, answer, query.top)
         output.write(frame if slices is None else slices.to_frame())
     elif slices is not None:
-        as_json = output.as_json
-        click.echo(json.dumps(as_rows(slices)) if as_json else slices_as_text(slices, notes))
+        click.echo(json.dumps(as_rows(slices)) if output.as_json else slices_as_text(slices, notes))
     elif output.as_json:
         click.echo(json.dumps(as_dict(window, answer, query.top, nearest_distribution)))
     else:

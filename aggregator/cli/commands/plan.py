@@ -30,6 +30,7 @@ LARGEST_LOTTERY = 4
 MAX_NAMED_METRICS = 3
 """How many metrics are named as the most expensive."""
 MOST_DEVICES = 10**12
+PLAN_COLUMNS = ("metric", "wished", "drawn", "reports", "lottery", "split", "first_come")
 FINEST = 1e-9
 """The smallest share of devices, and the smallest wish as a share of the range."""
 TURN = "1d"
@@ -140,11 +141,19 @@ def plan(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     rows = _plan_rows(drawn, best)
-    names = ("metric", "wished", "drawn", "reports", "lottery", "split", "first_come")
+    document = {
+        "devices": devices,
+        "budget": budget,
+        "tickets": best.tickets,
+        "split_levels": best.split_levels,
+        "needed": _finite(best.needed),
+        "needed_split": _finite(best.needed_split),
+        "metrics": [dict(zip(PLAN_COLUMNS, row, strict=True)) for row in rows],
+    }
     output.show(
-        lambda: Frame.of(names, rows),
-        lambda: json.dumps(_document(names, rows, best, devices, budget)),
-        lambda: _as_text(names, rows, drawn, best, devices, budget),
+        lambda: Frame.of(PLAN_COLUMNS, rows),
+        lambda: json.dumps(document),
+        lambda: _as_text(rows, drawn, best, devices, budget),
     )
 
 
@@ -201,8 +210,20 @@ def _can_be_drawn(metric: Metric) -> bool:
 
 def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
     """Show the width at each level of each metric, and how many devices a wish needs."""
-    rows = _level_rows(wishes, devices)
+    from estimators.planning import half_width
+
     names: tuple[str, ...] = ("metric", "epsilon", "reports", "within", "needed")
+    rows: list[tuple[Any, ...]] = [
+        (
+            wish.metric.name,
+            level,
+            round(devices * wish.happens),
+            half_width(wish.metric, level, devices * wish.happens, wish.sums),
+            wish.within and _finite(wish.needed(level, wish.within) / wish.happens),
+        )
+        for wish in wishes
+        for level in wish.metric.levels
+    ]
     wished = {wish.metric.name for wish in wishes if wish.within is not None}
     if not wished:
         rows, names = [row[:-1] for row in rows], names[:-1]
@@ -214,25 +235,11 @@ def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
 
     output.show(
         lambda: Frame.of(names, rows),
-        lambda: json.dumps({"devices": devices, "widths": [_object(names, row) for row in rows]}),
+        lambda: json.dumps(
+            {"devices": devices, "widths": [dict(zip(names, row, strict=True)) for row in rows]}
+        ),
         lambda: table(names, [line(*row) for row in rows]),
     )
-
-
-def _level_rows(wishes: Sequence[Wish], devices: int) -> list[tuple[Any, ...]]:
-    from estimators.planning import half_width
-
-    return [
-        (
-            wish.metric.name,
-            level,
-            round(devices * wish.happens),
-            half_width(wish.metric, level, devices * wish.happens, wish.sums),
-            wish.within and _finite(wish.needed(level, wish.within) / wish.happens),
-        )
-        for wish in wishes
-        for level in wish.metric.levels
-    ]
 
 
 def _plan_rows(wishes: Sequence[Wish], best: Plan) -> list[tuple[Any, ...]]:
@@ -253,71 +260,38 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _object(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, row, strict=True))
-
-
-def _document(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], best: Plan, devices: int, budget: float
-) -> dict[str, Any]:
-    return {
-        "devices": devices,
-        "budget": budget,
-        "tickets": best.tickets,
-        "split_levels": best.split_levels,
-        "needed": _finite(best.needed),
-        "needed_split": _finite(best.needed_split),
-        "metrics": [_object(names, row) for row in rows],
-    }
-
-
 def _text(number: float | None) -> str:
     return "never" if number is None else f"{number:.3g}"
 
 
 def _as_text(
-    names: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    wishes: Sequence[Wish],
-    best: Plan,
-    devices: int,
-    budget: float,
+    rows: Sequence[Sequence[Any]], wishes: Sequence[Wish], best: Plan, devices: int, budget: float
 ) -> str:
     cells = [
-        (
-            name,
-            "-" if wished is None else f"{wished:g}",
-            f"{drawn:.3f}",
-            f"{reports:,}",
-            *map(_text, ways),
-        )
+        (name, f"{wished:g}" if wished else "-", f"{drawn:.3f}", f"{reports:,}", *map(_text, ways))
         for name, wished, drawn, reports, *ways in rows
     ]
-    head = tuple(name.replace("_", " ") for name in names)
+    head = tuple(name.replace("_", " ") for name in PLAN_COLUMNS)
     lottery = f', turn="{TURN}", tickets={json.dumps(best.tickets)}' if len(wishes) > 1 else ""
-    lines = [
-        f"{devices:,} devices, a budget of {budget:g} a turn; 95% bounds reach this far:",
-        "",
-        table(head, cells),
-        "",
-        *_verdict(wishes, best, devices, budget),
-        "",
-        f'Ledger("daily.ledger", budget={budget:g}, period="20h"{lottery})',
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"{devices:,} devices, a budget of {budget:g} a turn; 95% bounds reach this far:\n",
+            f"{table(head, cells)}\n",
+            *_verdict(wishes, best, devices, budget),
+            f'\nLedger("daily.ledger", budget={budget:g}, period="20h"{lottery})',
+        ]
+    )
 
 
 def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) -> list[str]:
     """Return lines on how many devices the plan saves, and on what to change next."""
-    lines = []
-    if all(wish.within is not None for wish in wishes):
-        lines += _met_or_missed(wishes, best, devices)
-    else:
-        first = next(wish for wish in wishes if wish.within is None)
-        lines.append(
+    if first := next((wish for wish in wishes if wish.within is None), None):
+        lines = [
             "Widths are equal, in parts of each wish or range. To see how many devices are "
             f"missing, give each metric a wish, as in {first.metric.name}={first.scale / 50:g}."
-        )
+        ]
+    else:
+        lines = _met_or_missed(wishes, best, devices)
     if len(wishes) == 1:
         lines.append("One metric needs no lottery.")
     else:

@@ -13,13 +13,7 @@ from typing import Any
 
 import click
 
-from aggregator.cli.report_outcomes import (
-    await_outcome,
-    count_late,
-    describe_mismatch,
-    describe_outcome,
-    read_redis,
-)
+from aggregator.cli import report_outcomes
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.features.rounds.waiting_devices import Waiting
@@ -93,12 +87,9 @@ AXES_REMEDY = (
     help="Draw values instead of reading a CSV file: uniform, normal:MEAN,DEVIATION, bernoulli:P "
     "or zipf:S.",
 )
-@click.option("--devices", default=10_000, show_default=True, help="Number of devices to simulate.")
+@click.option("--devices", default=10_000, help="Number of devices to simulate.")
 @click.option(
-    "--rate",
-    default=1000.0,
-    show_default=True,
-    help="Devices per second of event time, if there is no time column.",
+    "--rate", default=1000.0, help="Devices per second of event time, if there is no time column."
 )
 @click.option(
     "--levels",
@@ -111,12 +102,7 @@ AXES_REMEDY = (
 @click.option(
     "--seconds", type=float, help="Instead of --speed: seconds that the whole replay takes."
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    help="Seed for the population and for each device's epsilon.",
-)
+@click.option("--seed", default=0, help="Seed for the population and for each device's epsilon.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options
 def produce(
@@ -179,7 +165,8 @@ def produce(
     try:
         mix = LevelDistribution.parse(levels) if levels else LevelDistribution.even(definition)
         if simulate is not None:
-            arrivals = _arrivals(rate, devices)
+            start = time.time() - (devices / rate if rate > 0 else 0)  # the last one is now
+            arrivals = Arrivals(int(1000 * start), rate)
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
@@ -201,9 +188,9 @@ def produce(
             "devices clip them: expected at most half. If the column has another unit than "
             f"{metric}, convert it; otherwise widen the metric's range"
         )
-    initial_state, late = read_redis(settings), 0
+    initial_state, late = report_outcomes.read_redis(settings), 0
     if initial_state is not None and (
-        mismatch := describe_mismatch(initial_state, settings, definition)
+        mismatch := report_outcomes.describe_mismatch(initial_state, settings, definition)
     ):
         click.echo(mismatch, err=True)
     if not isinstance(definition, SearchMetric):
@@ -211,18 +198,20 @@ def produce(
         if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
         if initial_state is not None:
-            late = count_late(initial_state.progress, definition, population)
+            late = report_outcomes.count_late(initial_state.progress, definition, population)
         population = _drop_late_rows(definition, population, late)
     round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
-    produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
+    bar = progress_bar("reporting", len(population), is_quiet=as_json)
+    pace = {"speed": speed, "seconds": seconds, "mix": mix, "seed": seed}
+    produced = _run(settings, definition, population, bar, **pace)
     summary = _as_dict(definition, produced, population, late)
     if not as_json:
         click.echo(_as_text(definition, summary))
-    outcome = await_outcome(settings, definition, initial_state, produced.reports)
+    outcome = report_outcomes.await_outcome(settings, definition, initial_state, produced.reports)
     if as_json:
         click.echo(json.dumps(summary | {"outcome": outcome}))
-    click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
+    click.echo(report_outcomes.describe_outcome(metric, produced.reports, outcome), err=True)
     judged = min(produced.reports, sum((outcome or {}).values()))
     if late or (outcome or {}).get("accepted", 0) < judged:
         raise click.exceptions.Exit(1)
@@ -266,12 +255,6 @@ def _parse_attribute(text: str) -> tuple[str, str]:
     return name, column
 
 
-def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return the devices' event times at this rate; the last of them is the present."""
-    start = time.time() - devices / rate if rate > 0 else time.time()
-    return Arrivals(int(1000 * start), rate)
-
-
 def _read(
     metric: Metric, table: str, columns: tuple[str, ...], rate: float, **cells: Any
 ) -> Population:
@@ -285,18 +268,11 @@ def _read(
 
 
 def _run(
-    settings: Settings,
-    metric: Metric,
-    population: Population,
-    mix: LevelDistribution,
-    speed: float | None,
-    seconds: float | None,
-    seed: int,
-    as_json: bool,
+    settings: Settings, metric: Metric, population: Population, bar: Any, **pace: Any
 ) -> Produced:
-    stop = threading.Event()
-    ended = threading.Event()
-    reached = [0]
+    """Let the population report at a pace: `speed` or `seconds`, the `mix` of levels, a `seed`."""
+    stop, ended, reached = threading.Event(), threading.Event(), [0]
+    speed, seconds = pace.pop("speed"), pace.pop("seconds")
     waiting = Waiting(metric) if isinstance(metric, SearchMetric) else None
 
     def progress(now: ReplayProgress, _: dict[str, Truth]) -> None:
@@ -309,39 +285,18 @@ def _run(
         if waiting is not None:
             waiting.note_answers(current, answers)
 
-    shared: dict[str, Any] = {
-        "topic": settings.topics.reports,
-        "schema_id": settings.schemas.schema_id or None,
-        "seed": seed,
-        "stop": stop,
-    }
-
     def run() -> Produced:
-        properties = clients.reporter_properties(settings)
+        shared = {"topic": settings.topics.reports, "stop": stop, **pace}
+        shared["config"] = clients.reporter_properties(settings)
+        shared["schema_id"] = settings.schemas.schema_id or None
         if isinstance(metric, SearchMetric):
-            return respond(
-                metric,
-                population,
-                properties,
-                mix,
-                rounds_topic=settings.topics.rounds,
-                round_seconds=(seconds or 0.0) / metric.search.rounds,
-                progress=answered,
-                **shared,
-            )
-        return let_report(
-            {metric.name: metric},
-            population,
-            properties,
-            mix,
-            speed=speed,
-            seconds=seconds,
-            progress=progress,
-            **shared,
-        )
+            shared["rounds_topic"] = settings.topics.rounds
+            shared["round_seconds"] = (seconds or 0.0) / metric.search.rounds
+            return respond(metric, population, progress=answered, **shared)
+        shared |= {"speed": speed, "seconds": seconds}
+        return let_report({metric.name: metric}, population, progress=progress, **shared)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
-    bar = progress_bar("reporting", len(population), is_quiet=as_json)
     with ThreadPoolExecutor(1) as devices, bar:
         outcome = devices.submit(run)
         outcome.add_done_callback(lambda _: ended.set())

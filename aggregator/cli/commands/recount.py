@@ -64,9 +64,8 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
     for number in numbers:
         deleted = recounting.delete_counts(store, number)
         low = ends.ranges.get(number, (0, 0))[0]
-        click.echo(
-            f"partition {number}: {deleted} keys deleted; workers count it again from offset {low}"
-        )
+        counted_again = f"workers count it again from offset {low}"
+        click.echo(f"partition {number}: {deleted} keys deleted; {counted_again}")
 
 
 def _counted(owner: dict[str, str]) -> str:

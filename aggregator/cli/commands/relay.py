@@ -34,6 +34,7 @@ NEEDED_OPTIONS = ("to", "token_file", "key", "folder")
     "--health-port",
     type=click.IntRange(0, 65535),
     default=0,
+    show_default=False,
     help="Port of /healthz, /readyz and /metrics, for operators alone [default: none].",
 )
 @click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")

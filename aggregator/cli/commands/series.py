@@ -38,7 +38,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--step", metavar="DURATION", help="Width of a step [default: one that makes about 200 steps]."
 )
-@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option("--beta", default=0.05, help="Failure probability of the bounds.")
 @click.option(
     "--together",
     "all_points",
@@ -133,17 +133,10 @@ def as_text(metric: Metric, answers: Series) -> str:
     words = [["none" if word is None else word for word in frame[name]] for name in attributes]
     texts = [*words, *([frame["label"]] if answers.labels else [])]
     labels = [*zip(*texts, strict=True)] if texts else [()] * len(frame)
-    rows = [
-        (iso(start), *label, *interval(row, places), reports, status)
-        for start, label, row, reports, status in zip(
-            frame.columns["window_start"],
-            labels,
-            numbers,
-            frame["reports"],
-            frame["status"],
-            strict=True,
-        )
-    ]
+    starts = map(iso, frame.columns["window_start"])
+    intervals = (interval(row, places) for row in numbers)
+    parts = zip(starts, labels, intervals, frame["reports"], frame["status"], strict=True)
+    rows = [(start, *label, *texts, *counted) for start, label, texts, *counted in parts]
     head = ("from", *(name.removeprefix(ATTRIBUTE_PREFIX) for name in attributes))
     head += (*(["label"] if answers.labels else []), "value", "lower", "upper")
     lines += ["", table((*head, "reports", "status"), rows)]

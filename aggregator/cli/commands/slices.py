@@ -15,15 +15,13 @@ from aggregator.reading.frames.estimates import conditions as conditions_of
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
-from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import values
 from aggregator.reading.window import SliceSums, Window
 from aggregator.terminal.format import table
 from aggregator.terminal.options import (
     Moment,
-    defined_metrics,
     metric_argument,
-    opened_store,
+    opened_reader,
     settings_options,
     slice_options,
 )
@@ -54,7 +52,7 @@ def slices(
     A slice is a combination of the values of the attributes by which the metric is summed. Nothing
     is estimated: the number of reports reveals nobody's value.
     """
-    reader = MetricReader(opened_store(settings), defined_metrics(settings))
+    reader = opened_reader(settings)
     slicing = reader.metric(metric).slicing
     try:
         slice_conditions = conditions(where)

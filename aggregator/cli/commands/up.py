@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import shlex
 import signal
 import threading
@@ -115,7 +116,7 @@ def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
     if settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
         yield
         return
-    lines = (f"{key} = {_toml(value)}\n" for key, value in started.items())
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in started.items())
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(write_locked(file, "".join(lines)))
@@ -125,9 +126,3 @@ def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
                 "`dither up` in a folder without this file, where it starts its own servers"
             ) from None
         yield
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"'

@@ -17,13 +17,7 @@ from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.status import (
-    SILENT_MS,
-    START_WORKERS,
-    halted_partitions,
-    silence_ms,
-    silence_text,
-)
+from aggregator.reading.status import START_WORKERS, halted_partitions, silence_ms, silence_text
 from aggregator.reading.window import Window
 from aggregator.terminal.format import as_line
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
@@ -36,16 +30,12 @@ Show = Callable[[Window, Estimate], None]
 
 @click.command()
 @metric_argument()
-@click.option("--interval", default="1s", show_default=True, help="Time between two reads.")
+@click.option("--interval", default="1s", help="Time between two reads.")
 @click.option(
     "--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) that was counted."
 )
 @click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Categories (or coordinates) to show.",
+    "--top", type=click.IntRange(1), default=10, help="Categories (or coordinates) to show."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
 @settings_options
@@ -75,11 +65,7 @@ def watch(
 
 
 def changes(
-    reader: MetricReader,
-    metric: str,
-    window: str | None,
-    seconds: float,
-    silent_ms: int = SILENT_MS,
+    reader: MetricReader, metric: str, window: str | None, seconds: float, silent_ms: int
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield the current estimate of a metric, and the new estimate after each change.
 
@@ -126,7 +112,8 @@ def _view(as_json: bool, top: int) -> Iterator[Show]:
     elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         from aggregator.cli.live_view import LiveView
 
-        with LiveView(top) as view:
+        view = LiveView(top)
+        with view.live:
             yield view.show
     else:
         yield lambda seen, found: _line(as_line(seen, found, top))

@@ -73,12 +73,11 @@ class Split(click.ParamType[float]):
 @click.option("--against-to", "against_end", type=Moment(), help="End of the second window.")
 @click.option("--against-metric", "other", metavar="METRIC", help="The metric of the second arm.")
 @click.option("--ratio", is_flag=True, help="Show the ratio instead of the difference.")
-@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option("--beta", default=0.05, help="Failure probability of the bounds.")
 @click.option(
     "--bound",
     type=click.Choice([bound for bound in BOUND_NAMES if bound != "normal"]),
     default="auto",
-    show_default=True,
     help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
 )
 @click.option(
@@ -101,7 +100,6 @@ class Split(click.ParamType[float]):
     "--target",
     type=click.Choice(TARGET_NAMES),
     default="population",
-    show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",
 )
 @click.option(

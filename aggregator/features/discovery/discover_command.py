@@ -39,7 +39,6 @@ from estimators.rounding import certainty
 @click.option(
     "--beta",
     default=0.05,
-    show_default=True,
     help="Largest probability that nobody holds a shown string, or that a bound is wrong.",
 )
 @output_options

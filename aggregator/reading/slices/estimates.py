@@ -36,8 +36,8 @@ from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
 from aggregator.state.slice_tables import CHUNK_BYTES, Codes, decode_rows
-from aggregator.storage.consistent_read import Ask
 from aggregator.storage.pane_index import Total
+from aggregator.storage.parsing import Ask
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Counts

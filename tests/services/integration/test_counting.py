@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.counting import origin
 from aggregator.errors import BrokerRefused, ConsumerEnded
-from aggregator.kafka.topic_admin import GroupWatch, TopicId
+from aggregator.kafka.topic_admin import TopicWatch
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
@@ -59,7 +59,7 @@ def test_whoever_counts_a_log_counts_each_report_once_bytes_alike(deployment: De
 
 @pytest.mark.usefixtures("apache_kafka")
 def test_workers_share_partitions_and_hand_them_over_at_the_end(deployment: Deployment) -> None:
-    unowned = GroupWatch(deployment.settings)
+    unowned = TopicWatch(deployment.settings, deployment.topic).unowned
     with deployment.worker("one") as one:
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
         numbers, further = range(deployment.partitions), range(deployment.partitions + 1)
@@ -178,14 +178,14 @@ def test_workers_and_publishers_of_another_cluster_are_refused(deployment: Deplo
 @pytest.mark.usefixtures("apache_kafka")
 def test_a_refused_worker_waits(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does while the server of its tokens is away."""
-    ask, refused = TopicId.__call__, [BrokerRefused("kafka:9092", "refuses: no token")] * 3
+    ask, refused = TopicWatch.topic_id, [BrokerRefused("kafka:9092", "refuses: no token")] * 3
 
-    def asked(topic_id: TopicId) -> str:
+    def asked(watch: TopicWatch) -> str:
         if refused:
             raise refused.pop()
-        return ask(topic_id)
+        return ask(watch)
 
-    monkeypatch.setattr(TopicId, "__call__", asked)
+    monkeypatch.setattr(TopicWatch, "topic_id", asked)
     deployment.count(traffic(deployment, 20))
     assert not refused
     assert deployment.verify().verified

@@ -16,9 +16,9 @@ from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aggregator.cli.commands.deadletters import deadletters
-from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.letter_replay import Forecast, replay
 from aggregator.dead_letters.reader import DeadLetterTopic
+from aggregator.dead_letters.selection import HandledMarks
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.kafka import clients
 from aggregator.state.decoder import Rejection

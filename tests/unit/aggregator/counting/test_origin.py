@@ -6,7 +6,6 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import KnownProgress
-from aggregator.counting.log_inspector import ClusterTopic
 from aggregator.counting.origin import RIVAL_CHECK_SECONDS, OriginCheck
 from aggregator.errors import OtherDeployment, OtherDeploymentSuspected
 from aggregator.storage.store import Store
@@ -27,8 +26,8 @@ class Group:
             self._at += 1
             self.commits[number] = KnownProgress(0, 5, "T", 0, deployment, self._at)
 
-    def cluster_topic(self) -> ClusterTopic:
-        return ClusterTopic("C", [0, 1, 2])
+    def cluster_topic(self) -> tuple[str, list[int]]:
+        return "C", [0, 1, 2]
 
     def committed_progress(self, numbers: list[int]) -> dict[int, KnownProgress]:
         return {number: self.commits[number] for number in numbers if number in self.commits}

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from aggregator.config.settings import Settings
 from aggregator.errors import TopicGone
 from aggregator.kafka.obstacles import last_offset
-from aggregator.kafka.topic_admin import TopicId
+from aggregator.kafka.topic_admin import topic_id
 from tests.support.rows import row
 
 BOMBS = [(5, 5), (6, 6), (7, 47), (48, 2**20 - 1)]
@@ -38,7 +38,7 @@ def test_a_partition_that_no_broker_knows_is_named(monkeypatch: pytest.MonkeyPat
     client = SimpleNamespace(describe_topics=lambda *_, **__: {"reports": answer})
     monkeypatch.setattr("aggregator.kafka.topic_admin.admin", lambda _: client)
     with pytest.raises(TopicGone, match=r"topic 'reports' is gone: .* or not all its partitions"):
-        TopicId(Settings(), "reports")()
+        topic_id(Settings(), "reports")
 
 
 def test_a_batch_is_read_few_times_however_long_the_log_is() -> None:

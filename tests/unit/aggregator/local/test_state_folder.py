@@ -7,8 +7,8 @@ import pytest
 
 from aggregator.config.settings import Settings
 from aggregator.counting import recount
-from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import MessagePosition
+from aggregator.dead_letters.selection import HandledMarks
 from aggregator.errors import DitherError
 from aggregator.local import state_folder
 from aggregator.local.state_folder import StateFolder, begin_new_log

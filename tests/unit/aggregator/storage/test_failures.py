@@ -156,7 +156,8 @@ def ask_twice(address: str) -> None:
 
 
 def test_another_kind_of_server_is_named(node: RedisNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FIRST_CALL_SECONDS", 0.3)
+    for timeout in connection.FIRST_CALL_TIMEOUTS:
+        monkeypatch.setitem(connection.FIRST_CALL_TIMEOUTS, timeout, 0.3)
     for module in (clients, gateway_client):
         monkeypatch.setattr(module, "SILENT_SECONDS", 0.3)
     monkeypatch.setattr(clients, "REFUSAL_CHECK_SECONDS", 0.3)
