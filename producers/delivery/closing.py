@@ -17,6 +17,17 @@ T = TypeVar("T")
 CLOSED_MESSAGE = "this reporter is closed: open a new one"
 
 
+@contextmanager
+def noting_lost_reports(error: BaseException | None) -> Iterator[None]:
+    """Turn a DeliveryError within the block into a note on `error`, if there is such an error."""
+    try:
+        yield
+    except DeliveryError as undelivered:
+        if error is None:
+            raise
+        error.add_note(str(undelivered))
+
+
 class Closing(ABC):
     """A context manager that closes the object when its block ends.
 
@@ -36,12 +47,8 @@ class Closing(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        with noting_lost_reports(error):
             self.close()
-        except DeliveryError as undelivered:
-            if error is None:
-                raise
-            error.add_note(str(undelivered))
 
 
 class Calls:

@@ -25,10 +25,8 @@ from starlette.types import Receive, Scope
 from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.gateway.bodies import PostedBatch, Times
-from producers.gateway.heads import read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Hold, Memory, Receiver, read_head
 from producers.sealing import (
     MAX_CROWD_BYTES,
     CrowdLabel,

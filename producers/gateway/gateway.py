@@ -18,19 +18,18 @@ from starlette.types import Receive, Scope, Send
 from estimators import Metric
 from producers.gateway.answers import (
     acknowledgement,
+    answer_each,
     not_acknowledged,
-    too_large,
+    read_each,
+    split,
     too_large_for_kafka,
 )
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.crowds import CROWDS_PATH, Crowds
-from producers.gateway.heads import Head, read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head, too_large
 from producers.gateway.sender import Outcome, Sender
-from producers.gateway.several import answer_each, read_each, split
 
 logger = logging.getLogger("producers")
 

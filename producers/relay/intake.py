@@ -20,10 +20,8 @@ from starlette.types import Receive, Scope
 from estimators import Metric
 from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.gateway import POST_OVERHEAD, Endpoint
-from producers.gateway.heads import Head, read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
 from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size

@@ -32,7 +32,7 @@ from deploy.kafka.cluster import free_ports
 from estimators import define
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF_TYPE
-from producers.gateway.memory import Hold
+from producers.gateway.receiving import Hold
 from producers.gateway.sender import Sender
 from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches

@@ -17,8 +17,8 @@ from estimators import define
 from producers.gateway import Gateway, receiving
 from producers.gateway.bodies import PROTOBUF_TYPE, Times
 from producers.gateway.clients import UNKNOWN_CLIENT
-from producers.gateway.heads import Head
 from producers.gateway.problems import Problem
+from producers.gateway.receiving import Head
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
 from tests.support.clocks import wait_until
