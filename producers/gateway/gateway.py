@@ -216,19 +216,13 @@ class Gateway:
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post of one batch; raise Problem unless Kafka acknowledges it."""
         head, client, hold = self._admitted(scope)
-        try:
+        with hold:
             body = await self._body(receive, head, hold, client)
             batch = await self._in_turn(
                 len(body), functools.partial(self._reader(head.media_type, scope), body)
             )
             self._clients.count("reports", client, batch.reports)
-            answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
-            self._send(batch, functools.partial(_set, answered), hold.release)
-        except BaseException:
-            hold.release()
-            raise
-        problem = await answered
-        if problem is not None:
+        if (problem := await self._sent(batch, hold.release)) is not None:
             raise problem
         return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
@@ -238,7 +232,7 @@ class Gateway:
         Raises Problem if none of the batches was sent to Kafka.
         """
         head, client, hold = self._admitted(scope)
-        try:
+        with hold:
             body = await self._body(receive, head, hold, client)
             hold.reserve(len(body))  # the batches are copies
             bodies = split(head.media_type, body)
@@ -250,9 +244,6 @@ class Gateway:
             )
             sent = [batch for batch in batches if isinstance(batch, PostedBatch)]
             self._clients.count("reports", client, sum(batch.reports for batch in sent))
-        except BaseException:
-            hold.release()
-            raise
         left = len(sent)
         if not left:
             hold.release()
@@ -270,9 +261,9 @@ class Gateway:
     def _sent(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
     ) -> asyncio.Future[Problem | None]:
-        """Send one of several batches; the result is None, or why Kafka has not acknowledged it.
+        """Send a batch; the result is None, or why Kafka has not acknowledged it.
 
-        A failure concerns only this batch; every other batch gets its own answer.
+        A failure concerns only this batch; every other batch of its post gets its own answer.
         """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         if isinstance(batch, Problem):
@@ -308,14 +299,11 @@ class Gateway:
         over TLS. Raises Problem if the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
-        try:
+        with hold:
             hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
             self._send(batch, functools.partial(answer, acknowledgement(batch)), hold.release)
-        except BaseException:
-            hold.release()
-            raise
 
     def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
         """Admit a post; return its head, its client and the memory reserved for it."""

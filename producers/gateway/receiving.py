@@ -116,12 +116,19 @@ class Memory:
 
 
 class Hold:
-    """The bytes that a post, or a batch of a post, has reserved."""
+    """The bytes that a post has reserved; an error in a block ``with hold:`` releases them."""
 
     __slots__ = ("bytes", "memory")
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.bytes = memory, 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.release()
 
     def reserve(self, more: int) -> None:
         """Reserve more bytes; raise Problem (503) if all posts together would exceed the limit."""

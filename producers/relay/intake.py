@@ -179,11 +179,8 @@ class CrowdRelay:
             If the post is refused; then `answer` is not called.
         """
         hold = Hold(self._memory)
-        try:
+        with hold:
             self._keep(head, body, client, hold, answer)
-        except BaseException:
-            hold.release()
-            raise
 
     def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
         """Check a post, and queue its report for the disk; `answer` is called later."""
