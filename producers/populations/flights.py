@@ -89,7 +89,7 @@ def flights() -> Population:
     has_departed, has_arrived = ~np.isnan(departure), ~np.isnan(arrival)
     is_late = arrival > LATE_MINUTES
     caught_up = 2 * (departure > LATE_MINUTES) + is_late
-    time_ms, _ = read_time_columns(path, table, ["time_hour"])
+    time_ms, _ = read_time_columns(table, ["time_hour"])
     tail = read_values(metrics["tail"], cells["tailnum"], location + "tailnum", MISSING_TEXTS)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
     hours = {hour: f"{hour:>02}" for hour in set(cells["hour"])}

@@ -13,7 +13,6 @@ import shlex
 import time
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -473,7 +472,6 @@ def _shown(time_ms: int) -> str:
 
 
 def read_time_columns(
-    path: str | Path,
     table: Table,
     columns: Sequence[str],
     time_format: str | None = None,
@@ -485,7 +483,7 @@ def read_time_columns(
     The times are in ms since the epoch, -1 for a row without a time. The notes are the format, the
     zone, the first and the last time; then notes on doubtful times.
 
-    `path`, `table`: the file and its table; `columns`: the columns of times; `time_format`, `zone`:
+    `table`: the table; `columns`: the columns of times; `time_format`, `zone`:
     as for :class:`TimeFormat`; by default they are detected; `missing`: the texts of cells without
     a time. Raises ValueError like :func:`detect_time_format`; or if a cell is not a time: the error
     names the row and the cell.
@@ -496,7 +494,7 @@ def read_time_columns(
         text = " ".join([_MIDNIGHT.sub("", parts[0]), *parts[1:]] if parts[1:] else parts)
         is_mark = marks and _SIGNED_NUMBER.fullmatch(text) and _number(text) in marks
         texts.append("" if is_mark or not missing.isdisjoint([text, *parts]) else text)
-    location = f"{path}: column {shortened(' '.join(columns))}"
+    location = f"{table.path}: column {shortened(' '.join(columns))}"
     form = (
         TimeFormat(time_format, zone) if time_format else detect_time_format(texts, location, zone)
     )

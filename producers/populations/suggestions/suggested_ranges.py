@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +57,6 @@ class Range:
     width: float
 
     @property
-    def edges(self) -> tuple[float, float]:
-        """The ends of the range, as a definition has them."""
-        return self.low, self.high
-
-    @property
     def error(self) -> float:
         """The largest distance of the estimate from the true mean, if the bounds hold."""
         return abs(self.shift) + self.width / 2
@@ -78,11 +72,6 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
     shift = float(clipped.mean() - numbers.mean())
     return Range(low, high, share_inside, shift, _width(clipped, low, high, levels))
-
-
-def is_identifying(numbers: NDArray[np.float64]) -> bool:
-    """Return whether a range would reveal values, because there are too few distinct ones."""
-    return len(np.unique(numbers)) < MIN_DISTINCT_VALUES
 
 
 def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[Range]:
@@ -141,13 +130,6 @@ def round_range(low: float, high: float) -> tuple[float, float]:
     return round(first * step, digits), round(last * step, digits)
 
 
-class SuggestedBins(NamedTuple):
-    """Keys of a definition with bins, and a note with the reason for them."""
-
-    keys: dict[str, object]
-    note: str
-
-
 def is_wide(numbers: NDArray[np.float64], value_range: tuple[float, float] | None) -> bool:
     """Return whether tails make up most of the values' range, after clipping to `value_range`.
 
@@ -162,8 +144,8 @@ def is_wide(numbers: NDArray[np.float64], value_range: tuple[float, float] | Non
 
 def suggest_bins(
     numbers: NDArray[np.float64], value_range: tuple[float, float] | None
-) -> SuggestedBins:
-    """Return the range and the scale of suitable bins.
+) -> tuple[dict[str, object], str]:
+    """Return the keys for the range and the scale of suitable bins, and a note with the reason.
 
     Without a `value_range`, the ends are rounded quantiles, which reveal no value if there are at
     least 20 distinct values.
@@ -176,22 +158,19 @@ def suggest_bins(
     if value_range is None:
         low, high = (_round_down(low), _round_up(high)) if is_log else round_range(low, high)
     share_inside = float(((numbers >= low) & (numbers <= high)).mean())
-    scale, why = "linear", "of equal width"
-    reason = (
-        "the values have no long tails, are not above 0, or span less than a factor of "
-        f"{LOG_SCALE_RATIO:g}"
-    )
-    if is_log:
-        scale, why = "log", "each wider than the one before by the same factor"
-        reason = f"the values have long tails, are above 0 and span a factor of {high / low:.3g}"
     keys: dict[str, object] = {"range": [low, high]}
-    if is_log:
-        keys["scale"] = scale
-    return SuggestedBins(
-        keys,
-        f"bins: from {low:g} to {high:g}, {why} (scale {scale!r}), because {reason}; "
-        f"{share_inside:.2%} of the values are inside, others count in the end bins",
+    scale = (
+        "of equal width (scale 'linear'), because the values have no long tails, are not above 0, "
+        f"or span less than a factor of {LOG_SCALE_RATIO:g}"
     )
+    if is_log:
+        keys["scale"] = "log"
+        scale = (
+            "each wider than the one before by the same factor (scale 'log'), because the values "
+            f"have long tails, are above 0 and span a factor of {high / low:.3g}"
+        )
+    note = f"bins: from {low:g} to {high:g}, {scale}; {share_inside:.2%} of the values are inside"
+    return keys, f"{note}, others count in the end bins"
 
 
 def _round_down(value: float) -> float:
