@@ -165,11 +165,6 @@ class Gateway:
         self._checking: ThreadPoolExecutor | None = None
 
     @property
-    def in_flight(self) -> int:
-        """The bytes of the posts in progress, plus 4 KiB for each."""
-        return self._memory.reserved
-
-    @property
     def routes(self) -> list[Route]:
         """The routes to mount."""
         return [
@@ -313,7 +308,7 @@ class Gateway:
     def _admit(self, head: Head, client: Client) -> Hold:
         if head.length > self.max_body:
             raise too_large(f"{head.length} bytes", self.max_body)
-        self._clients.admit_client(client, head.length)
+        self._clients.admit(client, head.length)
         self._check_kafka()
         hold = Hold(self._memory)
         hold.reserve(POST_OVERHEAD)

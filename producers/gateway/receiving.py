@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
 
@@ -178,16 +178,18 @@ class Receiver:
         status 408 if the body does not arrive in time, 413 if it is too large, 503 if there is no
         memory for it, 400 if the client leaves early or the body is not in this encoding.
         """
-        body = await self._whole(receive, hold, arrived)
-        return await self._expanded(encoding, body, hold) if encoding else body
-
-    async def _whole(self, receive: Receive, hold: Hold, arrived: Callable[[int], None]) -> bytes:
         chunks, more, left = list[bytes](), True, self.max_bytes
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
                     message = await receive()
-                    chunk = _chunk(message)
+                    if message["type"] == "http.disconnect":
+                        raise Problem(
+                            HTTPStatus.BAD_REQUEST,
+                            "the client disconnected before its body was complete",
+                            "post it again",
+                        )
+                    chunk: bytes = message.get("body", b"")
                     hold.reserve(len(chunk))
                     left -= len(chunk)
                     if left < 0:
@@ -202,7 +204,8 @@ class Receiver:
                 "post it again",
                 headers={"Connection": "close"},
             ) from None
-        return b"".join(chunks)
+        body = b"".join(chunks)
+        return await self._expanded(encoding, body, hold) if encoding else body
 
     async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
         """Return the expanded body.
@@ -221,26 +224,7 @@ class Receiver:
         return expanded
 
 
-def _chunk(message: Message) -> bytes:
-    if message["type"] == "http.disconnect":
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            "the client disconnected before its body was complete",
-            "post it again",
-        )
-    chunk: bytes = message.get("body", b"")
-    return chunk
-
-
 # -- Compressed bodies ----------------------------------------------------------------------------
-
-
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
 
 
 def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
@@ -256,9 +240,12 @@ def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     >>> expand("gzip", gzip.compress(b"reports"), 7)
     b'reports'
     """
+    decompressor: Any = zlib.decompressobj(GZIP_WINDOW)
+    if encoding == "zstd":
+        options = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_LOG}
+        decompressor = zstd.ZstdDecompressor(options=options)
     try:
-        decompressor = _decompressor(encoding)
-        expanded = decompressor.decompress(body, max_bytes + 1)
+        expanded: bytes = decompressor.decompress(body, max_bytes + 1)
     except (zlib.error, zstd.ZstdError) as error:
         raise _unreadable(encoding, str(error)) from None
     if len(expanded) > max_bytes:
@@ -273,13 +260,6 @@ def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
     if surplus := len(decompressor.unused_data):
         raise _unreadable(encoding, f"{surplus} bytes follow its end")
     return expanded
-
-
-def _decompressor(encoding: str) -> _Decompressor:
-    if encoding == "gzip":
-        return zlib.decompressobj(GZIP_WINDOW)
-    options = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_LOG}
-    return zstd.ZstdDecompressor(options=options)
 
 
 def _unreadable(encoding: str, why: str) -> Problem:

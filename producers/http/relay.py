@@ -50,6 +50,8 @@ class RelayDefinitions(GatewayDefinitions):
         The definitions that are part of the application, by name; the relay must have the same.
     """
 
+    prefix = "relay "
+
     def __init__(
         self,
         file: QueueFile,
@@ -59,10 +61,6 @@ class RelayDefinitions(GatewayDefinitions):
     ) -> None:
         super().__init__(file, client)
         self._relay, self._public_key, self._application = client, public_key, application
-
-    def stored_name(self, name: str) -> str:
-        """Return the name for storing a relay's definition; a gateway's is stored under another."""
-        return f"relay {name}"
 
     def fetch(self, name: str) -> Metric:
         """Fetch the relay's definition of a name, store it, and return it.

@@ -212,7 +212,7 @@ class CrowdRelay:
         Posts are not counted while the relay can take none, because devices then retry often.
         """
         try:
-            self._clients.admit_client(client, length)
+            self._clients.admit(client, length)
         except Problem as problem:
             problem.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
             raise
