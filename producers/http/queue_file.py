@@ -16,8 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from producers.ledger.ledger_file import REENTERED_MESSAGE, create_database, fault_of_owner
-from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
+from producers.ledger.ledger_file import (
+    BUSY_SECONDS,
+    REENTERED_MESSAGE,
+    create_database,
+    explain_sqlite_error,
+    fault_of_owner,
+)
 
 APPLICATION_ID = 0x44_6C_71_75
 """The number in the file's header that tells a queue from other databases."""

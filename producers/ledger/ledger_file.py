@@ -12,15 +12,15 @@ import sqlite3
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-
-from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_65_64
 """The number in the file's header that tells a ledger from other databases."""
 SCHEMA_VERSION = 1
+BUSY_SECONDS = 30.0
+"""How many seconds a transaction waits for the transactions of other processes."""
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _CREATE_TABLES = f"""
@@ -228,3 +228,23 @@ def _explained(error: sqlite3.Error) -> str:
             "to create one, and check the permissions of its folder",
         },
     )
+
+
+def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:
+    """Return what an error means, and what to do.
+
+    Examples
+    --------
+    >>> explain_sqlite_error(sqlite3.OperationalError("database or disk is full"), {})
+    'the disk is full: free space'
+    """
+    message = str(error)
+    common = {
+        "full": "the disk is full: free space",
+        "readonly": "the file or its folder is read-only: expected both to be writable",
+        "locked": "another process keeps it locked: try again",
+    }
+    for words, remedy in (*remedies.items(), *common.items()):
+        if words in message:
+            return remedy
+    return f"SQLite failed: {message}"

@@ -31,8 +31,7 @@ from opentelemetry.sdk.metrics.export import (
 
 from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
-from producers.otel.mapping import EachExport, Gathered
-from producers.otel.points import Data, UnusableError, points_of
+from producers.otel.mapping import Data, EachExport, Gathered, UnusableError, points_of
 
 logger = logging.getLogger("producers")
 

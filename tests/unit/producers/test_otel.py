@@ -39,7 +39,7 @@ from producers import (
     RollUp,
 )
 from producers.gateway import Gateway
-from producers.otel.points import Of
+from producers.otel.mapping import Of
 from tests.support.clocks import Clock
 from tests.support.metrics import frequency_metric
 from tests.support.noted_reporter import NotedReporter
