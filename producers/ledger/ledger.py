@@ -26,16 +26,17 @@ from producers.ledger.accounts import (
     BudgetSpent,
     Number,
     parts_of,
+    summarize,
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pane_participation import answer_once
 from producers.ledger.pinned_definitions import check_pin, pin
-from producers.ledger.summary import describe_lottery, summarize
 from producers.ledger.turns import (
     Lottery,
     Turn,
     claim_turn,
+    describe_lottery,
     draw_turn,
     read_lottery,
     read_turn,

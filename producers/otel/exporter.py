@@ -222,22 +222,22 @@ class DitherMetricExporter(MetricExporter):
         if mapped is None:
             self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
             return True
+        failure = None
         if self._is_shut_down:
-            self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
-            return False
-        if old is not None:
-            self._drop(name, data, old.reason, str(old))
-            return False
-        if is_repeated:
-            self._drop(name, data, SEVERAL_STREAMS, ONE_STREAM)
-            return False
-        try:
-            mapped.take(data)
-        except UnusableError as error:
-            self._drop(name, data, error.reason, str(error))
-            return False
-        except Exception as error:  # an application's own deny rule may raise anything
-            self._drop(name, data, type(error).__name__, TEXT_NOT_LOGGED)
+            failure = SHUT_DOWN, "the exporter is shut down"
+        elif old is not None:
+            failure = old.reason, str(old)
+        elif is_repeated:
+            failure = SEVERAL_STREAMS, ONE_STREAM
+        else:
+            try:
+                mapped.take(data)
+            except UnusableError as error:
+                failure = error.reason, str(error)
+            except Exception as error:  # an application's own deny rule may raise anything
+                failure = type(error).__name__, TEXT_NOT_LOGGED
+        if failure is not None:
+            self._drop(name, data, *failure)
             return False
         with self._counting:
             self._reported[name] += 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.metrics.loading import define
-from producers.populations.suggestions.simulated_estimates import simulated_estimate
+from producers.populations.suggestions.expected_widths import simulated_estimate
 
 TRIED_TAIL_SHARES = (0.0, 0.001, 0.01, 0.05)
 """The shares of values on either side that the tried ranges leave out, before rounding."""

@@ -11,7 +11,7 @@ import pytest
 
 from estimators import DistributionEstimate, LocalMetric, Metric, SeededBits, define, load_metrics
 from estimators.rounding import interval
-from producers.populations.suggestions.simulated_estimates import simulated_estimate
+from producers.populations.suggestions.expected_widths import simulated_estimate
 from producers.populations.suggestions.suggestion import MAX_LISTED_CATEGORIES, suggest
 from tests.support.rows import row
 

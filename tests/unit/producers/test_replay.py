@@ -15,8 +15,7 @@ from estimators.metrics.categories import Vocabulary
 from producers import Reporter
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
-from producers.populations.population_replay import Replay, ReplayProgress
-from producers.populations.produce import produce
+from producers.populations.produce import Replay, ReplayProgress, produce
 from producers.populations.truth import RunningTruth
 from tests.support.clocks import Clock
 from tests.support.rows import row
