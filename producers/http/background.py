@@ -28,8 +28,7 @@ from producers.http.answers import (
 )
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
-from producers.http.queue_tables import QueuedBatch
-from producers.http.report_queue import ReportQueue
+from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.pinned_definitions import DefinitionChanged
 
 OTHERS_SECONDS = 1.0

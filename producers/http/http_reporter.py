@@ -16,9 +16,8 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions, Relay
 from producers.http.queue_file import QueueFile
-from producers.http.queue_tables import NO_BATCH_ID
 from producers.http.relay import sealed_post
-from producers.http.report_queue import BatchRule, Totals
+from producers.http.report_queue import NO_BATCH_ID, BatchRule, Totals
 
 if TYPE_CHECKING:
     from producers.device.rounds import Round

@@ -30,12 +30,13 @@ from producers.populations.csv_files import Table, positions, read_table, visibl
 from producers.populations.far_values import far_numbers, is_far
 from producers.populations.population import Column
 from producers.populations.suggestions.expected_widths import Part, describe_widths, slice_parts
-from producers.populations.suggestions.suggested_panes import SUGGESTED_PANES, choose_pane
-from producers.populations.suggestions.suggested_ranges import (
+from producers.populations.suggestions.suggested_keys import (
     MIDDLE_QUANTILE,
     MIN_DISTINCT_VALUES,
+    SUGGESTED_PANES,
     WIDE_RANGE_RATIO,
     assess,
+    choose_pane,
     describe,
     is_wide,
     rank_ranges,
