@@ -214,13 +214,13 @@ class HttpConnection(Closing):
         receiver = f"the gateway {self.url}"
         if self.relay is not None and not self.queue.left(metric, sealed=False)[0]:
             receiver = f"the relay {self.relay.url}"
-        failure = self.last_failure
+        reason = "no answer in time"
+        if self.last_failure is not None:
+            reason = self.last_failure.detail.removesuffix(f": {WHAT_TO_CHECK_HTTP}")
         return DeliveryError(
             reports=reports,
             batches=batches,
-            first_error=failure.detail.removesuffix(f": {WHAT_TO_CHECK_HTTP}")
-            if failure
-            else "no answer in time",
+            first_error=reason,
             receiver=receiver,
             check=WHAT_TO_CHECK_HTTP,
             are_kept=are_kept,

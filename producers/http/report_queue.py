@@ -277,14 +277,14 @@ class ReportQueue:
             else:
                 self._seal(database, "metric = ?", metric)
 
-    def seal_due(self) -> float | None:
-        """Close the open batches that are due; return the seconds until others are due, if any."""
+    def seal_due(self) -> float:
+        """Close the open batches that are due; return the seconds until others are, or infinity."""
         now = self._now()
         with self.file.transaction() as database:
             # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too
             self._seal(database, "due_ms <= ? OR opened_ms > ?", now, now)
             (due,) = database.execute("SELECT min(due_ms) FROM open_batches").fetchone()
-        return None if due is None else max(0.0, (due - now) / 1000)
+        return math.inf if due is None else max(0.0, (due - now) / 1000)
 
     def has_batches(self, *, sealed: bool = False) -> bool:
         """Return whether a batch waits for the gateway; if `sealed`, a report for the relay."""
@@ -399,7 +399,7 @@ class ReportQueue:
                 "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number",
                 (number,),
             )
-            levels, values, times = zip(*parts, strict=True)
+            levels, encoded, times = zip(*parts, strict=True)
             key, pairs = new_batch_id(), decode_json(attributes, list[tuple[str, str]])
             batch = ReportBatch(
                 metric=metric,
@@ -407,7 +407,7 @@ class ReportQueue:
                 batch_id=key,
                 time_ms=max(times),
                 levels=b"".join(levels),
-                values=b"".join(values),
+                values=b"".join(encoded),
                 attributes=[Attribute(name=name, value=value) for name, value in pairs],
             )
             database.execute("DELETE FROM rows WHERE batch = ?", (number,))

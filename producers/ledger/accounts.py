@@ -133,9 +133,7 @@ def parts_of(number: Number, name: str) -> int:
     (1000, 20000)
     """
     try:
-        parts = (
-            number if isinstance(number, Fraction) else Fraction(str(number))
-        ) * PARTS_PER_EPSILON
+        parts = Fraction(str(number)) * PARTS_PER_EPSILON
     except (ValueError, ZeroDivisionError):
         parts = Fraction(-1)
     if parts <= 0 or parts.denominator != 1 or parts > 2**53:

@@ -185,11 +185,9 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         ]
         position_by_name = {name: _place(path, header, name) for name in names}
         columns, row_notes = _columns(rows, position_by_name)
-    note = f"file: {ENCODING_NAMES[encoding]}, separated by "
-    note += DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter)) + f"; {encoding_note}" * bool(
-        encoding_note
-    )
-    notes = ["; ".join([note, *row_notes])]
+    separated = DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter))
+    note = f"file: {ENCODING_NAMES[encoding]}, separated by {separated}"
+    notes = ["; ".join(filter(None, [note, encoding_note, *row_notes]))]
     for name, position in position_by_name.items():
         title = header[position]
         if title != name:

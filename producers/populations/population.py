@@ -40,17 +40,6 @@ class Population:
     notes: tuple[str, ...] = ()
     attributes: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Raise ValueError if columns differ in length, or times are not ascending."""
-        for name, column in (*self.columns.items(), *self.attributes.items()):
-            if column.shape[:1] != self.time_ms.shape:
-                raise ValueError(
-                    f"column {name!r} of shape {column.shape} with times of shape "
-                    f"{self.time_ms.shape}: expected the same length"
-                )
-        if (self.time_ms[1:] < self.time_ms[:-1]).any():
-            raise ValueError("event times that are not ascending: use Population.by_time")
-
     @classmethod
     def by_time(
         cls,

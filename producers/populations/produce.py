@@ -25,6 +25,7 @@ from producers.populations.truth import RunningTruth, Truth
 
 ROUND_PARTS = 20
 """The devices of a round answer in this many parts, spread over its duration."""
+MAX_CHUNK = 10_000  # the most devices between two calls of `progress`
 TICK_SECONDS = 0.05  # devices that are due within this time report together
 
 
@@ -56,8 +57,6 @@ class Replay:
         The duration of the replay. Without `speed` and `seconds` it runs as fast as possible.
     seed : int
         The seed for drawing epsilons; reports are random in any case.
-    chunk : int
-        The most devices between two calls of `progress`.
     stop : threading.Event, optional
         Once it is set, the replay ends after the current devices.
     timer, sleep : callable
@@ -79,18 +78,13 @@ class Replay:
         speed: float | None = None,
         seconds: float | None = None,
         seed: int = 0,
-        chunk: int = 10_000,
         stop: threading.Event | None = None,
         timer: Callable[[], float] = clocks.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        for name, reporter in reporters.items():
-            if name not in population.columns:
-                raise ValueError(
-                    f"metric {name!r}: the population has only {sorted(population.columns)}"
-                )
+        for reporter in reporters.values():
             mix.check(reporter.metric)
-        self.population, self.reporters, self.chunk = population, reporters, chunk
+        self.population, self.reporters = population, reporters
         self.speed = _speed(population, speed, seconds)
         self.stop = threading.Event() if stop is None else stop
         self.truth = {name: RunningTruth(r.metric) for name, r in reporters.items()}
@@ -113,7 +107,7 @@ class Replay:
         while done < len(self.population) and not self.stop.is_set():
             due = self._due(self._timer() - started)
             if due > done:
-                end = min(due, done + self.chunk)
+                end = min(due, done + MAX_CHUNK)
                 reports += self._report(done, end)
                 done = end
                 if progress is not None:
@@ -337,11 +331,7 @@ def respond(
         Rounds(config, rounds_topic) as rounds,
     ):
         for current_round in rounds.follow(metric, stop=over):
-            is_answering = (
-                round_numbers == current_round.number
-                if metric.split == "users"
-                else np.full(round_numbers.size, True)
-            )
+            is_answering = (round_numbers == current_round.number) | (metric.split != "users")
             answers = 0
             for part in np.array_split(np.flatnonzero(is_answering), ROUND_PARTS):
                 if over.is_set():

@@ -420,12 +420,10 @@ def _kind(cell: str) -> str:
         return NO_NUMBER
     if re.match(r"0\d", cell):
         return NO_UNIT
-    units = (
-        unit
-        for unit, parts in UNITS_PER_SECOND.items()
-        if EARLIEST_SECONDS <= _number(cell) / parts < LATEST_SECONDS
-    )
-    return next(units, NO_UNIT)
+    for unit, parts in UNITS_PER_SECOND.items():
+        if EARLIEST_SECONDS <= _number(cell) / parts < LATEST_SECONDS:
+            return unit
+    return NO_UNIT
 
 
 def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: str) -> TimeFormat:

@@ -124,9 +124,8 @@ def describe_widths(metric: LocalMetric, parts: Sequence[Part]) -> list[str]:
             cells = [text + WIDE_MARK * mark for text, mark in zip(texts, is_wide, strict=True)]
             wide_parts += [part] * any(is_wide)
         lines.append((part.name, f"{part.reports:,}", cells))
-    title = "widths: 95% bounds to expect once final, levels alike" + f", in {metric.unit}" * bool(
-        metric.unit
-    )
+    title = "widths: 95% bounds to expect once final, levels alike"
+    title += f", in {metric.unit}" * bool(metric.unit)
     described = [title + "; those of slices hold for all of them together" * bool(metric.by)]
     for name, reports, cells in [("", "reports", heads), *lines]:
         padded = "".join(f"{cell:<{CELL_WIDTH}}" for cell in cells).rstrip()

@@ -208,9 +208,8 @@ def suggest(
     if kind != "frequency" and not listing and axes is None:
         numbers = read_numbers(cells, location, missing_texts, decimal or table.decimal)
         wants_numbers = (kind, value_range, above) != (None, None, None)
-        if not wants_numbers and (
-            codes := [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
-        ):
+        codes = [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
+        if codes and not wants_numbers:
             raise ValueError(
                 f"{location}: {len(codes):,} cells begin with 0, such as {shortened(codes[0])}: "
                 "are they numbers or codes? --kind mean reads numbers; --list-categories or --open "

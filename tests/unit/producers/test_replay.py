@@ -79,8 +79,6 @@ def test_what_cannot_be_played_is_refused_before_anything_is_sent() -> None:
         with row(options), pytest.raises(ValueError, match="expected"):
             play(population([1]), Time(0.0), **options)
     delay, low = cast("Reporter", Recorder(DELAY, Time(0.0))), LevelDistribution.parse("0.1:1")
-    with pytest.raises(ValueError, match=r"metric 'delay': the population has only .'late'."):
-        Replay(population([1]), {"delay": delay}, MIX)
     with pytest.raises(ValueError, match="the mix cannot be used"):
         Replay(Population(np.array([1]), {"delay": np.ones(1)}), {"delay": delay}, low)
     _, replay = play(population([]), Time(0.0), seconds=5.0)
