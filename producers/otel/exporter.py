@@ -12,15 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.sdk.metrics import (
-    Counter,
-    Histogram,
-    ObservableCounter,
-    ObservableGauge,
-    ObservableUpDownCounter,
-    UpDownCounter,
-    _Gauge,
-)
+from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter, ObservableGauge, _Gauge
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -35,15 +27,10 @@ from producers.otel.mapping import Data, EachExport, Gathered, UnusableError, po
 
 logger = logging.getLogger("producers")
 
-PREFERRED_TEMPORALITY: dict[type, AggregationTemporality] = {
-    Counter: AggregationTemporality.DELTA,
-    ObservableCounter: AggregationTemporality.DELTA,
-    Histogram: AggregationTemporality.DELTA,
-    UpDownCounter: AggregationTemporality.CUMULATIVE,
-    _Gauge: AggregationTemporality.DELTA,
-    ObservableUpDownCounter: AggregationTemporality.CUMULATIVE,
-    ObservableGauge: AggregationTemporality.DELTA,
-}
+TEMPORALITY: dict[type, AggregationTemporality] = dict.fromkeys(
+    (Counter, ObservableCounter, Histogram, _Gauge, ObservableGauge), AggregationTemporality.DELTA
+)
+"""These instruments report what was measured since the last export; others their present level."""
 FORKED_REASON = (
     "its interval began before this process was forked, so the process that forked reports what "
     "was measured until then. The next export of this process is whole; make the MeterProvider "
@@ -109,7 +96,7 @@ class DitherMetricExporter(MetricExporter):
         for name, export in mapped.items():
             if not isinstance(export, EachExport | Gathered):
                 raise TypeError(f"mapped[{name!r}] = {export!r}: expected EachExport or Gathered")
-        super().__init__(preferred_temporality=dict(PREFERRED_TEMPORALITY))
+        super().__init__(preferred_temporality=dict(TEMPORALITY))
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False

@@ -194,7 +194,11 @@ class CrowdRelay:
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
         hold.reserve(POST_OVERHEAD + len(body))
-        self._admit(client, head.length)
+        try:  # posts are not counted while the relay can take none: devices then retry often
+            self._clients.admit(client, head.length)
+        except Problem as refusal:
+            refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
+            raise
         try:
             label, sealed = decode_post(body)
             crowd = self._crowd(label, len(sealed))
@@ -205,17 +209,6 @@ class CrowdRelay:
         if not self._is_write_due:
             self._is_write_due = True
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
-
-    def _admit(self, client: Client, length: int) -> None:
-        """Count a client's post; raise Problem with status 429 if the client is above its limit.
-
-        Posts are not counted while the relay can take none, because devices then retry often.
-        """
-        try:
-            self._clients.admit(client, length)
-        except Problem as problem:
-            problem.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
-            raise
 
     def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
         """Return the crowd that takes a report; raise ValueError if the report has another size."""
