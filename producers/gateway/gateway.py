@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
@@ -34,6 +34,7 @@ from producers.gateway.sender import Outcome, Sender
 logger = logging.getLogger("producers")
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 POST_PATH = "/v1/reports"
 BATCHES_PATH = "/v1/reports/batches"
@@ -213,9 +214,7 @@ class Gateway:
         head, client, hold = self._admitted(scope)
         with hold:
             body = await self._body(receive, head, hold, client)
-            batch = await self._in_turn(
-                len(body), functools.partial(self._reader(head.media_type, scope), body)
-            )
+            batch = await self._in_turn(len(body), self._reader(head.media_type, scope), body)
             self._clients.count("reports", client, batch.reports)
         if (problem := await self._sent(batch, hold.release)) is not None:
             raise problem
@@ -233,10 +232,8 @@ class Gateway:
             bodies = split(head.media_type, body)
             self._clients.count("posts", client, len(bodies) - 1, charged=1)
             hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
-            batches = await self._in_turn(
-                len(body),
-                functools.partial(read_each, bodies, self._reader(head.media_type, scope)),
-            )
+            reader = self._reader(head.media_type, scope)
+            batches = await self._in_turn(len(body), read_each, bodies, reader)
             sent = [batch for batch in batches if isinstance(batch, PostedBatch)]
             self._clients.count("reports", client, sum(batch.reports for batch in sent))
         left = len(sent)
@@ -321,11 +318,11 @@ class Gateway:
     def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
-    async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
+    async def _in_turn(self, size: int, read: Callable[[*Ts], T], *values: *Ts) -> T:
         """Check a body; use a thread if it is large, so that other posts are answered meanwhile."""
         if size <= CHECKED_AT_ONCE:
-            return read()
-        return await asyncio.get_running_loop().run_in_executor(self._checking, read)
+            return read(*values)
+        return await asyncio.get_running_loop().run_in_executor(self._checking, read, *values)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
         """Return the batch in a body; raise Problem for true values that came without TLS."""

@@ -158,8 +158,8 @@ class HttpConnection(Closing):
         self.relay = None if relay is None or key is None else Relay(relay, key, tls, timeout)
         self.path = None if queue is None else Path(queue)
         self.queue = ReportQueue(self.path, most_bytes, when_full)
-        self._asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
-        self.definitions = GatewayDefinitions(self.queue.file, self._asking)
+        self.asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
+        self.definitions = GatewayDefinitions(self.queue.file, self.asking)
         background_definitions = GatewayDefinitions(self.queue.file, client)
         self._on_failure = on_failure
         self.last_failure: Failure | None = None
@@ -182,13 +182,6 @@ class HttpConnection(Closing):
         self.last_failure = failure
         if self._on_failure is not None:
             self._on_failure(failure)
-
-    def round_of(self, name: str) -> bytes:
-        """Return the gateway's answer about a metric's open round.
-
-        Raises GatewayError if the gateway does not answer, or no round is open.
-        """
-        return self._asking.get(name, "round")
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
         """Send all waiting reports of `metric`, or of all metrics, until they are acknowledged.
@@ -279,7 +272,7 @@ class HttpConnection(Closing):
             self.background.stop(deadline)
             if self.relay is not None:
                 self.relay.stop(deadline)
-            self._asking.close()
+            self.asking.close()
             self.queue.close()
             atexit.unregister(self._at_exit)
 

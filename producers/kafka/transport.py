@@ -139,7 +139,7 @@ class KafkaTransport:
     ) -> None:
         self._metric, self._outbox, self._waiting, self._timer = metric, outbox, waiting, timer
         self._reporter, self._owns_connection = reporter, owns_connection
-        self._lock, self.is_closed = threading.Lock(), False
+        self._lock, self.is_closed, self.key = threading.Lock(), False, outbox.key
         self._scheduled: Callable[[], float] | None = None
         outbox.connection.add(reporter)
 
@@ -148,15 +148,10 @@ class KafkaTransport:
         """Reports, batches and bytes that Kafka has acknowledged so far."""
         return self._outbox.delivered
 
-    @property
-    def key(self) -> bytes | None:
-        """The key of all batches; None if the key of each batch is its id."""
-        return self._outbox.key
-
     def has_capacity(self, reports: int) -> bool:
         """Return True; raise DeliveryError for new failures, or if over 64 MiB have failed."""
         if self._outbox.failed:
-            self._outbox.check(KEPT_BYTES)
+            self._outbox.check()
         return True
 
     def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
@@ -192,9 +187,7 @@ class KafkaTransport:
         """Send everything, including failed batches, and wait for Kafka's acknowledgement."""
         with self._lock:
             self._seal(self._waiting.pop_all())
-        self._outbox.send(deadline)
-        self._outbox.resend(deadline)
-        self._outbox.wait(deadline)
+        self._outbox.flush(deadline)
 
     def close(self, deadline: float) -> None:
         """Flush until a deadline, then send no more; raise DeliveryError if reports are lost."""
@@ -237,11 +230,7 @@ class Outbox:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        topic: str,
-        key: bytes | None = None,
-        schema_id: int | None = None,
+        self, connection: Connection, topic: str, key: bytes | None, schema_id: int | None
     ) -> None:
         self.topic, self.key = topic, key
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
@@ -254,18 +243,18 @@ class Outbox:
         self._reported_keys: set[bytes] = set()  # keys of failed batches that were in an error
         self._first_error = ""
 
-    def check(self, most_bytes: int) -> None:
-        """Raise DeliveryError for new failures, or if failed batches exceed `most_bytes` bytes."""
+    def check(self) -> None:
+        """Raise DeliveryError for new failures, or if failed batches exceed `KEPT_BYTES` bytes."""
         with self._lock:
             failed = [*self.failed.values()]
             all_reported = self._reported_keys >= self.failed.keys()
-        if failed and not (all_reported and sum(len(b.payload) for b in failed) <= most_bytes):
+        if not all_reported or sum(len(batch.payload) for batch in failed) > KEPT_BYTES:
             error = self.error(failed)
             error.add_note("nothing of this call was reported: repeat it")
             raise error
 
     def put(self, batch: PendingBatch) -> None:
-        """Queue a batch for `send`; from then on `wait` waits for it."""
+        """Queue a batch for `send`; from then on `flush` waits for it."""
         if self._schema_id is not None:
             batch = dataclasses.replace(batch, payload=frame(self._schema_id, batch.payload))
         with self._lock:
@@ -290,8 +279,12 @@ class Outbox:
             self._sender = 0
             self._sending.release()
 
-    def resend(self, deadline: float) -> None:
-        """Send the failed batches again."""
+    def flush(self, deadline: float) -> None:
+        """Send everything, also failed batches again; wait until all batches are acknowledged.
+
+        Raises DeliveryError if a batch failed, or is still in flight at the deadline.
+        """
+        self.send(deadline)
         with self._lock:
             self._under_way |= self.failed
             self._sealed.extend(self.failed.values())
@@ -299,12 +292,6 @@ class Outbox:
             self._reported_keys.clear()
             self._first_error = ""
         self.send(deadline)
-
-    def wait(self, deadline: float) -> None:
-        """Wait until all batches of earlier calls are acknowledged.
-
-        Raises DeliveryError if a batch failed, or is still in flight at the deadline.
-        """
         with self._lock:
             awaited = set(self._under_way)
         while awaited and time.monotonic() < deadline:
