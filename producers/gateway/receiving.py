@@ -126,7 +126,7 @@ class Hold:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.release()
 

@@ -11,16 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from estimators.metrics.metric import Metric
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueError
-from producers.http.relay import RelayClient, RelayDefinitions
+from producers.http.relay import Relay
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
-from producers.sealing import read_public_key
 
 logger = logging.getLogger("producers")
 
@@ -41,46 +39,6 @@ class HttpOptions(TypedDict, total=False):
     most_bytes: int
     when_full: WhenFull
     on_failure: Callable[[Failure], object] | None
-
-
-class Relay:
-    """The relay of crowds: its key, its definitions, and the thread that posts to it.
-
-    Parameters
-    ----------
-    url, key, tls, timeout
-        As for :class:`HttpConnection`.
-
-    Attributes
-    ----------
-    public_key : bytes
-        The service's key, for which reports are sealed.
-    application : dict of str to Metric
-        The definitions that are part of the application, by name.
-    """
-
-    definitions: RelayDefinitions
-    background: Background
-
-    def __init__(self, url: str, key: str, tls: ssl.SSLContext | None, timeout: float) -> None:
-        self.public_key, self.application = read_public_key(key), dict[str, Metric]()
-        self.url, self._tls, self._timeout = url, tls, timeout
-        self._asking = self._client()
-
-    def _client(self) -> RelayClient:
-        return RelayClient(self.url, None, self._tls, self._timeout)
-
-    def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
-        """Prepare to post the sealed reports of a queue; the thread is started later."""
-        client, of_relay = self._client(), (self.public_key, self.application)
-        self.definitions = RelayDefinitions(queue.file, self._asking, *of_relay)
-        definitions = RelayDefinitions(queue.file, client, *of_relay)
-        self.background = Background(queue, client, definitions, on_failure, sealed=True)
-
-    def stop(self, deadline: float) -> None:
-        """End the thread; abort a request that is under way at the deadline (monotonic seconds)."""
-        self.background.stop(deadline)
-        self._asking.close()
 
 
 class HttpConnection(Closing):

@@ -14,8 +14,8 @@ from estimators.metrics.search import SearchMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
-from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions, Relay
-from producers.http.relay import sealed_post
+from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
+from producers.http.relay import Relay, sealed_post
 from producers.http.report_queue import NO_BATCH_ID, BatchRule, Totals
 
 if TYPE_CHECKING:

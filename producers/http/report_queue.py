@@ -113,19 +113,16 @@ def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Co
     _grow(database, len(levels) + len(values))
 
 
-def insert(
-    database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
-) -> None:
+def insert(database: sqlite3.Connection, metric: str, batch: PendingBatch) -> None:
     """Add a batch, or a sealed report, to those that wait.
 
-    `database`: the open file of the queue; `metric`: the metric's name; `payload`: the bytes to
-    post; `key`: the batch's id; `reports`: the number of reports.
+    `database`: the open file of the queue; `metric`: the metric's name; `batch`: what to post.
     """
     database.execute(
         "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
-        (metric, payload, key, reports),
+        (metric, batch.payload, batch.key, batch.reports),
     )
-    _grow(database, len(payload))
+    _grow(database, len(batch.payload))
 
 
 def remove(database: sqlite3.Connection, batch: QueuedBatch) -> bool:
@@ -256,7 +253,7 @@ class ReportQueue:
         """Store a sealed batch."""
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
-            insert(database, metric, batch.payload, batch.key, batch.reports)
+            insert(database, metric, batch)
             self._make_room(database)
 
     def drop(self, metric: str, reports: int) -> None:
@@ -413,7 +410,8 @@ class ReportQueue:
             database.execute("DELETE FROM rows WHERE batch = ?", (number,))
             database.execute("DELETE FROM open_batches WHERE number = ?", (number,))
             _grow(database, -len(batch.levels) - len(batch.values))
-            insert(database, metric, batch.SerializeToString(), key, len(batch.levels))
+            pending = PendingBatch(key, batch.SerializeToString(), len(batch.levels))
+            insert(database, metric, pending)
         return bool(rows)
 
     def _make_room(self, database: sqlite3.Connection) -> None:
