@@ -128,6 +128,7 @@ class Gateway:
 
     post_path = POST_PATH
     media_types: tuple[str, ...] = MEDIA_TYPES
+    _checking: ThreadPoolExecutor
     _receiver: Receiver
 
     def __init__(
@@ -163,7 +164,6 @@ class Gateway:
         self.crowds = Crowds(
             metrics, crowd_keys, times, self._check_kafka, lambda batch: self._sent(batch, _nothing)
         )
-        self._checking: ThreadPoolExecutor | None = None
 
     @property
     def routes(self) -> list[Route]:
@@ -173,18 +173,6 @@ class Gateway:
             Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
             Route(CROWDS_PATH, Endpoint(self.crowds.post), methods=["POST"], name="crowds"),
         ]
-
-    def start(self) -> None:
-        """Start connecting in the running event loop; Kafka need not be reachable."""
-        self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
-        self._receiver = Receiver(self.max_body, self._checking)
-        self._sender.start()
-
-    async def close(self) -> None:
-        """Wait until the posts under way are answered, or the timeout has passed; then close."""
-        await self._sender.close()
-        if self._checking is not None:
-            self._checking.shutdown(wait=False)
 
     async def check_kafka(self) -> str:
         """Query Kafka, and return why posts cannot be accepted now; "" if they can."""
@@ -203,11 +191,16 @@ class Gateway:
         )
 
     async def __aenter__(self) -> Self:
-        self.start()
+        """Start connecting in the running event loop; Kafka need not be reachable."""
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
+        self._receiver = Receiver(self.max_body, self._checking)
+        self._sender.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        """Wait until the posts under way are answered, or the timeout has passed; then close."""
+        await self._sender.close()
+        self._checking.shutdown(wait=False)
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post of one batch; raise Problem unless Kafka acknowledges it."""
