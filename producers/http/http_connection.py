@@ -174,7 +174,7 @@ class HttpConnection(Closing):
             first_error=reason,
             receiver=receiver,
             check=WHAT_TO_CHECK_HTTP,
-            are_kept=are_kept,
+            kept=are_kept,
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:

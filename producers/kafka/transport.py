@@ -329,7 +329,7 @@ class Outbox:
             first_error=reason or self.connection.last_error or "no answer in time",
             receiver=f"Kafka at {self.connection.servers}",
             check=WHAT_TO_CHECK,
-            are_kept=are_kept,
+            kept=are_kept,
         )
 
     def _hand_over(self, batch: PendingBatch, deadline: float | None) -> None:

@@ -18,16 +18,17 @@ PARTS_PER_EPSILON = 10**LEVEL_DIGITS
 LAST_MS = 253_402_300_799_000
 """The last second of the year 9999."""
 Number = float | str | Decimal | Fraction
-
-
 _UNIT_WORDS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BudgetSpent(RuntimeError):  # noqa: N818
     """Raised if a report costs more than is left; nothing was randomized.
 
     Attributes
     ----------
+    path : Path
+        The ledger's file.
     metric : str
         The metric.
     asked, left, budget : Fraction
@@ -37,31 +38,28 @@ class BudgetSpent(RuntimeError):  # noqa: N818
         Whether the tighter budget is that of the metric.
     free_at : datetime or None
         When enough epsilon will be left; None if `asked` exceeds the whole budget.
+    behind : str
+        How far the clock is behind the latest report, for the message.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        metric: str,
-        cost: Fraction,
-        left: Fraction,
-        budget: Fraction,
-        free_at: datetime.datetime | None,
-        *,
-        of_metric: bool,
-        behind: str = "",
-    ) -> None:
-        self.path, self.metric, self.asked, self.left = path, metric, cost, left
-        self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
-        account = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
-        remedy = (
-            "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
-            if free_at is None
-            else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+    path: Path
+    metric: str
+    asked: Fraction
+    left: Fraction
+    budget: Fraction
+    free_at: datetime.datetime | None
+    of_metric: bool
+    behind: str = ""
+
+    def __post_init__(self) -> None:
+        whose = repr(self.metric) if self.of_metric else "all metrics"
+        remedy = "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
+        if self.free_at is not None:
+            remedy = f"enough is free again from {self.free_at:%Y-%m-%d %H:%M:%S} UTC"
         super().__init__(
-            f"epsilon = {number(cost)} for {metric!r}: {number(left)} is left of "
-            f"{account}, {number(budget)} (ledger {path}); {remedy}{behind}; nothing was reported"
+            f"epsilon = {number(self.asked)} for {self.metric!r}: {number(self.left)} is left of "
+            f"the budget of {whose}, {number(self.budget)} (ledger {self.path}); {remedy}"
+            f"{self.behind}; nothing was reported"
         )
 
 
