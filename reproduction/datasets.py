@@ -6,6 +6,7 @@ lines.
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from aggregator.errors import DitherError
 from producers.populations.csv_files import read_table
 from producers.populations.flights import flights
-from producers.populations.text_files import open_table
+from producers.populations.text_files import UTF_8, open_bytes
 from reproduction.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"
@@ -83,7 +84,7 @@ def read_movielens(path: Path) -> Records:
         If there are no ratings.
     """
     total, number = np.zeros(0), np.zeros(0, dtype=np.int64)
-    with open_table(path) as lines:
+    with open_bytes(path) as raw, io.TextIOWrapper(raw, UTF_8) as lines:
         header = lines.readline().strip().split(",")
         for piece in _pieces(lines, path, (header.index("userId"), header.index("rating"))):
             user, size = piece[:, 0].astype(np.int64), int(piece[:, 0].max()) + 1
@@ -187,7 +188,7 @@ def read_records(place: str) -> Records:
     if not path.is_file():
         raise DitherError(f"{place}: no such file (or `{FLIGHTS}`, for those of the demo)")
     try:
-        with open_table(path) as text:
+        with open_bytes(path) as raw, io.TextIOWrapper(raw, UTF_8) as text:
             header = text.readline()
         for column, (read, _) in FORMATS.items():
             if column in header.replace("|", ",").strip().split(","):

@@ -38,9 +38,7 @@ from aggregator.verifying.verify import verify
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flight_table, flights
 from producers.populations.population import Population
-from producers.populations.population_replay import ReplayProgress
-from producers.populations.produce import Produced, produce
-from producers.populations.round_answers import respond
+from producers.populations.produce import Produced, ReplayProgress, produce, respond
 from producers.populations.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5

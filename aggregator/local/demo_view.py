@@ -15,7 +15,7 @@ from aggregator.reading.serialization import plain, privacy_of
 from aggregator.reading.window import Window
 from aggregator.terminal.format import crowd_lines
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
-from producers.populations.population_replay import ReplayProgress
+from producers.populations.produce import ReplayProgress
 from producers.populations.truth import Truth
 
 KIND_NOTES: dict[type[Metric], str] = {

@@ -8,13 +8,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from producers.delivery.delivery_errors import DeliveryError
 
 T = TypeVar("T")
 CLOSED_MESSAGE = "this reporter is closed: open a new one"
+
+
+@contextmanager
+def noting_lost_reports(error: BaseException | None) -> Iterator[None]:
+    """Turn a DeliveryError within the block into a note on `error`, if there is such an error."""
+    try:
+        yield
+    except DeliveryError as undelivered:
+        if error is None:
+            raise
+        error.add_note(str(undelivered))
 
 
 class Closing(ABC):
@@ -30,18 +40,9 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noting_lost_reports(error):
             self.close()
-        except DeliveryError as undelivered:
-            if error is None:
-                raise
-            error.add_note(str(undelivered))
 
 
 class Calls:

@@ -30,11 +30,9 @@ class ServerKind(NamedTuple):
         >>> print(ServerKind(HTTP_SERVER, True), ServerKind(REDIS_SERVER), sep="; ")
         an HTTP server with TLS; a Redis server without TLS
         """
-        return (
-            self.kind
-            if self.kind == SILENT_SERVER
-            else f"{self.kind} with{'out' * (not self.has_tls)} TLS"
-        )
+        if self.kind == SILENT_SERVER:
+            return self.kind
+        return f"{self.kind} with{'out' * (not self.has_tls)} TLS"
 
 
 def identify_server(host: str, port: int) -> ServerKind | None:
@@ -51,11 +49,9 @@ def identify_server(host: str, port: int) -> ServerKind | None:
     try:
         return ServerKind(_kind(host, port, has_tls=True), has_tls=True)
     except OSError as error:
-        return (
-            ServerKind(CLOSING_SERVER, has_tls=True)
-            if "_ALERT_" in str(error)
-            else ServerKind(kind)
-        )
+        if "_ALERT_" in str(error):
+            return ServerKind(CLOSING_SERVER, has_tls=True)
+        return ServerKind(kind)
 
 
 def _kind(host: str, port: int, *, has_tls: bool) -> str:

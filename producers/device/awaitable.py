@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from numpy.typing import ArrayLike
-
-from estimators.metrics.domains import Values
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Delivered
-from producers.delivery.delivery_errors import DeliveryError
+from producers.delivery.closing import noting_lost_reports
 from producers.device.base_reporter import BaseReporter
-from producers.device.times import Times
 
-if TYPE_CHECKING:
-    from producers.device.rounds import Round
-    from producers.ledger.ledger import Ledger
-
+P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R", bound=BaseReporter)
+
+
+def in_thread(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a coroutine function that calls a reporter's method in a thread."""
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *values: P.args, **options: P.kwargs) -> T:
+        return await asyncio.to_thread(getattr(self.reporter, method.__name__), *values, **options)
+
+    return call
 
 
 class AwaitableReporter(Generic[R]):
@@ -72,57 +78,13 @@ class AwaitableReporter(Generic[R]):
         """Return the reports, batches and bytes that are acknowledged so far."""
         return await asyncio.to_thread(lambda: self.reporter.delivered)
 
-    async def report(
-        self,
-        value: Values,
-        epsilon: ArrayLike,
-        time: Times = None,
-        *,
-        attributes: Mapping[str, str] | None = None,
-        ledger: Ledger | None = None,
-        permanent: float | None = None,
-        changes: int = 1,
-    ) -> None:
-        """Randomize values and put the reports into their batches.
-
-        Parameters
-        ----------
-        value, epsilon, time, attributes, ledger, permanent, changes
-            As for :meth:`producers.Reporter.report`, which describes the errors.
-        """
-        await asyncio.to_thread(
-            self.reporter.report,
-            value,
-            epsilon,
-            time,
-            attributes=attributes,
-            ledger=ledger,
-            permanent=permanent,
-            changes=changes,
-        )
-
-    async def answer(
-        self,
-        open_round: Round,
-        value: ArrayLike,
-        epsilon: ArrayLike,
-        *,
-        ledger: Ledger | None = None,
-    ) -> int:
-        """Answer a round of a minimum or maximum; return the number of answers.
-
-        Parameters
-        ----------
-        open_round, value, epsilon, ledger
-            As for :meth:`producers.Reporter.answer`, which describes the errors.
-        """
-        return await asyncio.to_thread(
-            self.reporter.answer, open_round, value, epsilon, ledger=ledger
-        )
-
-    async def flush(self, timeout: float = 30.0) -> None:
-        """Send everything; raise DeliveryError if it is not acknowledged in `timeout` seconds."""
-        await asyncio.to_thread(self.reporter.flush, timeout)
+    report = in_thread(BaseReporter.report)
+    """Randomizes values and puts the reports into their batches; see
+    :meth:`producers.Reporter.report`."""
+    answer = in_thread(BaseReporter.answer)
+    """Answers a round of a minimum or maximum; see :meth:`producers.Reporter.answer`."""
+    flush = in_thread(BaseReporter.flush)
+    """Sends everything; see :meth:`producers.Reporter.flush`."""
 
     async def close(self, timeout: float = 30.0) -> object:
         """Close the reporter, and return the result of its `close`; None if it is not open."""
@@ -133,15 +95,6 @@ class AwaitableReporter(Generic[R]):
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noting_lost_reports(error):
             await self.close()
-        except DeliveryError as undelivered:
-            if error is None:
-                raise
-            error.add_note(str(undelivered))

@@ -41,14 +41,6 @@ class Course(msgspec.Struct, frozen=True):
     due: tuple[int, ...] = ()
     delay: int = 0
 
-    def after(self, count: int) -> Course:
-        """Return the course without the `count` oldest due windows."""
-        return msgspec.structs.replace(self, due=self.due[count:])
-
-    def having(self, start: int) -> Course:
-        """Return the course in which the window that begins at `start` is due again."""
-        return msgspec.structs.replace(self, due=tuple(sorted({*self.due, start})))
-
 
 @dataclasses.dataclass(frozen=True)
 class Windows:

@@ -12,8 +12,7 @@ from estimators.metrics.metric import Metric
 from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
 from producers.kafka.connection import Connection
-from producers.kafka.delivery import Outbox
-from producers.kafka.transport import KafkaTransport, PaneBuffer
+from producers.kafka.transport import KafkaTransport, Outbox, PaneBuffer
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"

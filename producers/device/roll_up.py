@@ -21,6 +21,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from estimators.durations import above_zero
 from estimators.metrics.local import LocalMetric
@@ -349,7 +350,7 @@ class RollUp:
                     ended = Ended(start, value)
                     self._forget(database, start)
             if count:
-                self._store(database, course.after(count))
+                self._store(database, replace(course, due=course.due[count:]))
         if course.open < old_course.open:
             logger.warning(
                 "the clock was set back: what was gathered of %r is in the present window",
@@ -377,7 +378,7 @@ class RollUp:
         new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
         late = self._settle(database, new_course, now)
         if self.how not in OF_NOTHING:
-            new_course = msgspec.structs.replace(new_course, missed=old_course.missed + late)
+            new_course = replace(new_course, missed=old_course.missed + late)
         if new_course != old_course:
             self._store(database, new_course)
         return new_course
@@ -405,7 +406,8 @@ class RollUp:
     def _give_back(self, ended: Ended) -> None:
         """Store a window again because its report failed."""
         with self._file.transaction() as database:
-            self._store(database, self._course(database).having(ended.start))
+            course = self._course(database)
+            self._store(database, replace(course, due=tuple(sorted({*course.due, ended.start}))))
             if ended.value is not None:
                 self._keep(database, ended.start, ended.value)
 

@@ -129,7 +129,8 @@ def read_batch(
             return from_protobuf(body, metrics, times)
         return from_json(body, metrics, times)
     except ReportError as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
+        remedy = _REMEDY_BY_REASON.get(error.reason, BODY_FORMAT)
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
     except ValueError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), BODY_FORMAT) from None
 
@@ -152,9 +153,7 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
     return Problem(HTTPStatus.BAD_REQUEST, f"not JSON: {error}", shown)
 
 
-def from_protobuf(
-    body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
-) -> PostedBatch:
+def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times) -> PostedBatch:
     """Return the batch in a serialized ``ReportBatch``; fields unknown to this version are dropped.
 
     Parameters
@@ -184,7 +183,7 @@ def from_protobuf(
     return PostedBatch(batch.batch_id, batch.SerializeToString(), len(batch.levels), metric)
 
 
-def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PostedBatch:
+def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times) -> PostedBatch:
     """Return the batch that a JSON body describes.
 
     Parameters
@@ -250,67 +249,47 @@ def _check_not_sealed(metric: Metric) -> None:
 
 def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
     """Return the index of each report's level; the report has the index or the epsilon."""
-    indices = list(map(operator.attrgetter("level"), reports))
-    epsilons = list(map(operator.attrgetter("epsilon"), reports))
-    if not (by_epsilon := indices.count(None)):
-        levels = np.array(indices)
-    elif by_epsilon == len(reports):
-        levels = np.array(list(map({e: i for i, e in enumerate(offered)}.get, epsilons)))
+    given = list(map(operator.attrgetter("level", "epsilon"), reports))
+    indices = {pair: _level(offered, given.index(pair), *pair) for pair in dict.fromkeys(given)}
+    return np.array(list(map(indices.__getitem__, given)))
+
+
+def _level(offered: Sequence[float], row: int, level: int | None, epsilon: float | None) -> int:
+    if (level is None) == (epsilon is None):
+        raise ReportError("bad_level", f"reports[{row}]: expected one of level and epsilon")
+    if level is not None:
+        if 0 <= level < len(offered):
+            return level
+        wrong = f"reports[{row}].level = {level}: expected 0 to {len(offered) - 1}"
     else:
-        levels = np.array([])
-    is_one_way = epsilons.count(None) == len(reports) - by_epsilon
-    if not (
-        is_one_way
-        and levels.dtype.kind == "i"
-        and levels.size == len(reports)
-        and 0 <= levels.min() <= levels.max() < len(offered)
-    ):  # some are wrong, or some give an index and others an epsilon
-        each_level = (_level(offered, index, report) for index, report in enumerate(reports))
-        return np.fromiter(each_level, np.intp, len(reports))
-    return levels
-
-
-def _level(offered: Sequence[float], index: int, report: JsonReport) -> int:
-    """Return the index of a report's level; the report has the index or the epsilon."""
-    if (report.level is None) == (report.epsilon is None):
-        raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
-    if report.level is not None:
-        if not 0 <= report.level < len(offered):
-            raise ReportError(
-                "bad_level",
-                f"reports[{index}].level = {report.level}: expected 0 to {len(offered) - 1}",
-            )
-        return report.level
-    if report.epsilon not in offered:
-        raise ReportError(
-            "bad_level",
-            f"reports[{index}].epsilon = {report.epsilon}: expected one of {offered}, the one at "
-            "which the report was randomized",
+        if epsilon in offered:
+            return offered.index(epsilon)
+        wrong = (
+            f"reports[{row}].epsilon = {epsilon}: expected one of {offered}, the one at which the "
+            "report was randomized"
         )
-    return offered.index(report.epsilon)
+    raise ReportError("bad_level", wrong)
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
     """Return the reports as an array, one a row, in the shape of the mechanism's reports."""
-    shape = metric.randomizer.shape
-    rows = list(map(operator.attrgetter("report"), reports))
-    kinds = set(map(type, rows))
-    sizes = {(size,) for size in set(map(len, rows))} if kinds == {list} else {()}
-    if sizes != {shape} or len(kinds) > 1:
-        for index, row in enumerate(rows):
-            if shape != ((len(row),) if isinstance(row, list) else ()):
-                raise _misshapen(metric, index, row)
-    return np.array(rows)
-
-
-def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:
-    """Return the error for a report whose shape is not that of the metric's reports."""
-    shape = metric.randomizer.shape
+    shape, rows = metric.randomizer.shape, [report.report for report in reports]
+    try:
+        array = np.array(rows)
+    except ValueError:  # rows of different lengths
+        array = np.empty(0)
+    if array.shape == (len(rows), *shape):
+        return array
+    index, row = next(
+        (index, row)
+        for index, row in enumerate(rows)
+        if shape != ((len(row),) if isinstance(row, list) else ())
+    )
+    given = f"a list of {len(row)} integers" if isinstance(row, list) else "an integer"
     expected = f"a list of {shape[0]} integers" if shape else "an integer"
-    shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
-    return ReportError(
+    raise ReportError(
         "bad_length",
-        f"reports[{index}].report is {shown}: expected {expected} for {metric.mechanism}",
+        f"reports[{index}].report is {given}: expected {expected} for {metric.mechanism}",
     )
 
 
@@ -338,10 +317,6 @@ def _time_ms(time: float | str | None) -> int:
                 "(2026-01-31T12:00:00Z), or seconds since the epoch"
             )
     return int(event_times(moment, 1)[0])
-
-
-def _remedy(error: ReportError) -> str:
-    return _REMEDY_BY_REASON.get(error.reason, BODY_FORMAT)
 
 
 _REMEDY_BY_REASON = {

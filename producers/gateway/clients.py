@@ -96,10 +96,6 @@ class Allowance:
         self._max_clients, self._clock = max_clients, clock
         self._used: dict[Client, tuple[int, float]] = {}  # and when that began
 
-    def __len__(self) -> int:
-        """Return how many clients are counted."""
-        return len(self._used)
-
     def check(self, client: Client, charged: int = 0) -> None:
         """Refuse a client that had nothing left before this post.
 
@@ -174,14 +170,8 @@ class Clients:
             if (limit := rate_limit(rate, name)) is not None:
                 self._limits[unit] = Allowance(limit, unit, max_clients, clock)
 
-    def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
-        """Count a post and its announced bytes; return its client, or raise Problem (429)."""
-        client = client_of(scope)
-        self.admit_client(client, length)
-        return client
-
-    def admit_client(self, client: Client, length: int = 0) -> None:
-        """Count a post of a client, as :meth:`admit` does."""
+    def admit(self, client: Client, length: int = 0) -> None:
+        """Count a post of a client, and its announced bytes; or raise Problem (429)."""
         try:
             for limit in self._limits.values():
                 limit.check(client)
@@ -202,7 +192,7 @@ class Clients:
             What to count: "posts" for the batches of a post after the first, "bytes" if the post
             did not announce its length, or "reports".
         client : Client
-            The client, from :meth:`admit`.
+            The client.
         amount : int
             The number to count.
         charged : int

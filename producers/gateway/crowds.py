@@ -25,10 +25,8 @@ from starlette.types import Receive, Scope
 from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.gateway.bodies import PostedBatch, Times
-from producers.gateway.heads import read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Hold, Memory, Receiver, read_head
 from producers.sealing import (
     MAX_CROWD_BYTES,
     CrowdLabel,
@@ -181,7 +179,7 @@ class Crowds:
         try:
             crowd_id, label, reports = decode_crowd(body)
         except ValueError as error:
-            raise _refused(str(error)) from None
+            raise Problem(HTTPStatus.BAD_REQUEST, str(error), DROP_CROWD) from None
         metric = self._metrics.get(label.metric)
         if metric is None:
             expected = meant(label.metric, self._metrics)
@@ -234,7 +232,7 @@ class Crowds:
 
     def _refused_crowd(self, metric: Metric, reports: list[bytes], detail: str) -> Problem:
         self.counts[metric.name, "refused"] += len(reports)
-        return _refused(detail)
+        return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
 
 
 def time_of(label: CrowdLabel, metric: Metric) -> int:
@@ -301,7 +299,3 @@ async def _opened(crowd: PostedCrowd) -> bytes:
 def _waiting(detail: str) -> Problem:
     """Return the problem for a crowd that this server can accept only with other files."""
     return unavailable(detail, "post the same bytes again, once the server's files are mended")
-
-
-def _refused(detail: str) -> Problem:
-    return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)

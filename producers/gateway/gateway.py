@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
@@ -18,23 +18,23 @@ from starlette.types import Receive, Scope, Send
 from estimators import Metric
 from producers.gateway.answers import (
     acknowledgement,
+    answer_each,
     not_acknowledged,
-    too_large,
+    read_each,
+    split,
     too_large_for_kafka,
 )
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.crowds import CROWDS_PATH, Crowds
-from producers.gateway.heads import Head, read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head, too_large
 from producers.gateway.sender import Outcome, Sender
-from producers.gateway.several import answer_each, read_each, split
 
 logger = logging.getLogger("producers")
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 POST_PATH = "/v1/reports"
 BATCHES_PATH = "/v1/reports/batches"
@@ -128,6 +128,7 @@ class Gateway:
 
     post_path = POST_PATH
     media_types: tuple[str, ...] = MEDIA_TYPES
+    _checking: ThreadPoolExecutor
     _receiver: Receiver
 
     def __init__(
@@ -163,12 +164,6 @@ class Gateway:
         self.crowds = Crowds(
             metrics, crowd_keys, times, self._check_kafka, lambda batch: self._sent(batch, _nothing)
         )
-        self._checking: ThreadPoolExecutor | None = None
-
-    @property
-    def in_flight(self) -> int:
-        """The bytes of the posts in progress, plus 4 KiB for each."""
-        return self._memory.reserved
 
     @property
     def routes(self) -> list[Route]:
@@ -178,18 +173,6 @@ class Gateway:
             Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
             Route(CROWDS_PATH, Endpoint(self.crowds.post), methods=["POST"], name="crowds"),
         ]
-
-    def start(self) -> None:
-        """Start connecting in the running event loop; Kafka need not be reachable."""
-        self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
-        self._receiver = Receiver(self.max_body, self._checking)
-        self._sender.start()
-
-    async def close(self) -> None:
-        """Wait until the posts under way are answered, or the timeout has passed; then close."""
-        await self._sender.close()
-        if self._checking is not None:
-            self._checking.shutdown(wait=False)
 
     async def check_kafka(self) -> str:
         """Query Kafka, and return why posts cannot be accepted now; "" if they can."""
@@ -208,28 +191,25 @@ class Gateway:
         )
 
     async def __aenter__(self) -> Self:
-        self.start()
+        """Start connecting in the running event loop; Kafka need not be reachable."""
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
+        self._receiver = Receiver(self.max_body, self._checking)
+        self._sender.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        """Wait until the posts under way are answered, or the timeout has passed; then close."""
+        await self._sender.close()
+        self._checking.shutdown(wait=False)
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post of one batch; raise Problem unless Kafka acknowledges it."""
         head, client, hold = self._admitted(scope)
-        try:
+        with hold:
             body = await self._body(receive, head, hold, client)
-            batch = await self._in_turn(
-                len(body), functools.partial(self._reader(head.media_type, scope), body)
-            )
+            batch = await self._in_turn(len(body), self._reader(head.media_type, scope), body)
             self._clients.count("reports", client, batch.reports)
-            answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
-            self._send(batch, functools.partial(_set, answered), hold.release)
-        except BaseException:
-            hold.release()
-            raise
-        problem = await answered
-        if problem is not None:
+        if (problem := await self._sent(batch, hold.release)) is not None:
             raise problem
         return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
@@ -239,21 +219,16 @@ class Gateway:
         Raises Problem if none of the batches was sent to Kafka.
         """
         head, client, hold = self._admitted(scope)
-        try:
+        with hold:
             body = await self._body(receive, head, hold, client)
             hold.reserve(len(body))  # the batches are copies
             bodies = split(head.media_type, body)
             self._clients.count("posts", client, len(bodies) - 1, charged=1)
             hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
-            batches = await self._in_turn(
-                len(body),
-                functools.partial(read_each, bodies, self._reader(head.media_type, scope)),
-            )
+            reader = self._reader(head.media_type, scope)
+            batches = await self._in_turn(len(body), read_each, bodies, reader)
             sent = [batch for batch in batches if isinstance(batch, PostedBatch)]
             self._clients.count("reports", client, sum(batch.reports for batch in sent))
-        except BaseException:
-            hold.release()
-            raise
         left = len(sent)
         if not left:
             hold.release()
@@ -271,9 +246,9 @@ class Gateway:
     def _sent(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
     ) -> asyncio.Future[Problem | None]:
-        """Send one of several batches; the result is None, or why Kafka has not acknowledged it.
+        """Send a batch; the result is None, or why Kafka has not acknowledged it.
 
-        A failure concerns only this batch; every other batch gets its own answer.
+        A failure concerns only this batch; every other batch of its post gets its own answer.
         """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         if isinstance(batch, Problem):
@@ -309,14 +284,11 @@ class Gateway:
         over TLS. Raises Problem if the batch was not sent; then `answer` is not called.
         """
         hold = self._admit(head, client)
-        try:
+        with hold:
             hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
             self._send(batch, functools.partial(answer, acknowledgement(batch)), hold.release)
-        except BaseException:
-            hold.release()
-            raise
 
     def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
         """Admit a post; return its head, its client and the memory reserved for it."""
@@ -326,7 +298,7 @@ class Gateway:
     def _admit(self, head: Head, client: Client) -> Hold:
         if head.length > self.max_body:
             raise too_large(f"{head.length} bytes", self.max_body)
-        self._clients.admit_client(client, head.length)
+        self._clients.admit(client, head.length)
         self._check_kafka()
         hold = Hold(self._memory)
         hold.reserve(POST_OVERHEAD)
@@ -339,11 +311,11 @@ class Gateway:
     def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
-    async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
+    async def _in_turn(self, size: int, read: Callable[[*Ts], T], *values: *Ts) -> T:
         """Check a body; use a thread if it is large, so that other posts are answered meanwhile."""
         if size <= CHECKED_AT_ONCE:
-            return read()
-        return await asyncio.get_running_loop().run_in_executor(self._checking, read)
+            return read(*values)
+        return await asyncio.get_running_loop().run_in_executor(self._checking, read, *values)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
         """Return the batch in a body; raise Problem for true values that came without TLS."""

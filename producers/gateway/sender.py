@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import threading
 from collections import deque
@@ -41,20 +42,15 @@ Outcome = KafkaError | None
 """None if Kafka has the batch, in as many replicas as the topic requires; else the error."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Flight:
     """A batch on its way to Kafka; librdkafka calls it when the batch has arrived or failed."""
 
-    __slots__ = ("answer", "is_answered", "release", "sender", "sent_at")
-
-    def __init__(
-        self,
-        sender: Sender,
-        sent_at: float,
-        answer: Callable[[Outcome], None],
-        release: Callable[[], None],
-    ) -> None:
-        self.sender, self.sent_at, self.answer, self.release = sender, sent_at, answer, release
-        self.is_answered = False
+    sender: Sender
+    sent_at: float
+    answer: Callable[[Outcome], None]
+    release: Callable[[], None]
+    is_answered: bool = False
 
     def __call__(self, error: Outcome, _message: Any) -> None:
         self.release()

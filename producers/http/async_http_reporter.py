@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from estimators.metrics.metric import Metric
-from producers.device.awaitable import AwaitableReporter
+from producers.device.awaitable import AwaitableReporter, in_thread
 from producers.http.http_connection import HttpConnection
 from producers.http.http_reporter import HttpReporter
 from producers.http.report_queue import Totals
-
-if TYPE_CHECKING:
-    from producers.device.rounds import Round
 
 
 class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
@@ -50,12 +47,6 @@ class AsyncHttpReporter(AwaitableReporter[HttpReporter]):
         """Return what became of this metric's reports since the queue was created."""
         return await asyncio.to_thread(lambda: self.reporter.totals)
 
-    async def open_round(self) -> Round:
-        """Return the open round of a minimum or maximum, for `answer`.
-
-        Raises
-        ------
-        GatewayError, ValueError
-            As for :meth:`producers.HttpReporter.open_round`.
-        """
-        return await asyncio.to_thread(self.reporter.open_round)
+    open_round = in_thread(HttpReporter.open_round)
+    """Returns the open round of a minimum or maximum; see
+    :meth:`producers.HttpReporter.open_round`."""

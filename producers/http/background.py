@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import logging
+import math
 import os
 import threading
 import time
@@ -28,8 +29,7 @@ from producers.http.answers import (
 )
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
-from producers.http.queue_tables import QueuedBatch
-from producers.http.report_queue import ReportQueue
+from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.pinned_definitions import DefinitionChanged
 
 OTHERS_SECONDS = 1.0
@@ -170,19 +170,16 @@ class Background:
                 pause_seconds = self._failed(Failure("queue", str(error) or repr(error)))
             with self._state:
                 served = tuple(self._served)
-            rests = [_called(call) for call in served]
-            pause_seconds = min(
-                rests if pause_seconds is None else [*rests, pause_seconds], default=None
-            )
+            pause_seconds = min([pause_seconds, *map(_called, served), threading.TIMEOUT_MAX])
             with self._state:
                 if not (self._is_woken or self._is_stopping):
                     self._state.wait(pause_seconds)
                 self._is_woken = False
         self._client.close()
 
-    def _step(self) -> float | None:
-        """Do what is due; return the seconds until something is due, or None if nothing waits."""
-        due = None if self._sealed else self._queue.seal_due()
+    def _step(self) -> float:
+        """Do what is due; return the seconds until something is due, infinity if nothing waits."""
+        due = math.inf if self._sealed else self._queue.seal_due()
         pause_seconds = self._not_before - time.monotonic()
         if pause_seconds <= 0:
             while self._checks and not self._is_stopping:
@@ -198,9 +195,7 @@ class Background:
                 pause_seconds = self._send()
         elif not self._checks and not self._has_batches():
             return due
-        return (
-            due if pause_seconds <= 0 else pause_seconds if due is None else min(pause_seconds, due)
-        )
+        return due if pause_seconds <= 0 else min(pause_seconds, due)
 
     def _has_batches(self) -> bool:
         return self._queue.has_batches(sealed=self._sealed)

@@ -108,12 +108,11 @@ def read_served(body: bytes, name: str) -> Metric:
 class GatewayDefinitions:
     """The definitions of a gateway; the queue's file stores the first definition of each name."""
 
+    prefix = ""
+    """Precedes the names under which definitions are stored."""
+
     def __init__(self, file: QueueFile, client: GatewayClient) -> None:
         self._file, self._client = file, client
-
-    def stored_name(self, name: str) -> str:
-        """Return the name under which a definition is stored."""
-        return name
 
     def get(self, name: str) -> tuple[Metric, bool]:
         """Return the definition of a name, and whether it was fetched for this call.
@@ -123,7 +122,7 @@ class GatewayDefinitions:
         """
         with self._file.transaction() as database:
             stored = database.execute(
-                "SELECT body FROM definitions WHERE metric = ?", (self.stored_name(name),)
+                "SELECT body FROM definitions WHERE metric = ?", (self.prefix + name,)
             ).fetchone()
         if stored is None:
             return self.fetch(name), True
@@ -145,7 +144,7 @@ class GatewayDefinitions:
         except ValueError as error:
             self._client.close()
             raise self._client.error(str(error), http.client.OK) from None
-        key = self.stored_name(name)
+        key = self.prefix + name
         with self._file.transaction() as database:
             stored = database.execute(
                 "SELECT fingerprint FROM definitions WHERE metric = ?", (key,)

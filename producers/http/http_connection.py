@@ -11,16 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from estimators.metrics.metric import Metric
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueError
-from producers.http.relay import RelayClient, RelayDefinitions
+from producers.http.relay import Relay
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
-from producers.sealing import read_public_key
 
 logger = logging.getLogger("producers")
 
@@ -41,46 +39,6 @@ class HttpOptions(TypedDict, total=False):
     most_bytes: int
     when_full: WhenFull
     on_failure: Callable[[Failure], object] | None
-
-
-class Relay:
-    """The relay of crowds: its key, its definitions, and the thread that posts to it.
-
-    Parameters
-    ----------
-    url, key, tls, timeout
-        As for :class:`HttpConnection`.
-
-    Attributes
-    ----------
-    public_key : bytes
-        The service's key, for which reports are sealed.
-    application : dict of str to Metric
-        The definitions that are part of the application, by name.
-    """
-
-    definitions: RelayDefinitions
-    background: Background
-
-    def __init__(self, url: str, key: str, tls: ssl.SSLContext | None, timeout: float) -> None:
-        self.public_key, self.application = read_public_key(key), dict[str, Metric]()
-        self.url, self._tls, self._timeout = url, tls, timeout
-        self._asking = self._client()
-
-    def _client(self) -> RelayClient:
-        return RelayClient(self.url, None, self._tls, self._timeout)
-
-    def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
-        """Prepare to post the sealed reports of a queue; the thread is started later."""
-        client, of_relay = self._client(), (self.public_key, self.application)
-        self.definitions = RelayDefinitions(queue.file, self._asking, *of_relay)
-        definitions = RelayDefinitions(queue.file, client, *of_relay)
-        self.background = Background(queue, client, definitions, on_failure, sealed=True)
-
-    def stop(self, deadline: float) -> None:
-        """End the thread; abort a request that is under way at the deadline (monotonic seconds)."""
-        self.background.stop(deadline)
-        self._asking.close()
 
 
 class HttpConnection(Closing):
@@ -158,8 +116,8 @@ class HttpConnection(Closing):
         self.relay = None if relay is None or key is None else Relay(relay, key, tls, timeout)
         self.path = None if queue is None else Path(queue)
         self.queue = ReportQueue(self.path, most_bytes, when_full)
-        self._asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
-        self.definitions = GatewayDefinitions(self.queue.file, self._asking)
+        self.asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
+        self.definitions = GatewayDefinitions(self.queue.file, self.asking)
         background_definitions = GatewayDefinitions(self.queue.file, client)
         self._on_failure = on_failure
         self.last_failure: Failure | None = None
@@ -182,13 +140,6 @@ class HttpConnection(Closing):
         self.last_failure = failure
         if self._on_failure is not None:
             self._on_failure(failure)
-
-    def round_of(self, name: str) -> bytes:
-        """Return the gateway's answer about a metric's open round.
-
-        Raises GatewayError if the gateway does not answer, or no round is open.
-        """
-        return self._asking.get(name, "round")
 
     def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
         """Send all waiting reports of `metric`, or of all metrics, until they are acknowledged.
@@ -214,16 +165,16 @@ class HttpConnection(Closing):
         receiver = f"the gateway {self.url}"
         if self.relay is not None and not self.queue.left(metric, sealed=False)[0]:
             receiver = f"the relay {self.relay.url}"
-        failure = self.last_failure
+        reason = "no answer in time"
+        if self.last_failure is not None:
+            reason = self.last_failure.detail.removesuffix(f": {WHAT_TO_CHECK_HTTP}")
         return DeliveryError(
             reports=reports,
             batches=batches,
-            first_error=failure.detail.removesuffix(f": {WHAT_TO_CHECK_HTTP}")
-            if failure
-            else "no answer in time",
+            first_error=reason,
             receiver=receiver,
             check=WHAT_TO_CHECK_HTTP,
-            are_kept=are_kept,
+            kept=are_kept,
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
@@ -279,7 +230,7 @@ class HttpConnection(Closing):
             self.background.stop(deadline)
             if self.relay is not None:
                 self.relay.stop(deadline)
-            self._asking.close()
+            self.asking.close()
             self.queue.close()
             atexit.unregister(self._at_exit)
 

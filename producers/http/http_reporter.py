@@ -14,11 +14,9 @@ from estimators.metrics.search import SearchMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_metric
-from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions, Relay
-from producers.http.queue_file import QueueFile
-from producers.http.queue_tables import NO_BATCH_ID
-from producers.http.relay import sealed_post
-from producers.http.report_queue import BatchRule, Totals
+from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
+from producers.http.relay import Relay, sealed_post
+from producers.http.report_queue import NO_BATCH_ID, BatchRule, Totals
 
 if TYPE_CHECKING:
     from producers.device.rounds import Round
@@ -38,6 +36,7 @@ class HttpTransport:
         self._rule, self._name, self._connection = rule, rule.metric.name, connection
         self._background = connection.background
         self._owns_connection, self._is_closed = owns_connection, False
+        self.file = None if connection.path is None else connection.queue.file
         self._scheduled: Callable[[], float] | None = None
 
     @property
@@ -50,11 +49,6 @@ class HttpTransport:
     def is_closed(self) -> bool:
         """Whether nothing more is sent, because the reporter or its connection is closed."""
         return self._is_closed or self._connection.closed
-
-    @property
-    def file(self) -> QueueFile | None:
-        """The queue's file; None if the queue is in memory."""
-        return None if self._connection.path is None else self._connection.queue.file
 
     def has_capacity(self, reports: int) -> bool:
         """Return whether the queue has room for reports; if not, count them as dropped.
@@ -279,7 +273,7 @@ class HttpReporter(BaseReporter):
         from producers.device.rounds import decode
 
         metric = SearchMetric.require(self.metric)
-        opened = decode(self.connection.round_of(metric.name))
+        opened = decode(self.connection.asking.get(metric.name, "round"))
         if fault := opened.fault(metric):
             raise ValueError(fault)
         return opened

@@ -16,8 +16,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from producers.ledger.ledger_file import REENTERED_MESSAGE, create_database, fault_of_owner
-from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
+from producers.ledger.ledger_file import (
+    BUSY_SECONDS,
+    REENTERED_MESSAGE,
+    create_database,
+    explain_sqlite_error,
+    fault_of_content,
+    fault_of_owner,
+)
 
 APPLICATION_ID = 0x44_6C_71_75
 """The number in the file's header that tells a queue from other databases."""
@@ -213,7 +219,8 @@ class QueueFile:
             address, uri=True, isolation_level=None, timeout=0.0, check_same_thread=False
         )
         try:
-            self._check(database)
+            if fault := fault_of_content(database, APPLICATION_ID, QUEUE_VERSION, _FOREIGN_FILE):
+                raise QueueError(self.path, fault)  # noqa: TRY301
             database.execute("PRAGMA secure_delete = ON")
             self._is_log_empty = _empty_log(database)  # the log of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
@@ -221,15 +228,6 @@ class QueueFile:
             database.close()
             raise
         return database
-
-    def _check(self, database: sqlite3.Connection) -> None:
-        (identity,) = database.execute("PRAGMA application_id").fetchone()
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if identity != APPLICATION_ID:
-            raise QueueError(self.path, _FOREIGN_FILE)
-        if version != QUEUE_VERSION:
-            problem = f"created by another version ({version}): expected {QUEUE_VERSION}"
-            raise QueueError(self.path, problem)
 
     def _close(self) -> None:
         database, self._database = self._database, None

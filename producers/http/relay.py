@@ -1,16 +1,20 @@
-"""A device's posts to a relay, and the relay's answers about metrics and its key."""
+"""The relay of crowds: a device's posts to it, and its answers about metrics and its key."""
 
 from __future__ import annotations
 
 import http.client
+import ssl
+from collections.abc import Callable
 
 from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.metric import Metric
+from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueFile
+from producers.http.report_queue import ReportQueue
 from producers.ledger.pinned_definitions import DefinitionChanged
-from producers.sealing import CrowdLabel, encode_post, key_hash, seal
+from producers.sealing import CrowdLabel, encode_post, key_hash, read_public_key, seal
 from producers.wire.decoding import decode_json
 
 
@@ -36,33 +40,13 @@ class RelayClient(GatewayClient):
 
 
 class RelayDefinitions(GatewayDefinitions):
-    """The definitions for which a relay collects reports; its key must be the application's.
+    """The definitions for which a relay collects reports; its key must be the application's."""
 
-    Parameters
-    ----------
-    file : QueueFile
-        The file of the queue, which also keeps definitions.
-    client : RelayClient
-        Sends the requests to the relay.
-    public_key : bytes
-        The service's key, as the application has it.
-    application : dict of str to Metric
-        The definitions that are part of the application, by name; the relay must have the same.
-    """
+    prefix = "relay "
 
-    def __init__(
-        self,
-        file: QueueFile,
-        client: RelayClient,
-        public_key: bytes,
-        application: dict[str, Metric],
-    ) -> None:
+    def __init__(self, file: QueueFile, client: RelayClient, relay: Relay) -> None:
         super().__init__(file, client)
-        self._relay, self._public_key, self._application = client, public_key, application
-
-    def stored_name(self, name: str) -> str:
-        """Return the name for storing a relay's definition; a gateway's is stored under another."""
-        return f"relay {name}"
+        self._asking, self._relay = client, relay
 
     def fetch(self, name: str) -> Metric:
         """Fetch the relay's definition of a name, store it, and return it.
@@ -75,17 +59,57 @@ class RelayDefinitions(GatewayDefinitions):
             If the application has, or the file stores, a definition with another meaning, or the
             relay's key is not the application's.
         """
-        if (key := self._relay.get_key()).lower() != self._public_key.hex():
+        if (key := self._asking.get_key()).lower() != self._relay.public_key.hex():
             raise DefinitionChanged(
                 name,
-                f"relay {self._relay.url} collects {name!r} for key {key!r:.80}: expected the "
+                f"relay {self._asking.url} collects {name!r} for key {key!r:.80}: expected the "
                 "application's own. Ship the application with the new key, if its owner confirms "
                 "it; nothing was reported",
             )
         metric = super().fetch(name)
-        if self._application.get(name, metric).fingerprint != metric.fingerprint:
+        if self._relay.application.get(name, metric).fingerprint != metric.fingerprint:
             raise DefinitionChanged(name)
         return metric
+
+
+class Relay:
+    """The relay of crowds: its key, its definitions, and the thread that posts to it.
+
+    Parameters
+    ----------
+    url, key, tls, timeout
+        As for :class:`HttpConnection`.
+
+    Attributes
+    ----------
+    public_key : bytes
+        The service's key, for which reports are sealed.
+    application : dict of str to Metric
+        The definitions that are part of the application, by name.
+    """
+
+    definitions: RelayDefinitions
+    background: Background
+
+    def __init__(self, url: str, key: str, tls: ssl.SSLContext | None, timeout: float) -> None:
+        self.public_key, self.application = read_public_key(key), dict[str, Metric]()
+        self.url, self._tls, self._timeout = url, tls, timeout
+        self._asking = self._client()
+
+    def _client(self) -> RelayClient:
+        return RelayClient(self.url, None, self._tls, self._timeout)
+
+    def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
+        """Prepare to post the sealed reports of a queue; the thread is started later."""
+        client = self._client()
+        self.definitions = RelayDefinitions(queue.file, self._asking, self)
+        definitions = RelayDefinitions(queue.file, client, self)
+        self.background = Background(queue, client, definitions, on_failure, sealed=True)
+
+    def stop(self, deadline: float) -> None:
+        """End the thread; abort a request that is under way at the deadline (monotonic seconds)."""
+        self.background.stop(deadline)
+        self._asking.close()
 
 
 def sealed_post(metric: Metric, pane_start_ms: int, report: bytes, public_key: bytes) -> bytes:

@@ -13,22 +13,126 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Columns, PendingBatch
 from producers.http.queue_file import QueueFile
-from producers.http.queue_tables import (
-    QueuedBatch,
-    append,
-    close_batch,
-    count,
-    first_batch,
-    insert,
-    remove,
-    stored_bytes,
-    waiting,
-)
+from producers.wire.batch import new_batch_id
+from producers.wire.decoding import decode_json
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+
+NO_BATCH_ID = b""
+"""Stands for the id of a sealed report, which has none because it is posted to a relay."""
+_OF_SENDER = "(:sealed IS NULL OR (id = x'') = :sealed)"
+
+
+class QueuedBatch(NamedTuple):
+    """A batch that waits for the gateway's acknowledgement, or a sealed report, which has no id."""
+
+    number: int
+    metric: str
+    payload: bytes
+    key: bytes
+    reports: int
+    attempts: int
+    refusals: int
+
+
+def first_batch(
+    database: sqlite3.Connection, but: Collection[int] = (), *, sealed: bool | None = None
+) -> QueuedBatch | None:
+    """Return the oldest waiting batch; None if there is none.
+
+    `database`: the open file of the queue; `but`: numbers of batches to ignore; `sealed`: whether
+    to look for a sealed report or for a batch; by default for both.
+    """
+    row = database.execute(
+        "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
+        f"WHERE {_OF_SENDER} AND number NOT IN ({','.join(map(str, but))}) "
+        "ORDER BY number LIMIT 1",
+        {"sealed": sealed},
+    ).fetchone()
+    return None if row is None else QueuedBatch(*row)
+
+
+def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
+    """Add a number to a total of a metric.
+
+    `database`: the open file of the queue; `metric`: the metric's name; `name`: the name of the
+    total; `more`: the number to add.
+    """
+    database.execute(
+        "INSERT INTO totals VALUES (?, ?, ?) "
+        "ON CONFLICT (metric, name) DO UPDATE SET value = value + excluded.value",
+        (metric, name, more),
+    )
+
+
+def stored_bytes(database: sqlite3.Connection) -> int:
+    """Return the number of bytes of all waiting reports."""
+    return int(database.execute("SELECT value FROM settings WHERE name = 'bytes'").fetchone()[0])
+
+
+def _grow(database: sqlite3.Connection, more: int) -> None:
+    database.execute("UPDATE settings SET value = value + ? WHERE name = 'bytes'", (more,))
+
+
+def waiting(
+    database: sqlite3.Connection, metric: str | None, *, sealed: bool | None = None
+) -> tuple[int, int]:
+    """Return the numbers of waiting reports and batches, for a metric or for all.
+
+    `database`: the open file of the queue; `metric`: the metric's name; None for all metrics;
+    `sealed`: as for :func:`first_batch`.
+    """
+    (reports, batches) = database.execute(
+        "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608
+        "SELECT metric, reports, id FROM batches "
+        "UNION ALL SELECT metric, reports, x'00' AS id FROM open_batches) "
+        f"WHERE coalesce(metric = :metric, 1) AND {_OF_SENDER}",
+        {"metric": metric, "sealed": sealed},
+    ).fetchone()
+    return int(reports), int(batches)
+
+
+def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Columns) -> None:
+    """Add reports to an open batch.
+
+    `database`: the open file of the queue; `batch`: the number of the open batch; `metric`: the
+    reports' metric; `columns`: at least one report.
+    """
+    levels, values = columns.level.tobytes(), metric.randomizer.encode(columns.reports)
+    database.execute(
+        "INSERT INTO rows (batch, levels, reports, time_ms) VALUES (?, ?, ?, ?)",
+        (batch, levels, values, int(columns.time_ms.max())),
+    )
+    database.execute(
+        "UPDATE open_batches SET reports = reports + ? WHERE number = ?", (len(levels), batch)
+    )
+    _grow(database, len(levels) + len(values))
+
+
+def insert(database: sqlite3.Connection, metric: str, batch: PendingBatch) -> None:
+    """Add a batch, or a sealed report, to those that wait.
+
+    `database`: the open file of the queue; `metric`: the metric's name; `batch`: what to post.
+    """
+    database.execute(
+        "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
+        (metric, batch.payload, batch.key, batch.reports),
+    )
+    _grow(database, len(batch.payload))
+
+
+def remove(database: sqlite3.Connection, batch: QueuedBatch) -> bool:
+    """Remove a waiting batch; return whether it was there."""
+    database.execute("DELETE FROM failing WHERE number = ?", (batch.number,))
+    removed = database.execute("DELETE FROM batches WHERE number = ?", (batch.number,)).rowcount
+    if removed:
+        _grow(database, -len(batch.payload))
+    return bool(removed)
+
 
 WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
 WHEN_FULL = ("refuse", "drop_new", "drop_old")
@@ -149,7 +253,7 @@ class ReportQueue:
         """Store a sealed batch."""
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
-            insert(database, metric, batch.payload, batch.key, batch.reports)
+            insert(database, metric, batch)
             self._make_room(database)
 
     def drop(self, metric: str, reports: int) -> None:
@@ -170,14 +274,14 @@ class ReportQueue:
             else:
                 self._seal(database, "metric = ?", metric)
 
-    def seal_due(self) -> float | None:
-        """Close the open batches that are due; return the seconds until others are due, if any."""
+    def seal_due(self) -> float:
+        """Close the open batches that are due; return the seconds until others are, or infinity."""
         now = self._now()
         with self.file.transaction() as database:
             # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too
             self._seal(database, "due_ms <= ? OR opened_ms > ?", now, now)
             (due,) = database.execute("SELECT min(due_ms) FROM open_batches").fetchone()
-        return None if due is None else max(0.0, (due - now) / 1000)
+        return math.inf if due is None else max(0.0, (due - now) / 1000)
 
     def has_batches(self, *, sealed: bool = False) -> bool:
         """Return whether a batch waits for the gateway; if `sealed`, a report for the relay."""
@@ -288,7 +392,26 @@ class ReportQueue:
             values,
         ).fetchall()
         for number, metric, revision, attributes in rows:
-            close_batch(database, number, metric, revision, attributes)
+            parts = database.execute(
+                "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number",
+                (number,),
+            )
+            levels, encoded, times = zip(*parts, strict=True)
+            key, pairs = new_batch_id(), decode_json(attributes, list[tuple[str, str]])
+            batch = ReportBatch(
+                metric=metric,
+                revision=revision,
+                batch_id=key,
+                time_ms=max(times),
+                levels=b"".join(levels),
+                values=b"".join(encoded),
+                attributes=[Attribute(name=name, value=value) for name, value in pairs],
+            )
+            database.execute("DELETE FROM rows WHERE batch = ?", (number,))
+            database.execute("DELETE FROM open_batches WHERE number = ?", (number,))
+            _grow(database, -len(batch.levels) - len(batch.values))
+            pending = PendingBatch(key, batch.SerializeToString(), len(batch.levels))
+            insert(database, metric, pending)
         return bool(rows)
 
     def _make_room(self, database: sqlite3.Connection) -> None:

@@ -124,16 +124,12 @@ class Connection(Closing):
         except KafkaException as error:
             message = without_secrets(error.args[0].str())
             raise ValueError(f"Kafka properties: {message}") from None
+        self.message_max_bytes = int(self.config["message.max.bytes"])
         self._thread: threading.Thread | None = None
         if background:
             self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)
             self._thread.start()
         atexit.register(self._at_exit)
-
-    @property
-    def message_max_bytes(self) -> int:
-        """The largest message that librdkafka accepts."""
-        return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
 
     def diagnose(self) -> str:
         """Return why no server at the addresses can be a usable broker; "" if one may be."""

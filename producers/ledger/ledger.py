@@ -26,16 +26,17 @@ from producers.ledger.accounts import (
     BudgetSpent,
     Number,
     parts_of,
+    summarize,
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pane_participation import answer_once
 from producers.ledger.pinned_definitions import check_pin, pin
-from producers.ledger.summary import describe_lottery, summarize
 from producers.ledger.turns import (
     Lottery,
     Turn,
     claim_turn,
+    describe_lottery,
     draw_turn,
     read_lottery,
     read_turn,
@@ -222,7 +223,9 @@ class Ledger:
             now = max(now, _setting(database, "latest_ms"))
             horizon = {"horizon": now - self.period_ms}
             rows = database.execute(_SELECT_ACCOUNTS, horizon).fetchall()
-            trusted = true_values_of(database)
+            trusted = set[str]()
+            if has_table(database, "trusted"):
+                trusted |= {metric for (metric,) in database.execute("SELECT metric FROM trusted")}
         return {
             name: Account(
                 metric=name,
@@ -402,9 +405,7 @@ class Ledger:
             Fraction(budget, PARTS_PER_EPSILON),
             self._free_at(database, name, parts - left) if parts <= budget else None,
             of_metric=name != ALL_METRICS,
-            behind=f" (the clock is {behind / 1000:g} s behind the latest report)"
-            if behind > 0
-            else "",
+            behind=f" (the clock is {behind / 1000:g} s behind the latest report)" * (behind > 0),
         )
 
     def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
@@ -437,13 +438,6 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
         "parts = parts + excluded.parts, reports = reports + excluded.reports",
         (metric, parts, reports, now),
     )
-
-
-def true_values_of(database: sqlite3.Connection) -> set[str]:
-    """Return the names of the metrics whose true values went to a trusted collector."""
-    if not has_table(database, "trusted"):
-        return set()
-    return {name for (name,) in database.execute("SELECT metric FROM trusted")}
 
 
 def _setting(database: sqlite3.Connection, name: str) -> int:

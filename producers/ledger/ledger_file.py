@@ -12,15 +12,15 @@ import sqlite3
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-
-from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_65_64
 """The number in the file's header that tells a ledger from other databases."""
 SCHEMA_VERSION = 1
+BUSY_SECONDS = 30.0
+"""How many seconds a transaction waits for the transactions of other processes."""
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _CREATE_TABLES = f"""
@@ -53,6 +53,7 @@ REENTERED_MESSAGE = (
     "and no signal's handler uses it"
 )
 
+_FOREIGN_FILE = "this is not a ledger: expected a file that `Ledger` created"
 _THREAD_STATE = threading.local()
 """Whether a thread is within a transaction: a second one would wait for the first for ever."""
 _ONE_AT_A_TIME = threading.Lock()
@@ -177,7 +178,10 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.execute("PRAGMA secure_delete = ON")
                 database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                _check(path, database)
+                if fault := fault_of_content(
+                    database, APPLICATION_ID, SCHEMA_VERSION, _FOREIGN_FILE
+                ):
+                    raise LedgerError(path, fault)
                 yield database
                 database.execute("COMMIT")
             except sqlite3.Error as error:
@@ -206,25 +210,49 @@ def has_table(database: sqlite3.Connection, name: str) -> bool:
     return row is not None
 
 
-def _check(path: Path, database: sqlite3.Connection) -> None:
+def fault_of_content(
+    database: sqlite3.Connection, application_id: int, version: int, foreign: str
+) -> str:
+    """Return why a database is not of the expected kind and version; "" if it is.
+
+    `database`: the database; `application_id`, `version`: what its header should say; `foreign`:
+    what to return for a database of another kind.
+    """
     (identity,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if identity != APPLICATION_ID:
-        raise LedgerError(path, "this is not a ledger: expected a file that `Ledger` created")
-    if version != SCHEMA_VERSION:
-        raise LedgerError(
-            path, f"created by another version ({version}): expected {SCHEMA_VERSION}"
-        )
+    (stored,) = database.execute("PRAGMA user_version").fetchone()
+    if identity != application_id:
+        return foreign
+    return "" if stored == version else f"created by another version ({stored}): expected {version}"
 
 
 def _explained(error: sqlite3.Error) -> str:
     return explain_sqlite_error(
         error,
         {
-            "not a database": "this is not a ledger: expected a file that `Ledger` created",
+            "not a database": _FOREIGN_FILE,
             "malformed": f"the file is damaged ({error}): restore it, or create a new one "
             "elsewhere",
             "unable to open": "no such file, or no permission to open it: give `Ledger` a budget "
             "to create one, and check the permissions of its folder",
         },
     )
+
+
+def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:
+    """Return what an error means, and what to do.
+
+    Examples
+    --------
+    >>> explain_sqlite_error(sqlite3.OperationalError("database or disk is full"), {})
+    'the disk is full: free space'
+    """
+    message = str(error)
+    common = {
+        "full": "the disk is full: free space",
+        "readonly": "the file or its folder is read-only: expected both to be writable",
+        "locked": "another process keeps it locked: try again",
+    }
+    for words, remedy in (*remedies.items(), *common.items()):
+        if words in message:
+            return remedy
+    return f"SQLite failed: {message}"

@@ -43,13 +43,8 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
     Raises DefinitionChanged if the stored definition has another meaning.
     """
     database.execute(_CREATE_PINS)
-    row = database.execute(
-        "SELECT fingerprint FROM pins WHERE metric = ?", (metric.name,)
-    ).fetchone()
-    if row is None:
-        database.execute("INSERT INTO pins VALUES (?, ?)", (metric.name, metric.fingerprint))
-    elif row[0] != metric.fingerprint:
-        raise DefinitionChanged(metric.name)
+    check_pin(database, metric.name, metric.fingerprint)
+    database.execute("INSERT OR IGNORE INTO pins VALUES (?, ?)", (metric.name, metric.fingerprint))
 
 
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:

@@ -20,7 +20,7 @@ from estimators.durations import above_zero
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.exact.sampling import uniform_below
 from estimators.metrics.validation import NAME_PATTERN
-from producers.ledger.accounts import utc_time
+from producers.ledger.accounts import describe_period, utc_time
 from producers.ledger.ledger_file import LedgerError, has_table
 from producers.ledger.pane_participation import AlreadyAnswered
 
@@ -69,6 +69,20 @@ class Lottery:
         drawn = int(uniform_below(SystemBits() if bits is None else bits, bound)[0])
         ends = itertools.accumulate(self.tickets.values())
         return next(name for name, end in zip(self.tickets, ends, strict=True) if drawn < end)
+
+
+def describe_lottery(lottery: Lottery, present: Turn | None) -> str:
+    """Return a sentence on what a ledger's lottery does, and what it drew for the present turn.
+
+    `lottery`: the lottery; `present`: the draw of the present turn; None if nothing is drawn yet.
+    """
+    total = sum(lottery.tickets.values())
+    shares = ", ".join(f"{name} {count}" for name, count in lottery.tickets.items())
+    drawn = "not drawn yet" if present is None else present.metric
+    return (
+        f"Every {describe_period(lottery.turn_ms)} this device draws one question by itself, from "
+        f"{total} tickets ({shares}), and answers no other; now: {drawn}."
+    )
 
 
 def check_tickets(tickets: Mapping[str, int]) -> dict[str, int]:

@@ -9,18 +9,10 @@ import time
 import weakref
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from opentelemetry.sdk.metrics import (
-    Counter,
-    Histogram,
-    ObservableCounter,
-    ObservableGauge,
-    ObservableUpDownCounter,
-    UpDownCounter,
-    _Gauge,
-)
+from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter, ObservableGauge, _Gauge
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -31,20 +23,14 @@ from opentelemetry.sdk.metrics.export import (
 
 from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
-from producers.otel.mapping import EachExport, Gathered
-from producers.otel.points import Data, UnusableError, points_of
+from producers.otel.mapping import Data, EachExport, Gathered, UnusableError, points_of
 
 logger = logging.getLogger("producers")
 
-PREFERRED_TEMPORALITY: dict[type, AggregationTemporality] = {
-    Counter: AggregationTemporality.DELTA,
-    ObservableCounter: AggregationTemporality.DELTA,
-    Histogram: AggregationTemporality.DELTA,
-    UpDownCounter: AggregationTemporality.CUMULATIVE,
-    _Gauge: AggregationTemporality.DELTA,
-    ObservableUpDownCounter: AggregationTemporality.CUMULATIVE,
-    ObservableGauge: AggregationTemporality.DELTA,
-}
+TEMPORALITY: dict[type, AggregationTemporality] = dict.fromkeys(
+    (Counter, ObservableCounter, Histogram, _Gauge, ObservableGauge), AggregationTemporality.DELTA
+)
+"""These instruments report what was measured since the last export; others their present level."""
 FORKED_REASON = (
     "its interval began before this process was forked, so the process that forked reports what "
     "was measured until then. The next export of this process is whole; make the MeterProvider "
@@ -110,11 +96,14 @@ class DitherMetricExporter(MetricExporter):
         for name, export in mapped.items():
             if not isinstance(export, EachExport | Gathered):
                 raise TypeError(f"mapped[{name!r}] = {export!r}: expected EachExport or Gathered")
-        super().__init__(preferred_temporality=dict(PREFERRED_TEMPORALITY))
+        super().__init__(preferred_temporality=dict(TEMPORALITY))
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False
-        self._exported = ExportedIncreases(self._renew_lock)
+        self._ends: dict[str, int] = {}
+        """Until when the increases of each instrument were exported, in ns."""
+        self._forked_at = 0
+        _EXPORTERS.add(self)
 
     @property
     def reported(self) -> dict[str, int]:
@@ -152,7 +141,7 @@ class DitherMetricExporter(MetricExporter):
                 repeated.update(name for name, times in names.items() if times > 1)
                 for metric in scope.metrics:
                     data_by_name[metric.name].append(metric.data)
-        old = self._exported_before(data_by_name)
+        old = self.check_intervals({n: d for n, d in data_by_name.items() if n in self._mapped})
         results = [
             self._export(name, data, name in repeated, old) for name, data in data_by_name.items()
         ]
@@ -188,18 +177,29 @@ class DitherMetricExporter(MetricExporter):
             except DeliveryError as error:
                 logger.warning("reports of %r are lost: %s", reporter.metric.name, error)
 
-    def _renew_lock(self) -> None:
-        """Replace the lock, which a thread of the parent process may hold."""
-        self._counting = threading.Lock()
+    def after_fork(self) -> None:
+        """Remember that this process has just been forked; replace the lock of the parent."""
+        self._forked_at, self._counting = time.time_ns(), threading.Lock()
 
-    def _exported_before(self, data_by_name: Mapping[str, list[Data]]) -> UnusableError | None:
-        """Return an error if increases of mapped instruments were exported before; else None."""
-        mapped = {name: data for name, data in data_by_name.items() if name in self._mapped}
-        try:
-            self._exported.check(mapped)
-        except UnusableError as error:
-            return error
-        return None
+    def check_intervals(self, mapped: Mapping[str, list[Data]]) -> UnusableError | None:
+        """Return why the increases of an export cannot be reported; else remember their end.
+
+        `mapped`: the data of mapped instruments, by name. The intervals of a reader follow each
+        other. If an interval ends before the last one, the clock was set back, and the export is
+        accepted.
+        """
+        intervals = {
+            name: interval for name, data in mapped.items() if (interval := _interval(data))
+        }
+        forked_at = self._forked_at
+        is_parents = any(start < forked_at for start, _ in intervals.values())
+        if intervals:
+            self._forked_at = 0
+        for name, (start, end) in intervals.items():
+            if not is_parents and start < self._ends.get(name, 0) <= end:
+                return UnusableError("several_readers", SEVERAL_READERS)
+        self._ends |= {name: end for name, (_, end) in intervals.items()}
+        return UnusableError("forked", FORKED_REASON) if is_parents else None
 
     def _export(
         self, name: str, data: list[Data], is_repeated: bool, old: UnusableError | None
@@ -209,22 +209,22 @@ class DitherMetricExporter(MetricExporter):
         if mapped is None:
             self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
             return True
+        failure = None
         if self._is_shut_down:
-            self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
-            return False
-        if old is not None:
-            self._drop(name, data, old.reason, str(old))
-            return False
-        if is_repeated:
-            self._drop(name, data, SEVERAL_STREAMS, ONE_STREAM)
-            return False
-        try:
-            mapped.take(data)
-        except UnusableError as error:
-            self._drop(name, data, error.reason, str(error))
-            return False
-        except Exception as error:  # an application's own deny rule may raise anything
-            self._drop(name, data, type(error).__name__, TEXT_NOT_LOGGED)
+            failure = SHUT_DOWN, "the exporter is shut down"
+        elif old is not None:
+            failure = old.reason, str(old)
+        elif is_repeated:
+            failure = SEVERAL_STREAMS, ONE_STREAM
+        else:
+            try:
+                mapped.take(data)
+            except UnusableError as error:
+                failure = error.reason, str(error)
+            except Exception as error:  # an application's own deny rule may raise anything
+                failure = type(error).__name__, TEXT_NOT_LOGGED
+        if failure is not None:
+            self._drop(name, data, *failure)
             return False
         with self._counting:
             self._reported[name] += 1
@@ -246,48 +246,6 @@ class DitherMetricExporter(MetricExporter):
         ]
 
 
-class ExportedIncreases:
-    """Remembers until when the increases of each instrument were exported.
-
-    Parameters
-    ----------
-    forked : callable
-        Called in each forked process, after the fork.
-    """
-
-    def __init__(self, forked: Callable[[], object]) -> None:
-        self._ends: dict[str, int] = {}
-        self._forked_at, self._forked = 0, forked
-        _ALL_INCREASES.add(self)
-
-    def fork(self) -> None:
-        """Remember that this process has just been forked."""
-        self._forked_at = time.time_ns()
-        self._forked()
-
-    def check(self, exported: Mapping[str, list[Data]]) -> None:
-        """Refuse an export whose increases were exported before; otherwise remember its end.
-
-        The intervals of a reader follow each other. If an interval ends before the last one, the
-        clock was set back, and the export is accepted. Raises UnusableError if the export is
-        refused, as a whole.
-        """
-        intervals = {
-            name: interval for name, data in exported.items() if (interval := _interval(data))
-        }
-        forked_at = self._forked_at
-        is_parents = any(start < forked_at for start, _ in intervals.values())
-        if intervals:
-            self._forked_at = 0
-        if not is_parents:
-            for name, (start, end) in intervals.items():
-                if start < self._ends.get(name, 0) <= end:
-                    raise UnusableError("several_readers", SEVERAL_READERS)
-        self._ends |= {name: end for name, (_, end) in intervals.items()}
-        if is_parents:
-            raise UnusableError("forked", FORKED_REASON)
-
-
 def _interval(data: list[Data]) -> tuple[int, int] | None:
     """Return the start and the end of an instrument's increases, in ns; None without increases."""
     delta = AggregationTemporality.DELTA
@@ -303,13 +261,13 @@ def _interval(data: list[Data]) -> tuple[int, int] | None:
     return min(starts), max(point.time_unix_nano for point in points)
 
 
-_ALL_INCREASES: weakref.WeakSet[ExportedIncreases] = weakref.WeakSet()
+_EXPORTERS: weakref.WeakSet[DitherMetricExporter] = weakref.WeakSet()
 
 
-def _fork() -> None:
-    for increases in _ALL_INCREASES:
-        increases.fork()
+def _after_fork() -> None:
+    for exporter in _EXPORTERS:
+        exporter.after_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_fork)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -56,6 +56,7 @@ _BACKSLASH_REMEDY = (
 class Table:
     """Columns of a CSV file as stripped text, by the requested names, and notes on the reading."""
 
+    path: Path
     delimiter: str
     header: list[str]
     columns: dict[str, list[str]]
@@ -65,6 +66,11 @@ class Table:
     def rows(self) -> int:
         """The number of rows."""
         return len(next(iter(self.columns.values())))
+
+    @property
+    def decimal(self) -> str:
+        """The default of `decimal` for :func:`producers.populations.tables.read_numbers`."""
+        return "" if self.delimiter == "," else "?"
 
 
 class NoColumnError(ValueError):
@@ -179,18 +185,16 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         ]
         position_by_name = {name: _place(path, header, name) for name in names}
         columns, row_notes = _columns(rows, position_by_name)
-    note = f"file: {ENCODING_NAMES[encoding]}, separated by "
-    note += DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter)) + f"; {encoding_note}" * bool(
-        encoding_note
-    )
-    notes = ["; ".join([note, *row_notes])]
+    separated = DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter))
+    note = f"file: {ENCODING_NAMES[encoding]}, separated by {separated}"
+    notes = ["; ".join(filter(None, [note, encoding_note, *row_notes]))]
     for name, position in position_by_name.items():
         title = header[position]
         if title != name:
             notes.append(f"column: {shortened(title)} for {shortened(name)}")
         if _NUMBER_OR_TIME.fullmatch(title) or title in columns[name]:
             notes.append(f"header: {shortened(title)} is the name of a column. {FIRST_LINE_REMEDY}")
-    return Table(rows.delimiter, header, columns, notes)
+    return Table(path, rows.delimiter, header, columns, notes)
 
 
 class _Rows:

@@ -49,11 +49,9 @@ def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
     """Return whether all `outer` values are far below the `inner` values."""
     digits = [f"{abs(value):.15g}".replace(".", "") for value in outer.tolist()]
     is_nines = all(len(text) >= MIN_NINES and not text.strip("9") for text in digits)
-    times = 2 * (
-        1 if is_nines else OUTLIER_DISTANCE
-    )  # halves of all numbers, so that nothing overflows
-    width = inner.max() / 2 - inner.min() / 2
-    return not outer.size or bool(inner.min() / times - outer.max() / times > width)
+    times = 1 if is_nines else OUTLIER_DISTANCE
+    low, high = inner.min() / 2, inner.max() / 2  # halves, so that nothing overflows
+    return not outer.size or bool(low / times - outer.max() / 2 / times > high - low)
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:

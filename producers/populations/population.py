@@ -40,17 +40,6 @@ class Population:
     notes: tuple[str, ...] = ()
     attributes: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Raise ValueError if columns differ in length, or times are not ascending."""
-        for name, column in (*self.columns.items(), *self.attributes.items()):
-            if column.shape[:1] != self.time_ms.shape:
-                raise ValueError(
-                    f"column {name!r} of shape {column.shape} with times of shape "
-                    f"{self.time_ms.shape}: expected the same length"
-                )
-        if (self.time_ms[1:] < self.time_ms[:-1]).any():
-            raise ValueError("event times that are not ascending: use Population.by_time")
-
     @classmethod
     def by_time(
         cls,
@@ -70,9 +59,18 @@ class Population:
         >>> population.columns["x"], population.has_value("x")
         (array([nan,  2.]), array([False,  True]))
         """
-        order = np.argsort(time_ms, kind="stable")
-        ordered = _rows(columns, order)
-        return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
+        population = cls(time_ms, columns, skipped, attributes=attributes or {})
+        return population.select(np.argsort(time_ms, kind="stable"))
+
+    def select(self, rows: slice | NDArray[np.intp]) -> Self:
+        """Return the devices in these rows."""
+        columns, attributes = (
+            {name: column[rows] for name, column in group.items()}
+            for group in (self.columns, self.attributes)
+        )
+        return dataclasses.replace(
+            self, time_ms=self.time_ms[rows], columns=columns, attributes=attributes
+        )
 
     def above(self, name: str, limit: float) -> Self:
         """Return the population with 1 for numbers of a column above a limit, and 0 for the others.
@@ -98,19 +96,13 @@ class Population:
         >>> merged.columns["x"], merged.columns["c"]
         (array([ 2., nan,  4.]), array([-1,  0, -1]))
         """
-        time_ms = np.concatenate([first.time_ms, second.time_ms])
-        order = np.argsort(time_ms, kind="stable")
-
-        def ordered(
-            columns: Mapping[str, Column], leading: int, trailing: int
-        ) -> dict[str, Column]:
-            return {n: _extended(c, leading, trailing)[order] for n, c in columns.items()}
-
-        return cls(
-            time_ms[order],
-            ordered(first.columns, 0, len(second)) | ordered(second.columns, len(first), 0),
+        columns = {name: _extended(c, 0, len(second)) for name, c in first.columns.items()}
+        columns |= {name: _extended(c, len(first), 0) for name, c in second.columns.items()}
+        return cls.by_time(
+            np.concatenate([first.time_ms, second.time_ms]),
+            columns,
             first.skipped + second.skipped,
-            attributes=ordered(first.attributes, 0, len(second)),
+            {name: _extended(c, 0, len(second)) for name, c in first.attributes.items()},
         )
 
     def __len__(self) -> int:
@@ -135,14 +127,9 @@ class Population:
         >>> population.with_values("m").time_ms.tolist(), population.with_values("m").skipped
         ([0, 2], 5)
         """
-        rows = np.flatnonzero(self.has_value(name))
-        return Population(
-            self.time_ms[rows],
-            _rows(self.columns, rows),
-            self.skipped + self.count_missing(name),
-            self.notes,
-            _rows(self.attributes, rows),
-        )
+        skipped = self.skipped + self.count_missing(name)
+        present = self.select(np.flatnonzero(self.has_value(name)))
+        return dataclasses.replace(present, skipped=skipped)
 
     def count_missing(self, name: str) -> int:
         """Return how many devices have no value for a metric."""
@@ -190,10 +177,7 @@ class Population:
 
     def part(self, begin: int, end: int) -> Population:
         """Return the devices in rows `begin` to `end` - 1, without copying."""
-        rows = slice(begin, end)
-        return Population(
-            self.time_ms[rows], _rows(self.columns, rows), attributes=_rows(self.attributes, rows)
-        )
+        return self.select(slice(begin, end))
 
     def starting(self, start_ms: int) -> Population:
         """Return the population with all times shifted, so that the first is `start_ms`."""
@@ -211,10 +195,6 @@ def has_value(column: Column) -> NDArray[np.bool_]:
     else:
         is_present = np.logical_and.reduce(~np.isnan(column), axis=1)
     return is_present
-
-
-def _rows(columns: Mapping[str, Column], rows: slice | NDArray[np.intp]) -> dict[str, Column]:
-    return {name: column[rows] for name, column in columns.items()}
 
 
 @dataclasses.dataclass(frozen=True)

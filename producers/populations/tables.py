@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from estimators.errors import meant, shortened
 from estimators.metrics.attributes import check_declared
-from estimators.metrics.axes import Axes
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table, visible
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
-from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 _AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
@@ -112,7 +110,6 @@ def read_population(
     declared, attribute_columns = _declared(metrics.values()), attributes or {}
     check_declared(attribute_columns, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *attribute_columns.values()]
-    path = table_path(path)
     table = read_table(path, names, [name for name in declared if name not in attribute_columns])
     cells, missing_texts = table.columns, frozenset(map(str.strip, missing))
     attribute_cells = {name: cells.get(attribute_columns.get(name, name)) for name in declared}
@@ -126,14 +123,14 @@ def read_population(
         for name, words in declared.items()
     ]
     values = {
-        name: _read(metrics[name], columns, table, path, missing_texts, decimal)
+        name: _read(metrics[name], columns, table, missing_texts, decimal or table.decimal)
         for name, columns in named.items()
     }
     if arrivals is not None:
         time_ms = arrivals.times(table.rows)
     else:
         time_ms, time_notes = read_time_columns(
-            path, table, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
+            table, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
         )
         notes += time_notes
     timed = time_ms > 0
@@ -142,7 +139,7 @@ def read_population(
             notes += far_numbers(column)[1]
         notes.append(summarize_rows(table, time_columns, timed, named[name], has_value(column)))
     if not any((timed & has_value(column)).any() for column in values.values()):
-        raise ValueError(f"{path}: no row has something to report: {notes[-1]}")
+        raise ValueError(f"{table.path}: no row has something to report: {notes[-1]}")
     population = Population.by_time(
         time_ms[timed],
         {name: column[timed] for name, column in values.items()},
@@ -210,56 +207,30 @@ def _note(name: str, cells: Sequence[str] | None, values: Column | None, declare
 
 
 def _read(
-    metric: Metric,
-    names: Sequence[str],
-    table: Table,
-    path: str | Path,
-    missing: frozenset[str],
-    decimal: str | None,
+    metric: Metric, names: Sequence[str], table: Table, missing: frozenset[str], decimal: str
 ) -> Column:
+    """Convert a metric's columns; for axes to indices of categories, -1 if an axis has no value."""
+    cells = [(table.columns[name], f"{table.path}: column {shortened(name)}") for name in names]
     if metric.axes is not None and len(names) == len(metric.axes.shape):
-        return _read_axes(metric.name, metric.axes, names, table, path, missing)
+        axes = metric.axes.values.items()
+        indices = np.array(
+            [
+                _indices(texts, words, location, f"axis {axis} of {metric.name!r}", missing)
+                for (texts, location), (axis, words) in zip(cells, axes, strict=True)
+            ]
+        )
+        categories = np.ravel_multi_index(np.maximum(indices, 0), metric.axes.shape)
+        return np.where((indices < 0).any(axis=0), -1, categories)
     expected = metric.dimension or 1
     if len(names) != expected:
         each = ", one for each coordinate" if expected > 1 else ""
         if metric.axes is not None:
             each = f", with categories, or one for each of {', '.join(metric.axes.values)}"
         raise ValueError(
-            f"{path}: {len(names)} columns for {metric.name!r}: expected {expected}{each}"
+            f"{table.path}: {len(names)} columns for {metric.name!r}: expected {expected}{each}"
         )
-    decimal = decimal or ("" if table.delimiter == "," else "?")
-    columns = [
-        read_values(
-            metric, table.columns[name], f"{path}: column {shortened(name)}", missing, decimal
-        )
-        for name in names
-    ]
+    columns = [read_values(metric, texts, place, missing, decimal) for texts, place in cells]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
-
-
-def _read_axes(
-    metric: str,
-    axes: Axes,
-    names: Sequence[str],
-    table: Table,
-    path: str | Path,
-    missing: frozenset[str],
-) -> Column:
-    """Convert a column for each axis to indices of categories; -1 if an axis has no value."""
-    indices = np.array(
-        [
-            _indices(
-                table.columns[name],
-                values,
-                f"{path}: column {shortened(name)}",
-                f"axis {axis} of {metric!r}",
-                missing,
-            )
-            for name, (axis, values) in zip(names, axes.values.items(), strict=True)
-        ]
-    )
-    categories = np.ravel_multi_index(np.maximum(indices, 0), axes.shape)
-    return np.where((indices < 0).any(axis=0), -1, categories)
 
 
 def _indices(

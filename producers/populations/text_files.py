@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from estimators.errors import shortened
 
@@ -68,13 +68,6 @@ _MAX_SHOWN_FILES = 10
 def table_path(path: str | Path) -> Path:
     """Return the path of a table; ``-`` means the standard input, and ``./-`` a file."""
     return STDIN_PATH if path == "-" else Path(path)
-
-
-@contextmanager
-def open_table(path: Path) -> Iterator[TextIO]:
-    """Open a CSV file as UTF-8 text; the errors are those of :func:`open_bytes`."""
-    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=UTF_8, newline="") as text:
-        yield text
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import shlex
 import time
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,17 +207,11 @@ class TimeFormat:
             return f"{self.form} since the epoch"
         return f"{self.form}; times without a zone are in {self.zone}"
 
-    def parse(self, cell: str) -> int:
-        """Return a cell's time in ms since the epoch; raise ValueError if it has another format."""
-        return self.parse_local(cell)[0]
+    def parse(self, cell: str) -> tuple[int, str]:
+        """Return a cell's time in ms since the epoch, and a note.
 
-    def parse_local(self, cell: str) -> tuple[int, str]:
-        """Return a cell's time, and `SKIPPED_NOTE` or `REPEATED_NOTE` if clocks changed, else "".
-
-        Raises
-        ------
-        ValueError
-            As for `parse`.
+        The note is `SKIPPED_NOTE` or `REPEATED_NOTE` if clocks changed, else "". Raises ValueError
+        if the cell has another format.
         """
         fault = ""
         cell, days = _END_OF_DAY.subn("00", cell)
@@ -285,7 +278,7 @@ class TimeFormat:
     def fits(self, cell: str, end: int = END_OF_TIME) -> bool:
         """Return whether a cell has this format, and its time is before `end` (Unix seconds)."""
         try:
-            return self.parse(cell) < 1000 * end
+            return self.parse(cell)[0] < 1000 * end
         except ValueError:
             return False
 
@@ -392,7 +385,7 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
         for forms in ((ISO_FORMAT,), *STRPTIME_FORMATS, (MAIL_FORMAT,))
     ]
     fitting = [form for forms in families if (form := _joined(forms, rows)) is not None]
-    if len({tuple(map(form.parse, rows)) for form in fitting}) > 1:
+    if len({tuple(form.parse(cell)[0] for cell in rows) for form in fitting}) > 1:
         listed = " and ".join(repr(form.form) for form in fitting)
         raise ValueError(
             f"{location}: {shortened(first)} and all other cells fit {listed}: choose one, with "
@@ -421,12 +414,10 @@ def _kind(cell: str) -> str:
         return NO_NUMBER
     if re.match(r"0\d", cell):
         return NO_UNIT
-    units = (
-        unit
-        for unit, parts in UNITS_PER_SECOND.items()
-        if EARLIEST_SECONDS <= _number(cell) / parts < LATEST_SECONDS
-    )
-    return next(units, NO_UNIT)
+    for unit, parts in UNITS_PER_SECOND.items():
+        if EARLIEST_SECONDS <= _number(cell) / parts < LATEST_SECONDS:
+            return unit
+    return NO_UNIT
 
 
 def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: str) -> TimeFormat:
@@ -458,7 +449,7 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], location: str, zone: 
     if unit != NO_UNIT and not likely:
         return TimeFormat(unit, zone)
     likely += [TimeFormat("seconds" if unit == NO_UNIT else unit)]
-    readings = ((f.form, _shown(f.parse(first))) for f in likely if f.fits(first))
+    readings = ((f.form, _shown(f.parse(first)[0])) for f in likely if f.fits(first))
     reads = ", ".join(f"--time-format {form} reads {time}" for form, time in readings)
     raise ValueError(
         f"{location}: {shortened(first)} (row {rows[first]}) is a number that may mean several "
@@ -473,7 +464,6 @@ def _shown(time_ms: int) -> str:
 
 
 def read_time_columns(
-    path: str | Path,
     table: Table,
     columns: Sequence[str],
     time_format: str | None = None,
@@ -485,7 +475,7 @@ def read_time_columns(
     The times are in ms since the epoch, -1 for a row without a time. The notes are the format, the
     zone, the first and the last time; then notes on doubtful times.
 
-    `path`, `table`: the file and its table; `columns`: the columns of times; `time_format`, `zone`:
+    `table`: the table; `columns`: the columns of times; `time_format`, `zone`:
     as for :class:`TimeFormat`; by default they are detected; `missing`: the texts of cells without
     a time. Raises ValueError like :func:`detect_time_format`; or if a cell is not a time: the error
     names the row and the cell.
@@ -496,14 +486,14 @@ def read_time_columns(
         text = " ".join([_MIDNIGHT.sub("", parts[0]), *parts[1:]] if parts[1:] else parts)
         is_mark = marks and _SIGNED_NUMBER.fullmatch(text) and _number(text) in marks
         texts.append("" if is_mark or not missing.isdisjoint([text, *parts]) else text)
-    location = f"{path}: column {shortened(' '.join(columns))}"
+    location = f"{table.path}: column {shortened(' '.join(columns))}"
     form = (
         TimeFormat(time_format, zone) if time_format else detect_time_format(texts, location, zone)
     )
     moments = {"": (-1, "")}
     for number, text in enumerate(texts, 1):
         try:
-            moments[text] = moments[text] if text in moments else form.parse_local(text)
+            moments[text] = moments[text] if text in moments else form.parse(text)
         except ValueError as error:
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):

@@ -20,6 +20,7 @@ import dataclasses
 import fcntl
 import hashlib
 import logging
+import operator
 import os
 import struct
 import zlib
@@ -136,13 +137,8 @@ class OpenCrowd:
         """
         if not self._path.exists():
             self._folder.write("open", self.terms.name, self.terms.encode())
-        data = memoryview(
-            b"".join(
-                part
-                for report in reports
-                for part in (report, CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)))
-            )
-        )
+        checksums = (CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)) for report in reports)
+        data = memoryview(b"".join(map(operator.add, reports, checksums)))
         file = os.open(self._path, os.O_WRONLY)  # not kept open: files are limited
         try:
             written = 0

@@ -20,10 +20,8 @@ from starlette.types import Receive, Scope
 from estimators import Metric
 from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.gateway import POST_OVERHEAD, Endpoint
-from producers.gateway.heads import Head, read_head
-from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
-from producers.gateway.receiving import Receiver
+from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
 from producers.sealing import CrowdLabel, decode_post, key_hash, sealed_size
@@ -181,11 +179,8 @@ class CrowdRelay:
             If the post is refused; then `answer` is not called.
         """
         hold = Hold(self._memory)
-        try:
+        with hold:
             self._keep(head, body, client, hold, answer)
-        except BaseException:
-            hold.release()
-            raise
 
     def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
         """Check a post, and queue its report for the disk; `answer` is called later."""
@@ -199,7 +194,11 @@ class CrowdRelay:
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
         hold.reserve(POST_OVERHEAD + len(body))
-        self._admit(client, head.length)
+        try:  # posts are not counted while the relay can take none: devices then retry often
+            self._clients.admit(client, head.length)
+        except Problem as refusal:
+            refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
+            raise
         try:
             label, sealed = decode_post(body)
             crowd = self._crowd(label, len(sealed))
@@ -210,17 +209,6 @@ class CrowdRelay:
         if not self._is_write_due:
             self._is_write_due = True
             self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
-
-    def _admit(self, client: Client, length: int) -> None:
-        """Count a client's post; raise Problem with status 429 if the client is above its limit.
-
-        Posts are not counted while the relay can take none, because devices then retry often.
-        """
-        try:
-            self._clients.admit_client(client, length)
-        except Problem as problem:
-            problem.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
-            raise
 
     def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
         """Return the crowd that takes a report; raise ValueError if the report has another size."""

@@ -35,10 +35,8 @@ from producers.device.rounds import Round
 from producers.populations.csv_files import NoColumnError
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Arrivals, Population
-from producers.populations.population_replay import ReplayProgress
-from producers.populations.produce import Produced
+from producers.populations.produce import Produced, ReplayProgress, respond
 from producers.populations.produce import produce as let_report
-from producers.populations.round_answers import respond
 from producers.populations.simulated import simulate as draw
 from producers.populations.tables import read_population
 from producers.populations.truth import Truth, true_shares

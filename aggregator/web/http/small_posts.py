@@ -32,8 +32,8 @@ from aggregator.web.http.problem_responses import as_problem
 from aggregator.web.http.traffic import Traffic
 from producers.gateway.clients import CALLER_KEY, Client, client_of
 from producers.gateway.gateway import CHECKED_AT_ONCE
-from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem
+from producers.gateway.receiving import Head, read_head
 
 logger = logging.getLogger("uvicorn.error")
 

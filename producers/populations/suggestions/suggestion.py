@@ -30,14 +30,14 @@ from producers.populations.csv_files import Table, positions, read_table, visibl
 from producers.populations.far_values import far_numbers, is_far
 from producers.populations.population import Column
 from producers.populations.suggestions.expected_widths import Part, describe_widths, slice_parts
-from producers.populations.suggestions.suggested_panes import SUGGESTED_PANES, choose_pane
-from producers.populations.suggestions.suggested_ranges import (
+from producers.populations.suggestions.suggested_keys import (
     MIDDLE_QUANTILE,
     MIN_DISTINCT_VALUES,
+    SUGGESTED_PANES,
     WIDE_RANGE_RATIO,
     assess,
+    choose_pane,
     describe,
-    is_identifying,
     is_wide,
     rank_ranges,
     suggest_bins,
@@ -50,7 +50,6 @@ from producers.populations.tables import (
     read_numbers,
     summarize_rows,
 )
-from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 MAX_DESCRIPTION_CHARACTERS = 100
@@ -180,12 +179,11 @@ def suggest(
     """
     if kind not in (None, *SUGGESTED_KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
-    path = table_path(path)
     by = [*dict.fromkeys(by)]
     titles = [column] if isinstance(column, str) else [*dict.fromkeys(column)]
     table = read_table(path, [*titles, *time, *by])
     missing_texts = frozenset(map(str.strip, missing))
-    location = f"{path}: column{'s' * (len(titles) > 1)} {', '.join(map(shortened, titles))}"
+    location = f"{table.path}: column{'s' * (len(titles) > 1)} {', '.join(map(shortened, titles))}"
     notes, cells, axes = table.notes, table.columns[titles[0]], None
     if len(titles) > 1:
         if kind in ("mean", "distribution") or any((categories, is_open, unit, value_range, above)):
@@ -197,11 +195,10 @@ def suggest(
         axes, cells = _axes(table, titles, missing_texts | {""}, location, list_all=list_categories)
     timed = np.ones(table.rows, dtype=bool)
     if time:
-        read = read_time_columns(
-            path, table, time, time_format, time_zone, MISSING_TEXTS | missing_texts
-        )
-        time_ms, timed = read[0], read[0] > 0
-        notes += read[1]
+        marks = MISSING_TEXTS | missing_texts
+        time_ms, added_notes = read_time_columns(table, time, time_format, time_zone, marks)
+        timed = time_ms > 0
+        notes += added_notes
     if above is not None and (kind or value_range):
         raise ValueError(
             f"above {above:g}: a share of kind mean in [0, 1]: leave kind and range out"
@@ -209,12 +206,10 @@ def suggest(
     listing = bool(categories) + list_categories + is_open
     numbers = None
     if kind != "frequency" and not listing and axes is None:
-        decimal = decimal or ("" if table.delimiter == "," else "?")
-        numbers = read_numbers(cells, location, missing_texts, decimal)
+        numbers = read_numbers(cells, location, missing_texts, decimal or table.decimal)
         wants_numbers = (kind, value_range, above) != (None, None, None)
-        if not wants_numbers and (
-            codes := [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
-        ):
+        codes = [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
+        if codes and not wants_numbers:
             raise ValueError(
                 f"{location}: {len(codes):,} cells begin with 0, such as {shortened(codes[0])}: "
                 "are they numbers or codes? --kind mean reads numbers; --list-categories or --open "
@@ -243,7 +238,7 @@ def suggest(
     names = [_name(text, table.header) for text in titles]
     metric_name = name or "_".join(names)[:MAX_NAME_CHARACTERS] + suffix
     keys: dict[str, object] = {"title": title} if title != metric_name else {}
-    keys["description"] = f"{title} of {path.name}"
+    keys["description"] = f"{title} of {table.path.name}"
     if unit and above is None:
         keys["unit"] = unit
     values: Column
@@ -259,7 +254,7 @@ def suggest(
             notes.append("range: without the far values; reports of them are clipped")
         if value_range is None and kind != "distribution" and np.isin(numbers, SHARE_RANGE).all():
             value_range = SHARE_RANGE
-        if value_range is None and is_identifying(numbers):
+        if value_range is None and np.unique(numbers).size < MIN_DISTINCT_VALUES:
             raise ValueError(
                 f"{location} has fewer than {MIN_DISTINCT_VALUES} different numbers: a range "
                 "around them would reveal some of them. Give the range of possible values with "
@@ -278,7 +273,13 @@ def suggest(
                 strings, location, categories, list_all=list_categories, is_open=is_open
             )
         else:
-            kind_keys, decisions = _of_axes(axes)
+            first, *_, last = axes.values
+            example = f'shares = ["{last}={axes.values[last][-1]} / {first}"]'
+            kind_keys = _frequency(dict(axes.values))
+            decisions = [
+                f"categories: {len(axes.labels)}, all combinations. {example} adds a share",
+                *_missing_words(itertools.chain(*axes.values.values())),
+            ]
     keys |= kind_keys
     notes += decisions
     keys["levels"] = list(levels)
@@ -372,16 +373,6 @@ def _in_order(values: set[str]) -> list[str]:
     return sorted(values, key=lambda value: (parse_number(value), value))
 
 
-def _of_axes(axes: Axes) -> tuple[dict[str, object], list[str]]:
-    """Return the keys of a frequency with axes, and notes on them."""
-    first, *_, last = axes.values
-    share = f"{last}={axes.values[last][-1]} / {first}"
-    return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": dict(axes.values)}, [
-        f'categories: {len(axes.labels)}, all combinations. shares = ["{share}"] adds a share',
-        *_missing_words(itertools.chain(*axes.values.values())),
-    ]
-
-
 def _attributes(
     table: Table, columns: Sequence[str], used: NDArray[np.bool_], missing: frozenset[str]
 ) -> tuple[dict[str, Column], dict[str, list[str]], list[str]]:
@@ -442,7 +433,7 @@ def _of_numbers(
         raise DefinitionError(key, error.value, error.expected) from None
     why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
     range_notes = describe(ranges, chosen, numbers.size, unit)
-    return keys | {"range": list(chosen.edges)}, [why] * (kind is None) + range_notes
+    return keys | {"range": [chosen.low, chosen.high]}, [why] * (kind is None) + range_notes
 
 
 def _toml(value: object) -> str:
@@ -500,34 +491,16 @@ def _of_strings(
     list_all: bool,
     is_open: bool,
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the keys of a metric for strings, and notes on them."""
+    """Return the keys of a frequency, and notes; raise ValueError if the options do not fit."""
     distinct = [*dict.fromkeys(strings)]
+    count = len(distinct)
     notes = _missing_words(distinct)
     forms = {unicodedata.normalize("NFC", visible(text)) for text in distinct}
-    if variants := len(distinct) - len(forms):
+    if variants := count - len(forms):
         notes.append(
             f"strings: {variants:,} differ from others in their Unicode form or invisible "
             "characters alone"
         )
-    keys = _vocabulary(distinct, location, categories, list_all=list_all, is_open=is_open)
-    if keys["categories"] == OPEN_VOCABULARY and not is_open:
-        notes.append(
-            f"categories: open, because there are {len(distinct):,} different strings, such as "
-            f"{', '.join(map(shortened, distinct[:3]))}"
-        )
-    return keys, notes
-
-
-def _vocabulary(
-    values: Sequence[str],
-    location: str,
-    categories: Sequence[str],
-    *,
-    list_all: bool,
-    is_open: bool,
-) -> dict[str, object]:
-    """Return the keys of a frequency; raise ValueError if the options do not fit its strings."""
-    distinct = sorted(set(values))
     if categories:
         if strange := sorted(set(distinct).difference(categories)):
             raise ValueError(
@@ -535,23 +508,29 @@ def _vocabulary(
                 f"{shortened(strange[0])} for one. Add them with --category, or mark them as "
                 "missing with --missing TEXT"
             )
-        return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": list(categories)}
+        return _frequency(list(categories)), notes
     if list_all:
-        if len(distinct) > MAX_LISTED_CATEGORIES:
+        if count > MAX_LISTED_CATEGORIES:
             raise ValueError(
-                f"{location} has {len(distinct):,} different strings: expected at most "
+                f"{location} has {count:,} different strings: expected at most "
                 f"{MAX_LISTED_CATEGORIES:,} to list them; --open accepts any string"
             )
-        return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": distinct}
-    if is_open or len(distinct) > MAX_LISTED_CATEGORIES:
-        return {
-            "kind": "frequency",
-            "mechanism": ANSWERING_MECHANISM,
-            "categories": OPEN_VOCABULARY,
-        }
-    raise ValueError(
-        f"{location} has {len(distinct):,} different strings. Everybody can read a definition, so "
-        "the strings are written into it only if you say so: --list-categories lists all of them, "
-        "--category NAME lists one (repeat it), --open accepts any string"
-        + (". Or write 1 for yes and 0 for no: the metric is a share" if len(distinct) == 2 else "")
-    )
+        return _frequency(sorted(distinct)), notes
+    if not is_open:
+        if count <= MAX_LISTED_CATEGORIES:
+            share = ". Or write 1 for yes and 0 for no: the metric is a share" * (count == 2)
+            raise ValueError(
+                f"{location} has {count:,} different strings. Everybody can read a definition, so "
+                "the strings are written into it only if you say so: --list-categories lists all "
+                "of them, --category NAME lists one (repeat it), --open accepts any string" + share
+            )
+        notes.append(
+            f"categories: open, because there are {count:,} different strings, such as "
+            f"{', '.join(map(shortened, distinct[:3]))}"
+        )
+    return _frequency(OPEN_VOCABULARY) | {"mechanism": ANSWERING_MECHANISM}, notes
+
+
+def _frequency(categories: object) -> dict[str, object]:
+    """Return the keys of a frequency."""
+    return {"kind": "frequency", "mechanism": CLOSED_MECHANISM, "categories": categories}

@@ -11,7 +11,7 @@ import pytest
 
 from estimators import DistributionEstimate, LocalMetric, Metric, SeededBits, define, load_metrics
 from estimators.rounding import interval
-from producers.populations.suggestions.simulated_estimates import simulated_estimate
+from producers.populations.suggestions.expected_widths import simulated_estimate
 from producers.populations.suggestions.suggestion import MAX_LISTED_CATEGORIES, suggest
 from tests.support.rows import row
 
@@ -143,11 +143,11 @@ def test_a_cycle_of_rows_does_not_mislead(every: int) -> None:
 
 
 def test_expected_widths_are_those_of_reports(tmp_path: Path) -> None:
-    """Of a mean, of a category and of a string, with the shares of levels that are given."""
+    """Of a mean, of a category and of a string, with equal shares of the levels."""
     values = np.resize([0.0, 1.0, 1.0, 1.0], 60_000)
     metric = define(name="m", kind="mean", mechanism="auto", range=(0, 1), levels=[0.5, 4])
-    expected = simulated_estimate(metric, values, 60_000, level_shares=[3, 1])
-    level = (np.arange(60_000) % 4 == 3).astype(int)
+    expected = simulated_estimate(metric, values, 60_000)
+    level = np.arange(60_000) % 2
     statistic = metric.zero()
     order = np.random.default_rng(1).permutation(60_000)
     metric.accumulate(statistic, level, metric.randomize(values[order], level, SeededBits(2)))

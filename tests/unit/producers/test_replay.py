@@ -15,8 +15,7 @@ from estimators.metrics.categories import Vocabulary
 from producers import Reporter
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
-from producers.populations.population_replay import Replay, ReplayProgress
-from producers.populations.produce import produce
+from producers.populations.produce import Replay, ReplayProgress, produce
 from producers.populations.truth import RunningTruth
 from tests.support.clocks import Clock
 from tests.support.rows import row
@@ -80,8 +79,6 @@ def test_what_cannot_be_played_is_refused_before_anything_is_sent() -> None:
         with row(options), pytest.raises(ValueError, match="expected"):
             play(population([1]), Time(0.0), **options)
     delay, low = cast("Reporter", Recorder(DELAY, Time(0.0))), LevelDistribution.parse("0.1:1")
-    with pytest.raises(ValueError, match=r"metric 'delay': the population has only .'late'."):
-        Replay(population([1]), {"delay": delay}, MIX)
     with pytest.raises(ValueError, match="the mix cannot be used"):
         Replay(Population(np.array([1]), {"delay": np.ones(1)}), {"delay": delay}, low)
     _, replay = play(population([]), Time(0.0), seconds=5.0)

@@ -34,20 +34,18 @@ from tests.support.running.broker import CARRIER, DELAY, LATE
 
 
 def test_what_cannot_be_a_batch_is_refused() -> None:
-    cases: list[tuple[LocalMetric, list[Any], list[Any], int, bytes | None, str]] = [
-        (LATE, [0, 1], [1], 5, None, r"reports of shape \(1,\) with levels of shape \(2,\)"),
-        (CARRIER, [0], [1], 5, None, r"expected levels of shape \(n,\)"),
-        (LATE, [[0]], [[1]], 5, None, "levels of shape"),
-        (LATE, [0], [1], -5, None, "time_ms = -5"),
-        (LATE, [0], [1], 5, b"short", "batch_id of 5 bytes: expected 16"),
-        (LATE, [256], [1], 5, None, "levels = 256: expected integers from 0 to 255"),
-        (LATE, [0], [300], 5, None, "reports = 300: expected integers from 0 to 255"),
-        (DELAY, [0], [2**40], 5, None, "reports = 1099511627776: expected integers from -2147"),
-        (LATE, [9], [1], 5, None, "level 9: expected 0 to 3"),
+    cases: list[tuple[LocalMetric, list[Any], list[Any], str]] = [
+        (LATE, [0, 1], [1], r"reports of shape \(1,\) with levels of shape \(2,\)"),
+        (CARRIER, [0], [1], r"expected levels of shape \(n,\)"),
+        (LATE, [[0]], [[1]], "levels of shape"),
+        (LATE, [256], [1], "levels = 256: expected integers from 0 to 255"),
+        (LATE, [0], [300], "reports = 300: expected integers from 0 to 255"),
+        (DELAY, [0], [2**40], "reports = 1099511627776: expected integers from -2147"),
+        (LATE, [9], [1], "level 9: expected 0 to 3"),
     ]
-    for metric, level, reports, time_ms, batch_id, said in cases:
+    for metric, level, reports, said in cases:
         with row(said), pytest.raises(ValueError, match=said):
-            encode_batch(metric, level, reports, time_ms, batch_id)
+            encode_batch(metric, level, reports, 5)
     age = define(name="age", kind="maximum", range=(0, 1), levels=[1], rounds=3)
     for number in (0, 4):
         with row(number), pytest.raises(ReportError, match="bad_round"):

@@ -32,7 +32,7 @@ from deploy.kafka.cluster import free_ports
 from estimators import define
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF_TYPE
-from producers.gateway.memory import Hold
+from producers.gateway.receiving import Hold
 from producers.gateway.sender import Sender
 from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches
@@ -432,7 +432,7 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
         deep = post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json")
         assert ask(raw, deep).status == 400
     assert served.keys() == sorted(keys)
-    assert served.gateway.in_flight == 0
+    assert served.gateway._memory.reserved == 0
 
 
 def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> None:
@@ -459,7 +459,7 @@ def test_a_failed_batch_keeps_none_waiting(served: Served, monkeypatch: pytest.M
     assert [one["status"] for one in json.loads(answer.body)["batches"]] == [202, 500, 202]
     assert b"a defect" not in answer.body
     assert served.keys() == [keys[0], keys[2]]
-    assert served.gateway.in_flight == 0
+    assert served.gateway._memory.reserved == 0
 
 
 def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broker: Broker) -> None:
@@ -475,7 +475,7 @@ def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broke
         answer = ask(raw, bomb)
         assert answer.status == 413
         assert b"expands to more than 50000 bytes" in answer.body
-        assert served.gateway.in_flight == 0
+        assert served.gateway._memory.reserved == 0
 
 
 def test_a_server_that_ends_answers_the_posts_that_it_has(
@@ -516,4 +516,4 @@ def test_whatever_is_sent_is_answered(served: Served, caplog: pytest.LogCaptureF
     with Raw(served.port) as raw:
         assert ask(raw, post(batch())).status == 202
     assert "Traceback" not in caplog.text
-    wait_until(lambda: not served.gateway.in_flight, "the memory of all posts is given back")
+    wait_until(lambda: not served.gateway._memory.reserved, "the memory of all posts is given back")

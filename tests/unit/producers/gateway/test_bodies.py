@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from producers.gateway.answers import split
 from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, Times, read_batch
-from producers.gateway.encodings import expand
 from producers.gateway.problems import Problem
-from producers.gateway.several import split
+from producers.gateway.receiving import expand
 from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches
 from producers.wire.reports_pb2 import ReportBatch

@@ -17,8 +17,8 @@ from estimators import define
 from producers.gateway import Gateway, receiving
 from producers.gateway.bodies import PROTOBUF_TYPE, Times
 from producers.gateway.clients import UNKNOWN_CLIENT
-from producers.gateway.heads import Head
 from producers.gateway.problems import Problem
+from producers.gateway.receiving import Head
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
 from tests.support.clocks import wait_until
@@ -149,11 +149,11 @@ def test_a_body_may_come_in_pieces_but_not_without_end(broker: Broker, topic: st
         for content in (body * 2, chunks(body * 2)):
             told = problem(post.batch(content), 413)
             assert "expected at most 100000 bytes" in told["detail"]
-        assert post.gateway.in_flight == 0
+        assert post.gateway._memory.reserved == 0
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 40_000, 0, 0]
     with posting({**broker.config, "message.max.bytes": 1000}, topic) as post:
         assert "several batches" in problem(post.batch(ones(2000)), 413)["remedy"]
-        wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
+        wait_until(lambda: post.gateway._memory.reserved == 0, "nothing is held")
     with pytest.raises(ValueError, match="4096 fewer than max_in_flight = 6095"):
         Gateway(ALL, NOWHERE, "reports", max_body=2000, max_in_flight=6095)
 
@@ -171,10 +171,10 @@ def test_a_body_that_does_not_come_holds_nothing_for_long(
                 b"Content-Length: 1000\r\n\r\n" + begun
             )
             if ends == "leaves":
-                wait_until(lambda: post.gateway.in_flight > 0, "the post began")
+                wait_until(lambda: post.gateway._memory.reserved > 0, "the post began")
             else:
                 assert device.recv(100).startswith(b"HTTP/1.1 408")
-        wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
+        wait_until(lambda: post.gateway._memory.reserved == 0, "nothing is held")
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_slow_kafka_acknowledges_nothing_and_memory_is_bounded(
         refused = next(answer for answer in answers if answer.status_code == 503)
         assert "wait for Kafka" in problem(refused, 503)["detail"]
         cast(Any, post.gateway._sender._connection).producer.purge()  # as after an hour
-        wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
+        wait_until(lambda: post.gateway._memory.reserved == 0, "nothing is held")
 
 
 def test_posts_are_refused_until_the_topic_is_there(
@@ -265,7 +265,7 @@ def test_a_client_that_posts_too_much_is_told_when_to_go_on(broker: Broker, topi
             assert [answer.status_code for answer in answers] == [202, 202, 429]
             assert f"{unit} per 1 hour from 127.0.0.1" in problem(answers[2], 429)["detail"]
             assert 1 <= int(answers[2].headers["retry-after"]) <= 5400
-            assert post.gateway.in_flight == 0
+            assert post.gateway._memory.reserved == 0
     assert len(broker.read(topic)) == 6
 
 
