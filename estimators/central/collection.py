@@ -24,7 +24,7 @@ from estimators.estimate import Array, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, Weighed
-from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import ReportedSymbols, check_symbols
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -259,7 +259,7 @@ class TrueMean(TrueValues):
         return ValueLaw(counts, coefficient, np.ones_like(counts), free=free)
 
 
-class TrueFrequency(TrueValues):
+class TrueFrequency(ReportedSymbols, TrueValues):
     """True categories, and the number of users who hold each category.
 
     A report is the index of a category. Statistic of a level: the number of reports, and the
@@ -281,20 +281,11 @@ class TrueFrequency(TrueValues):
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         super().__init__(epsilons)
         self.categories = self.bins = self.numbers = categories
-        self.columns = 1 + categories
-        self.dtype = index_dtype(categories)
+        self._count_symbols([categories] * len(epsilons))
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return each category unchanged, without randomness."""
         return values.astype(self.dtype)
-
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that is not a category."""
-        check_symbols(values, self.dtype, self.categories)
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
-        count_symbols(table, level, reports)
 
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""

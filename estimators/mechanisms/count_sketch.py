@@ -26,14 +26,14 @@ from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
 from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
+from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
 KEYS_AT_A_TIME = 64  # times 512 rows: the numbers that a processor's cache holds
 
 
-class CountSketch(OutputSets, Differences):
+class CountSketch(OutputSets, ReportedSymbols, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
     The sketch has t rows, each with a public hash of keys to one of M buckets and to a sign. A
@@ -89,7 +89,6 @@ class CountSketch(OutputSets, Differences):
     open_vocabulary = True
     closed_vocabulary = False
     signed = True
-    rows_are_alike = True
 
     def __init__(
         self,
@@ -110,8 +109,7 @@ class CountSketch(OutputSets, Differences):
         self.collisions = Collisions(rows, buckets)
         self.symbols = 2 * rows * buckets
         """The number of symbols, 2 t M, at every level."""
-        self.columns = 1 + self.symbols
-        self.dtype = index_dtype(self.symbols)
+        self._count_symbols([self.symbols] * len(epsilons))
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, the number of blocks, per level."""
         other_symbols = [2 * w - 1 for w in self.blocks]
@@ -151,14 +149,6 @@ class CountSketch(OutputSets, Differences):
         symbol[missed] = uniform_other(bits, symbol[missed], bound)
         block, sign = np.divmod(symbol, 2)
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
-
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that is not a symbol."""
-        check_symbols(values, self.dtype, self.symbols)
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
-        count_symbols(table, level, reports)
 
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.

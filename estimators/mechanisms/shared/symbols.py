@@ -32,10 +32,13 @@ class ReportedSymbols(Mechanism):
         self.dtype = index_dtype(max(symbols))
         self._symbols: Array = np.array(symbols, dtype=np.int64)
         self._largest = (self._symbols - 1).astype(self.dtype)
+        self._least_largest = self._largest.min()
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report that is not a symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
+        if reports.max(initial=0) <= self._least_largest:
+            return
         largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
         refuse_first(
             reports > largest,
