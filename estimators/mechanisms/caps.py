@@ -122,8 +122,8 @@ class Caps(RankedDirections):
     @functools.cached_property
     def facts(self) -> LevelFacts:  # type: ignore[override]
         """The constants from which weights are computed."""
-        epsilon = np.array([float(e) for e in self.epsilons])
-        return LevelFacts(epsilon, self.scale**2 / self.dimension, paper=epsilon**2)
+        variances = self.scale**2 / self.dimension
+        return LevelFacts.of(self.epsilons, variances, np.square(self._levels))
 
     @property
     def public_constants(self) -> dict[str, Any]:

@@ -126,9 +126,9 @@ class DyadicHadamard(Mechanism):
         symbols = self._symbols[level].astype(np.uint64)
         replacement = uniform_below(bits, symbols).astype(np.int64)
         symbol = np.where(is_kept, symbol, replacement)
-        return _packed(
-            depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
-        )
+        words = depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
+        wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+        return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report that no value can give at its level."""
@@ -269,12 +269,6 @@ class DyadicHadamard(Mechanism):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of a symbol, given depth and rows, for the privacy of crowds."""
         return (SetLaw(self.privacy_ratio(level), Fraction(1, self.levels[level].symbols)),)
-
-
-def _packed(words: Integers) -> Reports:
-    """Return reports as rows of 5 bytes."""
-    wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
 
 def _parts(reports: Reports) -> tuple[Integers, Integers, Integers, Integers]:
