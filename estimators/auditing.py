@@ -9,6 +9,8 @@ Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,7 +132,7 @@ def largest_leak(
     `confidence`: the returned bound is too large with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
-    best, chosen = -np.inf, None
+    events = []
     for name, score in _scores(metric, level, learning):
         choosing_scores, testing_scores = [score(x) for x in choosing], [score(x) for x in testing]
         for sign, words in ((1, ">="), (-1, "<=")):
@@ -144,11 +146,10 @@ def largest_leak(
                 confidence,
             )
             index = int(bounds.argmax())
-            if chosen is None or bounds[index] > best:
-                best, limit = float(bounds[index]), float(levels[index])
-                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, testing_scores[::sign])
-    assert chosen is not None  # noqa: S101
-    event, sign, limit, pair = chosen
+            limit = float(levels[index])
+            event = f"{name} {words} {sign * limit:.4g}"
+            events.append((float(bounds[index]), event, sign, limit, testing_scores[::sign]))
+    _, event, sign, limit, pair = max(events, key=operator.itemgetter(0))
     hits = tuple(int((sign * x >= limit).sum()) for x in pair)
     sizes = tuple(x.size for x in pair)
     lower = epsilon_bound(hits[0], sizes[0], hits[1], sizes[1], confidence)
@@ -159,14 +160,10 @@ Score = Callable[[Trials], Floats]
 Bytes = NDArray[np.uint8]
 
 
-def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
-    n = len(trials.reports)
-    learned, chosen = int(LEARNING_SHARE * n), int((LEARNING_SHARE + CHOOSING_SHARE) * n)
-    return (
-        trials.part(slice(learned)),
-        trials.part(slice(learned, chosen)),
-        trials.part(slice(chosen, None)),
-    )
+def _parts(trials: Trials) -> list[Trials]:
+    shares = LEARNING_SHARE, LEARNING_SHARE + CHOOSING_SHARE
+    ends = [int(share * len(trials.reports)) for share in (0, *shares, 1)]
+    return [trials.part(slice(*part)) for part in itertools.pairwise(ends)]
 
 
 def _scores(

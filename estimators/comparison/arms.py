@@ -193,7 +193,7 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     return shares / total if total > 0 else shares
 
 
-def mixes_differ(counts: Sequence[Counts]) -> float:
+def mixes_differ(counts: Sequence[Counts] | Counts) -> float:
     """Return the p-value of the hypothesis that both arms have the same mix of levels.
 
     It is that of Pearson's chi-square test. `counts`: for each arm, shape (levels,): the reports of

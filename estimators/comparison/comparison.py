@@ -353,11 +353,14 @@ def _union(
 
     def limits(share: float) -> Limits:
         a_estimate, b_estimate = a(share / 2), b(share / 2)
-        ends = [
-            np.atleast_1d(np.asarray(x))
-            for x in (a_estimate.lower, a_estimate.upper, b_estimate.lower, b_estimate.upper)
-        ]
-        return _quotient_range(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
+        low, high = np.atleast_1d(a_estimate.lower), np.atleast_1d(a_estimate.upper)
+        b_low, b_high = np.atleast_1d(b_estimate.lower), np.atleast_1d(b_estimate.upper)
+        if not ratio:
+            return low - b_high, high - b_low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lower = np.where(b_high > 0, low / b_high, 0.0)
+            upper = np.where(b_low > 0, high / b_low, np.inf)
+        return np.maximum(lower, 0), upper
 
     def excludes_null(share: float) -> Bools:
         low, high = limits(share)
@@ -367,21 +370,6 @@ def _union(
     value = quotient(first, second) if ratio else first - second
     p_value = chained_p_values(excludes_null, beta)
     return value, consistent(*limits(beta), p_value, beta, null)
-
-
-def _quotient_range(low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats) -> Limits:
-    """Return the range of a quotient of two numbers that are at least 0.
-
-    The upper end is infinite if the divisor may be 0.
-
-    >>> one = np.ones(1)
-    >>> [float(x[0]) for x in _quotient_range(2 * one, 3 * one, one, 4 * one)]
-    [0.5, 3.0]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lower = np.where(divisor_high > 0, low / divisor_high, 0.0)
-        upper = np.where(divisor_low > 0, high / divisor_low, np.inf)
-    return np.maximum(lower, 0), upper
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
@@ -417,12 +405,10 @@ def _warning(
     )
 
 
-def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> list[Counts]:
+def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> Counts:
     """Return each arm's numbers of reports for all epsilons of the metrics, in the same order."""
-    epsilons = sorted({epsilon for metric in metrics for epsilon in metric.levels})
-    aligned = []
-    for metric, count in zip(metrics, counts, strict=True):
-        row = np.zeros(len(epsilons), dtype=np.int64)
-        row[[epsilons.index(epsilon) for epsilon in metric.levels]] = count
-        aligned.append(row)
+    epsilons = np.unique([epsilon for metric in metrics for epsilon in metric.levels])
+    aligned = np.zeros((len(metrics), epsilons.size), dtype=np.int64)
+    for row, metric, count in zip(aligned, metrics, counts, strict=True):
+        row[np.searchsorted(epsilons, metric.levels)] = count
     return aligned
