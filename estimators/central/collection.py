@@ -24,7 +24,7 @@ from estimators.estimate import Array, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, Weighed
-from estimators.mechanisms.shared.symbols import ReportedSymbols, check_symbols
+from estimators.mechanisms.shared.outputs import ReportedSymbols, check_symbols
 from estimators.question import Question
 
 MOST_REPORTS = 2**32

@@ -25,8 +25,7 @@ from estimators.exact.thresholds import at_exp
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
-from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
 

@@ -13,9 +13,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 
 class Grr(OutputSets, ReportedSymbols, SupportCounts):

@@ -19,9 +19,8 @@ from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
-from estimators.mechanisms.shared.output_sets import OutputSets, PointResponses
+from estimators.mechanisms.shared.outputs import OutputSets, PointResponses, ReportedSymbols
 from estimators.mechanisms.shared.string_lookups import StringLookups
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import level_weights

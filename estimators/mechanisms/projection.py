@@ -20,8 +20,8 @@ from estimators.exact.thresholds import WORD
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.outputs import check_symbols, index_dtype
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 

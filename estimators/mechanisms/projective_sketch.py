@@ -14,9 +14,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
-from estimators.mechanisms.shared.output_sets import PointResponses
+from estimators.mechanisms.shared.outputs import PointResponses, ReportedSymbols
 from estimators.mechanisms.shared.string_lookups import StringLookups
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 POINTS_RANGE = (64, 2048)
 """The least and the largest number of points of a row."""

@@ -13,8 +13,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Epsilons, Levels, refuse_first
-from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.packed import PackedBits
+from estimators.mechanisms.shared.frequencies import PackedBits
+from estimators.mechanisms.shared.outputs import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
 
 

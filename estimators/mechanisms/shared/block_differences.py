@@ -16,8 +16,7 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.signs.law import blocks, laws_in_rows
 from estimators.estimate import Array, Counts, Estimate, Floats, Indices
 from estimators.mechanisms.mechanism import Epsilons, Levels, Weighed
-from estimators.mechanisms.shared.output_sets import OutputSets, SupportReports
-from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols, SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts
 

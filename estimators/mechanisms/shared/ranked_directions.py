@@ -23,7 +23,7 @@ from estimators.exact.sampling import (
     unit_vectors,
 )
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, rows_by_level
-from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.outputs import OutputSets
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
