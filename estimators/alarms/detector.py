@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from estimators.alarms import evidence
-from estimators.alarms.panes import EValues, PaneMean, baseline_shares
+from estimators.alarms.evidence import EValues, PaneMean, baseline_shares
 from estimators.comparison.arms import has_law
 from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric

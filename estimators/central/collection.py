@@ -109,16 +109,26 @@ class TrueValues(Mechanism):
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
         used = counts > 0
         chosen, noise = self._release_weights(counts, weights, beta)
-        if noise is None:
-            middle = math.nan if chosen is None else 0.5
-            return self._released(question, weights, counts, chosen, middle)
-        total = noise.total(counts[used])
-        noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
-        value = noisy / total
-        law = self._weighted_law(noise, counts[used])
-        bounds = self._limits(noise, law, total, value, question)
-        worst = law.worst_variance + 4 * noise.variance / total**2
-        return self._released(question, weights, counts, chosen, value, bounds, noise, 1 / worst)
+        # without noise, the release reveals nothing and costs nothing
+        value = np.full(self.numbers, math.nan if chosen is None else 0.5)
+        lower, upper, effective = np.zeros(self.numbers), np.ones(self.numbers), 0.0
+        shares, losses = np.zeros((2, counts.size))
+        if noise is not None:
+            total = noise.total(counts[used])
+            noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
+            value = noisy / total
+            law = self._weighted_law(noise, counts[used])
+            lower, upper = self._limits(noise, law, total, value, question)
+            effective = 1 / (law.worst_variance + 4 * noise.variance / total**2)
+            parts = counts[used] * np.array(noise.weights, dtype=np.float64)
+            shares[used] = parts / parts.sum()
+            losses[used] = [float(loss) for loss in noise.losses]
+        weighed, saturation = Weighed(question, counts, shares, 0.0), chosen and chosen.saturation
+        numbers: list[Any] = [value, lower, upper]
+        if self.bins is None:
+            numbers = [float(number[0]) for number in numbers]
+        released = self._build_estimate(weighed, numbers[0], (*numbers[1:],), effective)
+        return dataclasses.replace(released, policy=weights, privacy=losses, saturation=saturation)
 
     def with_beta(self, released: Estimate, beta: float) -> Estimate:
         """Return a release in [0, 1] with bounds at another failure probability.
@@ -170,38 +180,6 @@ class TrueValues(Mechanism):
         if question.target == "sample":
             return sample_limits(noise, value, total, slack, log_p)
         return population_limits(noise, law, value, total, slack, log_p)
-
-    def _released(
-        self,
-        question: Question,
-        policy: str,
-        counts: Counts,
-        chosen: ReportWeights | None,
-        value: float | Floats,
-        bounds: tuple[Floats, Floats] | None = None,
-        noise: ReleaseNoise | None = None,
-        effective_reports: float = 0.0,
-    ) -> Estimate:
-        """Build a release; if `noise` is None, one that reveals nothing and costs nothing."""
-        value = np.broadcast_to(np.asarray(value, dtype=np.float64), self.numbers).copy()
-        lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
-        shares, losses = np.zeros(counts.size), np.zeros(counts.size)
-        if noise is not None:
-            used = counts > 0
-            parts = counts[used] * np.array(noise.weights, dtype=np.float64)
-            shares[used] = parts / parts.sum()
-            losses[used] = [float(loss) for loss in noise.losses]
-        shown: list[Any] = [value, lower, upper]
-        if self.bins is None:
-            shown = [float(numbers[0]) for numbers in shown]
-        return dataclasses.replace(
-            self._build_estimate(
-                Weighed(question, counts, shares, 0.0), shown[0], (*shown[1:],), effective_reports
-            ),
-            policy=policy,
-            privacy=losses,
-            saturation=None if chosen is None else chosen.saturation,
-        )
 
 
 class TrueMean(TrueValues):

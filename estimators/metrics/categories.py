@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from estimators.discovery.learning import learn_code
-from estimators.discovery.presets import preset
-from estimators.discovery.string_code import StringCode, as_words, normal_form
+from estimators.discovery.string_code import StringCode, as_words, normal_form, preset
 from estimators.errors import meant, shortened
 from estimators.estimate import Array, Estimate, Integers
 from estimators.exact.randomness import Words
