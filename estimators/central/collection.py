@@ -123,7 +123,8 @@ class TrueValues(Mechanism):
             parts = counts[used] * np.array(noise.weights, dtype=np.float64)
             shares[used] = parts / parts.sum()
             losses[used] = [float(loss) for loss in noise.losses]
-        weighed, saturation = Weighed(question, counts, shares, 0.0), chosen and chosen.saturation
+        weighed = Weighed(question, counts, shares, 0.0)
+        saturation = None if chosen is None else chosen.saturation
         numbers: list[Any] = [value, lower, upper]
         if self.bins is None:
             numbers = [float(number[0]) for number in numbers]
