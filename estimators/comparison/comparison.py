@@ -19,8 +19,7 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import ComparisonLimits, consistent
-from estimators.comparison.p_values import chained_p_values
+from estimators.comparison.joint import ComparisonLimits, chained_p_values, consistent
 from estimators.comparison.requirements import are_independent, require_comparable
 from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.distribution import share_names
@@ -212,12 +211,8 @@ def compare(
             distributions.ShareArm.of(*arm, question, indices)
             for arm, indices in zip(arms, edge_indices, strict=True)
         )
-        law, value = "joint", first.value - second.value
-        numbers = 1 if pointwise else value.size
-        if bound == "anytime":
-            limits = distributions.anytime_share_difference(first, second, beta, numbers, split)
-        else:
-            limits = distributions.share_difference(first, second, beta, numbers)
+        law = "joint"
+        value, limits = distributions.share_difference(first, second, split)
     elif has_joint_law:
         shares = None
         if weights == STANDARD_WEIGHTS:
