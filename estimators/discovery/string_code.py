@@ -176,7 +176,7 @@ class StringCode:
         None if the bits have no end symbol, are not UTF-8, or are not what a device sends, because
         splitting the string gives other symbols.
 
-            >>> preset("bytes").decode((1 << 128) - 1) is None
+        >>> preset("bytes").decode((1 << 128) - 1) is None
         True
         """
         decoded, at, context = b"", 0, START_CONTEXT
