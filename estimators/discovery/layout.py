@@ -139,10 +139,6 @@ class DiscoveryLayout:
         """Return the points of prefixes at a level, from their hashes."""
         return points_of(mix(hashes ^ self.tree_constants[level]), self.trees[level].points)
 
-    def row_points(self, keys: Words, level: int) -> Integers:
-        """Return the points of whole strings in each row at a level, shape (n, t)."""
-        return self.hashed_rows[level].points(keys)
-
 
 def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:
     """Return the depths `first`, `first` + `step`, ..., `last`, which are numbers of bits.

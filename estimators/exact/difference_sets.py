@@ -73,10 +73,6 @@ class DifferenceSet:
         """How many residues outside the set precede each member."""
         return self.members - np.arange(self.size)
 
-    def members_at(self, rank: Array) -> Integers:
-        """Return the members with these ranks, from 0 to s - 1, in ascending order."""
-        return self.members[rank]
-
     def contains(self, points: Array) -> Bools:
         """Return which integers are members modulo K."""
         return np.isin(points % self.points, self.members)

@@ -194,9 +194,8 @@ class LocalMetric(ReportedMetric):
         """How reports are divided into slices; None if the metric has no slices."""
         if not self.by:
             return None
-        stretch = max(self.pane_ms, HOUR_MS)
-        if self.by_pane is not None:
-            stretch = milliseconds(self.by_pane)
+        by_pane = self.by_pane
+        stretch = max(self.pane_ms, HOUR_MS) if by_pane is None else milliseconds(by_pane)
         return Slicing({name: tuple(self.attributes[name]) for name in self.by}, stretch)
 
     @property
@@ -222,8 +221,9 @@ class LocalMetric(ReportedMetric):
             return
         for level, epsilon in enumerate(self.levels):
             if not self.randomizer.is_private(level):
-                expected = f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
-                self.refuse("mechanism", expected)
+                self.refuse(
+                    "mechanism", f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
+                )
 
     @functools.cached_property
     def share_names(self) -> tuple[str, ...]:
@@ -253,10 +253,8 @@ class LocalMetric(ReportedMetric):
 
     def _with(self, ability: str) -> str:
         """Return the names of this kind's mechanisms with the property `ability`, as text."""
-        mechanisms = mechanisms_for(self.kind)
-        return ", ".join(
-            name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
-        )
+        mechanisms = mechanisms_for(self.kind).items()
+        return ", ".join(name for name, mechanism in mechanisms if getattr(mechanism, ability))
 
     @property
     def mechanism_class(self) -> type[Mechanism]:

@@ -117,7 +117,7 @@ class PointResponses(OutputSets):
         point = np.empty_like(rank)
         for used in np.unique(part).tolist():
             space, of_part = self._spaces[used], part == used
-            point[of_part & ~missed] = space.members_at(rank[of_part & ~missed])
+            point[of_part & ~missed] = space.members[rank[of_part & ~missed]]
             point[of_part & missed] = space.others_at(rank[of_part & missed])
         return (point + centre) % points
 
