@@ -155,18 +155,15 @@ def consistent(
     return ComparisonLimits(lower, upper, np.minimum(p_value, 1.0))
 
 
-def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
+def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> list[_Side]:
     """Return the sums S_A - S_B and S_B - S_A; X is the sum of the more precise arm."""
-    minus_a, minus_b = of_a.mirrored(), of_b.mirrored()
+    sides = [
+        _Side(of_a, of_b.mirrored(), a.observed, -b.observed),
+        _Side(of_a.mirrored(), of_b, -a.observed, b.observed),
+    ]
     if of_a.worst_variance <= of_b.worst_variance:
-        return (
-            _Side(of_a, minus_b, a.observed, -b.observed),
-            _Side(minus_a, of_b, -a.observed, b.observed),
-        )
-    return (
-        _Side(minus_b, of_a, -b.observed, a.observed),
-        _Side(of_b, minus_a, b.observed, -a.observed),
-    )
+        return sides
+    return [_Side(x.second, x.first, x.second_observed, x.first_observed) for x in sides]
 
 
 def _p_value(side: _Side, beta: float) -> Floats:
@@ -192,11 +189,8 @@ def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLim
 
     half, p_value = margin(beta), np.ones_like(difference)
     for row, distance in enumerate(np.abs(difference).tolist()):
-        if difference.size <= MAX_SEARCHED_P_VALUES:
-            p_value[row] = crossing_p_value(margin, distance)
-        else:
-            halvings = COARSE_HALVINGS
-            p_value[row] = smallest_p_value(margin, distance, halvings)
+        is_coarse = difference.size > MAX_SEARCHED_P_VALUES
+        p_value[row] = smallest_p_value(margin, distance, coarse=is_coarse)
     return consistent(difference - half, difference + half, p_value, beta, 0.0)
 
 
@@ -226,47 +220,35 @@ def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
 
 
 def smallest_p_value(
-    margin: Callable[[float], float], distance: float, halvings: int = P_VALUE_HALVINGS
+    margin: Callable[[float], float], distance: float, *, coarse: bool = False
 ) -> float:
     """Return a beta at or slightly above the smallest one with margin(beta) < distance.
 
     This is a p-value if the intervals are nested: a value outside at one beta is outside at all
-    larger ones. `margin`: half of an interval's width as a function of beta; it falls with beta;
-    `distance`: at least 0; `halvings`: how often the range of ln beta is halved.
+    larger ones. It is found faster if the margin is almost that of a normal law, whose square is
+    almost linear in ln beta. `margin`: half of an interval's width as a function of beta; it falls
+    with beta; `distance`: at least 0; `coarse`: whether a p exact to a factor of 1.5 suffices.
 
-    >>> round(smallest_p_value(lambda beta: 1.03 - beta, 1.0), 6)
-    0.03
+    >>> round(smallest_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0), 4)  # e^-4
+    0.0183
     """
-    if margin(SMALLEST_P_VALUE) < distance:
-        return SMALLEST_P_VALUE
-    if not margin(1 - SMALLEST_P_VALUE) < distance:
-        return 1.0
     low, high = SMALLEST_P_VALUE, 1 - SMALLEST_P_VALUE
-    for _ in range(halvings):
+    if margin(low) < distance:
+        return low
+    if not margin(high) < distance:
+        return 1.0
+    if not coarse:
+        ends = math.log(low), math.log(high)
+        square = distance**2
+        root = crossing(lambda log: margin(math.exp(log)) ** 2 - square, *ends, P_VALUE_TOLERANCE)
+        p_value = math.exp(min(root + 2 * P_VALUE_TOLERANCE, ends[1]))
+        if margin(p_value) < distance:
+            return p_value
+    for _ in range(COARSE_HALVINGS if coarse else P_VALUE_HALVINGS):
         checkpoint()
         middle = (low * high) ** 0.5
         low, high = (low, middle) if margin(middle) < distance else (middle, high)
     return high
-
-
-def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
-    """Return the same as :func:`smallest_p_value`, faster if the margin is almost a normal law's.
-
-    The square of such a margin is almost linear in ln beta. `margin`, `distance`: as for that
-    function.
-
-    >>> found = crossing_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
-    >>> round(found, 4), round(math.exp(-4), 4)
-    (0.0183, 0.0183)
-    """
-    if margin(SMALLEST_P_VALUE) < distance:
-        return SMALLEST_P_VALUE
-    if not margin(1 - SMALLEST_P_VALUE) < distance:
-        return 1.0
-    ends = math.log(SMALLEST_P_VALUE), math.log(1 - SMALLEST_P_VALUE)
-    root = crossing(lambda log: margin(math.exp(log)) ** 2 - distance**2, *ends, P_VALUE_TOLERANCE)
-    p_value = math.exp(min(root + 2 * P_VALUE_TOLERANCE, ends[1]))
-    return p_value if margin(p_value) < distance else smallest_p_value(margin, distance)
 
 
 def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:

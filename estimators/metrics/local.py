@@ -221,9 +221,8 @@ class LocalMetric(ReportedMetric):
             return
         for level, epsilon in enumerate(self.levels):
             if not self.randomizer.is_private(level):
-                self.refuse(
-                    "mechanism", f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
-                )
+                expected = f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
+                self.refuse("mechanism", expected)
 
     @functools.cached_property
     def share_names(self) -> tuple[str, ...]:
