@@ -45,9 +45,7 @@ def synthetic_values(metric: Metric, count: int) -> Array:
         high, low = domain.opposite
         values: Array = generator.uniform(low, high, count)
     elif metric.categories == OPEN_VOCABULARY:
-        values = np.array(strings_of(metric), dtype=object)[
-            generator.integers(MAX_STRINGS, size=count)
-        ]
+        values = generator.choice(np.array(strings_of(metric), dtype=object), count)
     elif metric.dimension is not None:
         values = generator.uniform(-1, 1, (count, metric.dimension))
     elif metric.category_names:
@@ -199,13 +197,8 @@ class Wish:
 
     def needed(self, epsilon: float, width: float) -> float:
         """Return how many reports give bounds of half-width `width`; infinity if no number does."""
-        if self.width(epsilon, MOST_REPORTS) > width:
-            return math.inf
-
-        def is_enough(reports: float) -> bool:
-            return self.width(epsilon, reports) <= width
-
-        return _least_argument(is_enough, (1.0, MOST_REPORTS), 0.002)
+        width_of = functools.partial(self.width, epsilon)
+        return _root(width_of, width, (1.0, MOST_REPORTS), 0.002)
 
     @functools.cached_property
     def sums(self) -> dict[tuple[float, int], Integers]:
@@ -369,7 +362,7 @@ def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
         levels = best_split(wishes, devices, budget)
         return max(w.width(levels[w.name], devices * w.happens) / w.scale for w in wishes)
 
-    return _root(ratio, times, largest=MOST_REPORTS)
+    return _root(ratio, times, (1e-6, MOST_REPORTS))
 
 
 def first_come_reports(
@@ -396,22 +389,20 @@ def first_come_reports(
     return reports
 
 
-def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
-    """Return the smallest argument, within 1%, at which a falling function is at most `goal`.
-
-    If there is none up to `largest`, return `largest`, or infinity if that is above 10^6.
-    """
-    if falling(largest) > goal:
-        return math.inf if largest > 1e6 else largest
-    return _least_argument(lambda x: falling(x) <= goal, (1e-6, largest), 0.01)
-
-
-def _least_argument(
-    is_enough: Callable[[float], bool], ends: tuple[float, float], tolerance: float
+def _root(
+    falling: Callable[[float], float],
+    goal: float,
+    ends: tuple[float, float] = (1e-6, 1e6),
+    tolerance: float = 0.01,
 ) -> float:
-    """Return the least argument, within a relative tolerance, from which on a condition holds."""
+    """Return the least argument, within a relative tolerance, with a function of at most `goal`.
+
+    If there is none up to the larger of the `ends`, return that, or infinity if it is above 10^6.
+    """
+    if falling(ends[1]) > goal:
+        return math.inf if ends[1] > 1e6 else ends[1]
     low, high = map(math.log, ends)
     while high - low > tolerance:
         middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if falling(math.exp(middle)) <= goal else (middle, high)
     return math.exp(high)

@@ -244,9 +244,8 @@ class Detector:
         for row, sign in enumerate(self._signs):
             pane_bets = pane.e_values(self._points, self.tilts, sign, least_shift)
             previous = EValues(self._bets.log[row], self._bets.slope[row])
-            self._bets.log[row], self._bets.slope[row] = evidence.update_bets(
-                previous, pane_bets, begins
-            )
+            updated = evidence.update_bets(previous, pane_bets, begins)
+            self._bets.log[row], self._bets.slope[row] = updated
             anew = self._run[row] <= 0
             self._change_start[row] = np.where(anew, self._panes, self._change_start[row])
             self._run[row] = pane_bets.log[self._centre] + np.where(anew, 0.0, self._run[row])
@@ -257,10 +256,8 @@ class Detector:
         if np.isneginf(self._bets.log.max()):  # no evidence since the start, or an alarm
             return Step(-math.inf, self.needed, False, None, None, informative)
         log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
-        value, steep = (
-            x + y for x, y in zip(evidence.mixed(log, slope), self._baseline, strict=True)
-        )
-        minimum = evidence.lowest(self._points, value, steep)
+        total = np.add(evidence.mixed(log, slope), self._baseline)
+        minimum = evidence.lowest(self._points, *total)
         if minimum.value < self.needed:
             return Step(minimum.value, self.needed, False, None, None, informative)
         row = int(np.logaddexp.reduce(self._bets.log[:, minimum.point], axis=1).argmax())

@@ -154,9 +154,8 @@ def _of_blocks(
     selected = slice(None) if question.asked is None else question.asked
     used = np.flatnonzero(table[:, 0])
     sums, sizes = (x[:, selected] for x in mechanism.differences(table, used))
-    stream = streams.DifferenceStream(
-        mechanism.law(table[:, 0], shares, question), sums, sizes, total
-    )
+    law = mechanism.law(table[:, 0], shares, question)
+    stream = streams.DifferenceStream(law, sums, sizes, total)
     return Arm(stream.observed, None, None, total, blocks=stream)
 
 
@@ -186,9 +185,8 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     """
     a_counts, b_counts = (np.asarray(x, dtype=np.float64) for x in counts)
     in_both = (a_counts > 0) & (b_counts > 0)
-    shares = np.where(
-        in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
-    )
+    reports = a_counts * b_counts / np.maximum(a_counts + b_counts, 1)
+    shares = np.where(in_both, reports / facts.variances, 0.0)
     total = shares.sum()
     return shares / total if total > 0 else shares
 

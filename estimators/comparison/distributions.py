@@ -189,9 +189,8 @@ def share_difference(
 
     def width(share: float) -> Floats:
         """Return half of the limits' distance at the failure probability `share`."""
-        (a_variance, a_largest), (b_variance, b_largest) = (
-            x.moments(VARIANCE_SHARE * share / 2) for x in (a, b)
-        )
+        moments = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
+        (a_variance, a_largest), (b_variance, b_largest) = moments
         largest = np.maximum(a_largest, b_largest)
         tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
         return largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)

@@ -145,11 +145,8 @@ class DifferenceStream(_Sums):
 
         It is at least the variance at the least expected number of them, because there may be none.
         """
-        variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        least_variance = 4 * float(
-            self.law.coefficient**2 @ (self.law.counts * self.law.least_share)
-        )
-        return np.maximum(variance, least_variance)
+        weight, least_sizes = self.law.coefficient**2, self.law.counts * self.law.least_share
+        return np.maximum(4 * (weight @ self.sizes), 4 * float(weight @ least_sizes))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, plus tilt times the sum, minus the exponent; and their slopes."""

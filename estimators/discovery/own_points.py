@@ -60,15 +60,8 @@ class RowPopulations:
     def values(self, points: list[Integers]) -> Floats:
         """Return the tables' numbers at the strings' points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
-        parts = [
-            table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
-
-    @property
-    def units(self) -> Floats:
-        """The sums that frequency 1 adds at a string's own points, shape (rows of all levels,)."""
-        return np.concatenate(self.unit)
+        pairs = zip(self.tables, points, strict=True)
+        return np.concatenate([table[rows, row_points] for table, row_points in pairs], axis=1)
 
     def peel(self, points: list[Integers], frequencies: Floats) -> None:
         """Subtract the estimated contributions of strings from the tables, at the strings' points.

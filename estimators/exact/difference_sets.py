@@ -125,9 +125,8 @@ class DifferenceSet:
             return np.rint(fft.irfft(product, length)[:, :translates]).astype(np.int64)
 
         rows = max(1, NUMBERS_AT_A_TIME // length)
-        return np.concatenate(
-            [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
-        )
+        parts = [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
+        return np.concatenate(parts)
 
 
 def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:

@@ -198,9 +198,8 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     tail = math.exp(-float(epsilon))
 
     def size(best_count: int) -> float:
-        return (best_count + tail * (candidates - best_count)) / best_score(
-            dimension, candidates, best_count
-        )
+        weight = best_count + tail * (candidates - best_count)
+        return weight / best_score(dimension, candidates, best_count)
 
     def grows(best_count: int) -> bool:
         return size(best_count + 1) >= size(best_count)

@@ -167,10 +167,8 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        has_own_frequencies = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(
-            law, value, scatter, sizes, question, total, free=has_own_frequencies
-        )
+        free = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=free)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
         return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)

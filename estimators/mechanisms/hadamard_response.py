@@ -80,10 +80,8 @@ class HadamardResponse(BlockDifferences):
         is_outside = missed & (drawn >= size // 2)
         outside_rank = drawn - size // 2
         outside_rank += np.where(outside_rank >= block * size, size, 0)
-        reports: Reports = np.where(is_outside, outside_rank, block * size + column).astype(
-            self.dtype
-        )
-        return reports
+        symbol: Array = np.where(is_outside, outside_rank, block * size + column)
+        return symbol.astype(self.dtype)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie in the category's half of its block."""

@@ -170,9 +170,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         is_supported = np.zeros(number.size, dtype=np.bool_)
         first = len(layout.depths) * tree.points
         is_whole = number >= first
-        is_supported[is_whole] = self.hashed_rows[level].supports(
-            number[is_whole] - first, int(value[0])
-        )
+        rows = self.hashed_rows[level]
+        is_supported[is_whole] = rows.supports(number[is_whole] - first, int(value[0]))
         if value.size == 3:
             group, point = np.divmod(number[~is_whole], tree.points)
             own_points = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]

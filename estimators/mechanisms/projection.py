@@ -222,6 +222,5 @@ def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
     >>> suggested_rows(1e5 * math.tanh(1 / 2) ** 2, 1000)
     51361
     """
-    return math.ceil(
-        math.log(values + 1) * math.log(2 / beta) * information / math.log(2 * values / beta)
-    )
+    needed = math.log(values + 1) * math.log(2 / beta) * information
+    return math.ceil(needed / math.log(2 * values / beta))

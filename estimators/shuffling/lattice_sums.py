@@ -93,9 +93,8 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     spectrum: Spectrum = roots[-first * frequency % size]
     for part, masses in zip(parts, laws, strict=True):
         turns = zip(masses, part.values, strict=True)
-        spectrum = spectrum * _power(
-            sum(mass * roots[value * frequency % size] for mass, value in turns), part.count
-        )
+        base = sum(mass * roots[value * frequency % size] for mass, value in turns)
+        spectrum = spectrum * _power(base, part.count)
     x = np.fft.irfft(spectrum, size)
     relative = 80 * count + 8 * math.log2(size)
     error = UNIT_ROUNDING * (relative * float(np.linalg.norm(x)) + 40) + 2 * math.exp(-LOG_TAIL)

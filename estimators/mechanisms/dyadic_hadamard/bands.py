@@ -172,9 +172,8 @@ class Scores:
         upper[..., 1:-1] = np.minimum(upper[..., 1:-1], inner + width)
         lower = np.maximum.accumulate(lower, axis=-1)
         upper = np.minimum.accumulate(upper[..., ::-1], axis=-1)[..., ::-1]
-        return self.without_contradictions(
-            Band(lower, upper, outer.crossed | (lower > upper).any(axis=-1))
-        )
+        crossed = outer.crossed | (lower > upper).any(axis=-1)
+        return self.without_contradictions(Band(lower, upper, crossed))
 
     def without_contradictions(self, band: Band) -> Band:
         """Return a band with the trivial limits in windows where its limits cross."""

@@ -14,11 +14,7 @@ from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
-from estimators.mechanisms.dyadic_hadamard.constants import (
-    CHANCE_GRAIN,
-    LevelConstants,
-    level_constants,
-)
+from estimators.mechanisms.dyadic_hadamard.constants import CHANCE_GRAIN, level_constants
 from estimators.mechanisms.dyadic_hadamard.estimation import (
     BinDistribution,
     TreeConstants,
@@ -80,9 +76,7 @@ class DyadicHadamard(Mechanism):
         self.bins = bins
         self.height = (bins - 1).bit_length()
         self.columns = 2 << self.height
-        self.levels: tuple[LevelConstants, ...] = tuple(
-            level_constants(epsilon, self.height) for epsilon in epsilons
-        )
+        self.levels = tuple(level_constants(epsilon, self.height) for epsilon in epsilons)
         self.facts = LevelFacts.of(epsilons, np.array([level.variance for level in self.levels]))
         # shapes (levels,), and (levels, depths)
         self._keep = np.array([level.threshold for level in self.levels], dtype=np.uint64)
@@ -106,9 +100,8 @@ class DyadicHadamard(Mechanism):
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report for each index of a bin."""
         level = level.astype(np.intp)
-        drawn = uniform_below(bits, np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)).astype(
-            np.int64
-        )
+        bound = np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)
+        drawn = uniform_below(bits, bound).astype(np.int64)
         depth = (drawn[:, None] >= self._ends[level]).sum(axis=1)
         hashes = self._hashes[level]
         free = depth - self._blocks[level]
@@ -138,9 +131,8 @@ class DyadicHadamard(Mechanism):
         rows = (np.int64(1) << np.maximum(depth - self._blocks[level], 0)) - 1
         has_one_row = self._hashes[level] == 1
         strange = ~self._used[level, depth] | (first == 0) | (first > rows)
-        strange |= np.where(
-            has_one_row, second != 0, (second == 0) | (second == first) | (second > rows)
-        )
+        is_bad_second = (second == 0) | (second == first) | (second > rows)
+        strange |= np.where(has_one_row, second != 0, is_bad_second)
         strange |= symbol >= self._symbols[level]
         refuse_first(
             strange,

@@ -128,9 +128,8 @@ class SupportCounts(SupportReports):
             else:
                 number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             first, base = kinds.sizes.scores(kinds.supports, *self._chances(level)).T
-            parts.append(
-                np.stack([number, weight * first, weight * base, np.full(len(first), weight)])
-            )
+            weights = np.full(len(first), weight)
+            parts.append(np.stack([number, weights * first, weights * base, weights]))
         counted = CountedReports(*np.concatenate(parts, axis=1))
         return ShareBets(counted, subsets, not question.one_mean(len(used))), total
 

@@ -40,9 +40,8 @@ class OutputSets(Mechanism):
         Returns the probabilities of a miss.
         """
         self._outputs = list(zip(set_sizes, complement_sizes, strict=True))
-        self.misses = [
-            miss_threshold(e, *outputs) for e, outputs in zip(epsilons, self._outputs, strict=True)
-        ]
+        levels = zip(epsilons, self._outputs, strict=True)
+        self.misses = [miss_threshold(epsilon, *outputs) for epsilon, outputs in levels]
         self._thresholds = np.array(self.misses, dtype=np.uint64)
         return [Fraction(misses, WORD) for misses in self.misses]
 

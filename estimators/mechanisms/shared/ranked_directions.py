@@ -168,22 +168,17 @@ class RankedDirections(OutputSets):
             self.mean_and_law(table, x.shares, one_law=one_law)
             for table, x in zip(tables, weighed, strict=True)
         ]
-        deviations = deviations_of_windows(
-            [law for _, law, _ in parts], question, [x.total for x in weighed]
-        )
-        estimates = []
-        for table, of_window, (mean, law, slack), deviation in zip(
-            tables, weighed, parts, deviations, strict=True
-        ):
+        totals = [of_window.total for of_window in weighed]
+        deviations = deviations_of_windows([law for _, law, _ in parts], question, totals)
+        windows, estimates = zip(tables, weighed, parts, deviations, strict=True), []
+        for table, of_window, (mean, law, slack), deviation in windows:
             side, radius = (x + slack for x in deviation)
             side = np.broadcast_to(side, self.dimension)[: self.numbers]
             farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
             bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-            p_value, nearest = self._heterogeneity(table), min(float(radius), farthest)
-            effective = 1 / float(law.variance)
-            estimates.append(
-                self._build_estimate(of_window, mean, bounds, effective, p_value, nearest)
-            )
+            effective, p_value = 1 / float(law.variance), self._heterogeneity(table)
+            numbers = mean, bounds, effective, p_value, min(float(radius), farthest)
+            estimates.append(self._build_estimate(of_window, *numbers))
         return estimates
 
     def mean_and_law(
