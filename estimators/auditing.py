@@ -138,22 +138,18 @@ def largest_leak(
         for sign, words in ((1, ">="), (-1, "<=")):
             indicated, alternative = (sign * x for x in choosing_scores[::sign])
             levels = _thresholds(np.concatenate([indicated, alternative]))
-            bounds = _log_ratio(
-                _at_least(indicated, levels),
-                indicated.size,
-                _at_least(alternative, levels),
-                alternative.size,
-                confidence,
-            )
+            hits, other_hits = (_at_least(x, levels) for x in (indicated, alternative))
+            bounds = _log_ratio(hits, indicated.size, other_hits, alternative.size, confidence)
             index = int(bounds.argmax())
             limit = float(levels[index])
             event = f"{name} {words} {sign * limit:.4g}"
             events.append((float(bounds[index]), event, sign, limit, testing_scores[::sign]))
     _, event, sign, limit, pair = max(events, key=operator.itemgetter(0))
-    hits = tuple(int((sign * x >= limit).sum()) for x in pair)
-    sizes = tuple(x.size for x in pair)
-    lower = epsilon_bound(hits[0], sizes[0], hits[1], sizes[1], confidence)
-    return Leak(float(lower), event, (hits[0], hits[1]), (sizes[0], sizes[1]))
+    (hit, trials), (other_hit, other_trials) = (
+        (int((sign * x >= limit).sum()), x.size) for x in pair
+    )
+    lower = epsilon_bound(hit, trials, other_hit, other_trials, confidence)
+    return Leak(float(lower), event, (hit, other_hit), (trials, other_trials))
 
 
 Score = Callable[[Trials], Floats]

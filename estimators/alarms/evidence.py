@@ -167,12 +167,8 @@ def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
     """
     if points.size > 1:
         width, bend = np.diff(points), np.diff(slope)
-        meet = np.divide(
-            value[:-1] - value[1:] + slope[1:] * width,
-            bend,
-            out=np.zeros_like(bend),
-            where=bend > 0,
-        ).clip(0.0, width)
+        gap = value[:-1] - value[1:] + slope[1:] * width
+        meet = np.divide(gap, bend, out=np.zeros_like(bend), where=bend > 0).clip(0.0, width)
         left, right = value[:-1] + slope[:-1] * meet, value[1:] + slope[1:] * (meet - width)
         between = np.maximum(left, right)
         cell = int(between.argmin())

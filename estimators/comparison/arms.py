@@ -122,23 +122,18 @@ def arm_of(
         return Arm(np.full(numbers, np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
-        mean, noise_of, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
-        return Arm(mean, None, noise_of, total, failure, slack)
+        mean, error, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
+        return Arm(mean, None, error, total, failure, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
         return _of_blocks(mechanism, table, shares, question, total)
     if isinstance(mechanism, ScalarMean):
         law = mechanism.law(counts, shares, question)
-        sample = question.target == "sample"
-        return Arm(
-            np.array([float(shares @ mechanism.level_means(table))]),
-            law,
-            mechanism.noise(law, counts) if sample else None,
-            total,
-            mechanism.outside_law(question, counts),
-            bets=mechanism.bets(law, table),
-        )
+        noise = mechanism.noise(law, counts) if question.target == "sample" else None
+        mean = np.array([float(shares @ mechanism.level_means(table))])
+        failure, bets = mechanism.outside_law(question, counts), mechanism.bets(law, table)
+        return Arm(mean, law, noise, total, failure, bets=bets)
     assert isinstance(mechanism, SupportCounts)  # noqa: S101
     support = mechanism.support_of(table, question.asked)
     law = mechanism.signs.law(counts, shares, question)

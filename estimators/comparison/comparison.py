@@ -207,10 +207,8 @@ def compare(
     ]
     length = None
     if edge_indices is not None and independent and not ratio:
-        first, second = (
-            distributions.ShareArm.of(*arm, question, indices)
-            for arm, indices in zip(arms, edge_indices, strict=True)
-        )
+        of_arms = zip(arms, edge_indices, strict=True)
+        first, second = (distributions.ShareArm.of(*arm, question, i) for arm, i in of_arms)
         law = "joint"
         value, limits = distributions.share_difference(first, second, split)
     elif has_joint_law:
@@ -313,11 +311,9 @@ def _joint(
         limits = consistent(limits.lower - slack, limits.upper + slack, p_value, question.beta, 0.0)
         p_value = limits.p_value
     clipped = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
-    return value, ComparisonLimits(
-        np.clip(np.minimum(limits.lower, clipped), *ends),
-        np.clip(np.maximum(limits.upper, clipped), *ends),
-        p_value,
-    )
+    lower = np.clip(np.minimum(limits.lower, clipped), *ends)
+    upper = np.clip(np.maximum(limits.upper, clipped), *ends)
+    return value, ComparisonLimits(lower, upper, p_value)
 
 
 def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:

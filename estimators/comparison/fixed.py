@@ -71,39 +71,26 @@ class SumPair(NamedTuple):
         lines = HypothesisLine(target, factor, back, line.origin)
         start = np.minimum(edges[:, :-1].ravel(), 1.0)
         end = np.minimum(edges[:, 1:].ravel(), (lines.target + 1) / lines.factor)  # y >= -1
-        cells = Cells(
-            self.first,
-            self.second,
-            np.repeat(self.first_observed, CELLS_PER_INTERVAL),
-            np.repeat(line.factor * self.first_observed + self.second_observed, CELLS_PER_INTERVAL),
-            start,
-            np.maximum(start, end),
-            lines,
-            all(
-                x.is_determined_by_mean and not isinstance(x, RepeatedLaw)
-                for x in (self.first, self.second)
-            ),
-        )
+        laws = self.first, self.second
+        sharp = all(x.is_determined_by_mean and not isinstance(x, RepeatedLaw) for x in laws)
+        sums = self.first_observed, line.factor * self.first_observed + self.second_observed
+        first_observed, observed = (np.repeat(x, CELLS_PER_INTERVAL) for x in sums)
+        ends = start, np.maximum(start, end)
+        cells = Cells(*laws, first_observed, observed, *ends, lines, sharp)
         tilt, max_tilt = tilts.ravel(), self.max_tilt(lines.factor)
         for _ in range(TILT_STEPS):
             tilt = np.minimum(cells.improve_tilt(tilt), max_tilt)
         chance, slope = cells.log_chance(tilt, chernoff=chernoff)
         chance = np.where(start > end, -np.inf, chance).reshape(tilts.shape)
-        worst_cell = chance.argmax(axis=1)[:, None]
-        return Worst(
-            np.take_along_axis(chance, worst_cell, axis=1)[:, 0],
-            np.take_along_axis(slope.reshape(tilts.shape), worst_cell, axis=1)[:, 0],
-            tilt.reshape(tilts.shape),
-        )
+        worst_cell = np.arange(len(chance)), chance.argmax(axis=1)
+        worst_slope = slope.reshape(tilts.shape)[worst_cell]
+        return Worst(chance[worst_cell], worst_slope, tilt.reshape(tilts.shape))
 
     def at(self, rows: Indices) -> SumPair:
         """Return the sums of these categories; some may be repeated."""
+        observed = self.first_observed[rows], self.second_observed[rows]
         first_interval = self.first_interval[0][rows], self.first_interval[1][rows]
-        return self._replace(
-            first_observed=self.first_observed[rows],
-            second_observed=self.second_observed[rows],
-            first_interval=first_interval,
-        )
+        return SumPair(self.first, self.second, *observed, first_interval)
 
 
 class Worst(NamedTuple):

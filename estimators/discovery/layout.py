@@ -76,10 +76,8 @@ class DiscoveryLayout:
     def symbols(self) -> list[int]:
         """The number of possible reports, per level."""
         groups = len(self.depths)
-        return [
-            groups * tree.points + self.rows * sketch.points
-            for tree, sketch in zip(self.trees, self.sketches, strict=True)
-        ]
+        levels = zip(self.trees, self.sketches, strict=True)
+        return [groups * tree.points + self.rows * sketch.points for tree, sketch in levels]
 
     def tree_counts(self, cells: Integers, level: int) -> Integers:
         """Return the counts of the prefixes' points at a level, shape (G, K).

@@ -108,11 +108,8 @@ class Caps(RankedDirections):
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
         """The law of a report at each level."""
-        sets_and_chances = zip(self.sets, self.best_chances, self.other_chances, strict=True)
-        return [
-            report_law(self.dimension, k, w, float(p), float(q))
-            for (k, w), p, q in sets_and_chances
-        ]
+        levels = zip(self.sets, self.best_chances, self.other_chances, strict=True)
+        return [report_law(self.dimension, *kw, float(p), float(q)) for kw, p, q in levels]
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]

@@ -233,17 +233,11 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         information = float((table[:, 0] / self.facts.variances).sum())
         strings = [tested.strings[rejected[i]] for i in order.tolist()]
         progress(1.0)
-        answering = self.answering(table)
-        return Discovery(
-            strings,
-            value[order],
-            lower[order],
-            upper[order],
-            int(table[:, 0].sum()),
-            int(answering.sum()),
-            len(tested.strings),
-            information**-0.5,
-        )
+        value, lower, upper = (x[order] for x in (value, lower, upper))
+        reports, tested_reports = int(table[:, 0].sum()), int(self.answering(table).sum())
+        candidates, noise_floor = len(tested.strings), information**-0.5
+        numbers = reports, tested_reports, candidates, noise_floor
+        return Discovery(strings, value, lower, upper, *numbers)
 
     def _found_limits(
         self, table: Counts, tested: CandidateTests, rejected: Indices, beta: float

@@ -347,10 +347,8 @@ class LocalMetric(ReportedMetric):
         if shares:
             answers = estimate_shares(self.randomizer, np.array(tables), question, shares)
             is_share = [isinstance(key, ShareAmong) for key in keys]
-            estimates = [
-                joined(estimate, is_share, numbers)
-                for estimate, numbers in zip(estimates, answers, strict=True)
-            ]
+            windows = zip(estimates, answers, strict=True)
+            estimates = [joined(estimate, is_share, numbers) for estimate, numbers in windows]
         if question.panes != 1:  # neither of these numbers allows for repeated answers
             divisor = question.panes or math.inf
             estimates = [

@@ -109,13 +109,10 @@ class TrustedMetric(ReportedMetric):
         array([0.1 , 0.14, 0.14])
         """
         low, high = self.domain.ends
-        released = self._collection.release(
-            self.table(statistic),
-            SystemBits() if bits is None else bits,
-            self.policies[0] if weights is None else weights,
-            beta,
-            target,
-        )
+        source = SystemBits() if bits is None else bits
+        policy = self.policies[0] if weights is None else weights
+        table = self.table(statistic)
+        released = self._collection.release(table, source, policy, beta, target)
         return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)
 
     def with_beta(self, release: Estimate, beta: float) -> Estimate:

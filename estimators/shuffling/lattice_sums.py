@@ -60,7 +60,8 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     (Higham, "Accuracy and stability of numerical algorithms", 2002, theorem 24.2).
     """
     parts = [part for part in parts if part.count]
-    count = sum(part.count for part in parts)
+    counts = [part.count for part in parts]
+    count = sum(counts)
     log_scale = mean = variance = largest_exponent = 0.0
     laws: list[Floats] = []
     deviations: list[Floats] = []
@@ -80,13 +81,10 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     tilts = np.geomspace(
         min(0.5 / spread, 1 / farthest), min(40 / spread, MAX_EXPONENT / farthest), CHERNOFF_TILTS
     )
-    below, above = (
-        _reach([(p.count, x, d) for p, x, d in zip(parts, laws, deviations, strict=True)], side)
-        for side in (-tilts, tilts)
-    )
-    least, greatest = (
-        sum(part.count * int(end(part.values)) for part in parts) for end in (np.min, np.max)
-    )
+    centred = [*zip(counts, laws, deviations, strict=True)]
+    below, above = _reach(centred, -tilts), _reach(centred, tilts)
+    least = sum(part.count * int(part.values.min()) for part in parts)
+    greatest = sum(part.count * int(part.values.max()) for part in parts)
     first = math.floor(max(least, mean - below))
     size = 1 << (math.ceil(min(greatest, mean + above)) - first + 1).bit_length()
     roots, frequency = _roots(size), np.arange(size // 2 + 1)

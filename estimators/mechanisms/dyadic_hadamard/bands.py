@@ -285,10 +285,8 @@ class SingleNumberBounds:
         for window in zip(*np.nonzero(~self.outer.crossed), strict=True):
             first, last = limits[window][..., None]
             is_inside = (first < edge) & (edge <= last)
-            reaching, below = (
-                is_inside & (self.high[window] >= goal),
-                is_inside & (before[window] < goal),
-            )
+            reaching = is_inside & (self.high[window] >= goal)
+            below = is_inside & (before[window] < goal)
             left = np.where(reaching.any(axis=1), reaching.argmax(axis=1), last[:, 0])
             right = edge[-1] - below[:, ::-1].argmax(axis=1)
             limits[window] = left - 1, np.where(below.any(axis=1), right, first[:, 0] + 1)

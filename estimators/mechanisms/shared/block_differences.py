@@ -110,10 +110,8 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
         shared = self._block_counts < categories
         self._worst = 2 * self.p_else + np.where(shared, self.contrast, alone - alone**2)
-        variances = [
-            float(even_variance(categories, *level))
-            for level in zip(blocks, p_holder, p_else, strict=True)
-        ]
+        levels = zip(blocks, p_holder, p_else, strict=True)
+        variances = [float(even_variance(categories, *level)) for level in levels]
         self.facts = LevelFacts.of(self.epsilons, np.array(variances))
 
     @property

@@ -56,14 +56,9 @@ class OutputSets(Mechanism):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of reports for the set sizes of a level."""
         set_size, complement_size = self._outputs[level]
-        return (
-            SetLaw(
-                self.privacy_ratio(level),
-                Fraction(set_size, set_size + complement_size),
-                self._least_overlap(level),
-                is_sign=self.columns == 1 + 2,  # the number of reports, and two symbols
-            ),
-        )
+        inside, overlap = Fraction(set_size, set_size + complement_size), self._least_overlap(level)
+        is_sign = self.columns == 1 + 2  # the number of reports, and two symbols
+        return (SetLaw(self.privacy_ratio(level), inside, overlap, is_sign=is_sign),)
 
     def _least_overlap(self, level: int) -> Fraction:
         """Return the least share of all outputs that the sets of two values have in common."""

@@ -164,10 +164,8 @@ class RankedDirections(OutputSets):
             nothing = ones * np.nan, (-ones, ones), 0.0
             return [self._build_estimate(x, *nothing, radius=np.nan) for x in weighed]
         one_law = question.one_mean(used)
-        parts = [
-            self.mean_and_law(table, x.shares, one_law=one_law)
-            for table, x in zip(tables, weighed, strict=True)
-        ]
+        of_windows = zip(tables, weighed, strict=True)
+        parts = [self.mean_and_law(table, x.shares, one_law=one_law) for table, x in of_windows]
         totals = [of_window.total for of_window in weighed]
         deviations = deviations_of_windows([law for _, law, _ in parts], question, totals)
         windows, estimates = zip(tables, weighed, parts, deviations, strict=True), []
@@ -193,11 +191,8 @@ class RankedDirections(OutputSets):
         n = table[used, 0].astype(np.float64)
         coefficient = shares[used] / n * self.scale[used]
         mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
-        return (
-            mean[: self.numbers],
-            self._law(table, used, coefficient, mean, one_law),
-            ARITHMETIC_SLACK * float(n @ coefficient),
-        )
+        law, slack = self._law(table, used, coefficient, mean, one_law), float(n @ coefficient)
+        return mean[: self.numbers], law, ARITHMETIC_SLACK * slack
 
     @property
     def numbers(self) -> int:
