@@ -181,25 +181,19 @@ def compare(
         labels = share_names(below)
     elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
         categories = selected.tolist()  # the second metric may have other defaults
-    policy = "uniform" if weights == STANDARD_WEIGHTS else weights
-    question = Question(
-        beta=beta,
-        weights=policy,
-        bound=bound,
-        target=target,
-        simultaneous=not pointwise,
-        asked=None if among else selected,
-    )
+    is_standard = weights == STANDARD_WEIGHTS
+    asked: dict[str, Any] = {"weights": "uniform" if is_standard else weights}
+    asked |= {"bound": bound, "target": target, "simultaneous": not pointwise}
+    question = Question(beta=beta, asked=None if among else selected, **asked)
     arms = (metric_a, statistic_a), (metric_b, statistic_b)
     counts = [arm_metric.counts(statistic) for arm_metric, statistic in arms]
     independent = are_independent(metric_a, metric_b, target, independent)
     has_joint_law = independent and not among
     has_joint_law &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
-    if weights == STANDARD_WEIGHTS and not has_joint_law:
+    if is_standard and not has_joint_law:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
-    asked: dict[str, Any] = {"weights": policy, "bound": bound, "target": target}
     asked |= {"categories": categories, "simultaneous": not pointwise and len(below) != 1}
     answers = [
         functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
@@ -212,9 +206,7 @@ def compare(
         law = "joint"
         value, limits = distributions.share_difference(first, second, split)
     elif has_joint_law:
-        shares = None
-        if weights == STANDARD_WEIGHTS:
-            shares = standard_shares(metric_a.randomizer.facts, counts)
+        shares = standard_shares(metric_a.randomizer.facts, counts) if is_standard else None
         a, b = (arm_of(*arm, question, shares) for arm in arms)
         law, length = "joint", _radius(a, b, question, metric_a.domain.unit[1])
         middle, scale = metric_a.domain.unit
