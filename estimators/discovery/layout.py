@@ -22,7 +22,7 @@ from estimators.exact.geometries import (
     best_geometry,
     points_of,
 )
-from estimators.exact.hashing import mix, row_constants
+from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 from estimators.exact.thresholds import WORD
 
@@ -62,7 +62,7 @@ class DiscoveryLayout:
     @functools.cached_property
     def tree_constants(self) -> Words:
         """The constant of each level's hash of prefixes."""
-        return row_constants(self.seed, TREE_CONSTANTS)[: len(self.epsilons)]
+        return hash_constants(self.seed, np.arange(len(self.epsilons)))
 
     @functools.cached_property
     def hashed_rows(self) -> list[HashedRows]:

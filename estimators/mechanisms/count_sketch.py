@@ -13,12 +13,7 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.sketches import Collisions
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact import hadamard
-from estimators.exact.hashing import (
-    buckets_and_signs,
-    check_rows_and_seed,
-    hash_constants,
-    row_constants,
-)
+from estimators.exact.hashing import buckets_and_signs, check_rows_and_seed, hash_constants
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.thresholds import at_exp
@@ -124,7 +119,7 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
     @functools.cached_property
     def constants(self) -> Words:
         """The constants of the rows' hash functions."""
-        return row_constants(self.seed, self.rows)
+        return hash_constants(self.seed, np.arange(self.rows))
 
     def chance(self, frequency: Floats) -> Floats:
         """Return A, the probability that D is not 0, per level, given the key's `frequency`."""
