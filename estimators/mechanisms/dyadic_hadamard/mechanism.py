@@ -15,11 +15,7 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
 from estimators.mechanisms.dyadic_hadamard.constants import CHANCE_GRAIN, level_constants
-from estimators.mechanisms.dyadic_hadamard.estimation import (
-    BinDistribution,
-    TreeConstants,
-    read_distributions,
-)
+from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distributions
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, score_range
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.question import Question
@@ -210,29 +206,15 @@ class DyadicHadamard(Mechanism):
         parts = (tables[begin : begin + step] for begin in range(0, len(tables), step))
         asked = weights / weights.max(), question
         distributions = [x for part in parts for x in read_distributions(self.tree, part, *asked)]
-        return [
-            self._built(table, distribution, question)
-            for table, distribution in zip(tables, distributions, strict=True)
-        ]
-
-    def _built(
-        self, table: Counts, distribution: BinDistribution, question: Question
-    ) -> DistributionEstimate:
-        answer = self._build_estimate(
-            self._weigh(table[:, 0], question),
-            distribution.estimate,
-            (distribution.lower, distribution.upper),
-            distribution.effective_reports,
-            distribution.heterogeneity,
-        )
-        return DistributionEstimate.of(
-            answer,
-            edges=np.arange(self.bins + 1, dtype=np.float64),
-            monotone=distribution.monotone,
-            smooth=distribution.smooth,
-            quantiles=distribution.quantiles,
-            crossed=distribution.crossed,
-        )
+        edges = np.arange(self.bins + 1, dtype=np.float64)
+        estimates: list[Estimate] = []
+        for table, x in zip(tables, distributions, strict=True):
+            numbers = x.estimate, (x.lower, x.upper), x.effective_reports, x.heterogeneity
+            answer = self._build_estimate(self._weigh(table[:, 0], question), *numbers)
+            curves = {"monotone": x.monotone, "smooth": x.smooth, "quantiles": x.quantiles}
+            of_bins = DistributionEstimate.of(answer, edges=edges, crossed=x.crossed, **curves)
+            estimates.append(of_bins)
+        return estimates
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability for a value in this bin."""
