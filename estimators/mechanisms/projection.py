@@ -187,9 +187,11 @@ class Projection(SupportCounts):
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Return the estimates of windows together; None if the signs are random."""
-        return None if self.random else super().estimate_alike(tables, question)
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Return the estimates of windows, one by one if the signs are random."""
+        if self.random:
+            return [self.estimate(table, question) for table in tables]
+        return super().estimate_alike(tables, question)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""

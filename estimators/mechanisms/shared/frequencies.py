@@ -145,13 +145,10 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        return self._estimates(table[None], question)[0]
+        return SupportCounts.estimate_alike(self, table[None], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
-        return self._estimates(tables, question)
-
-    def _estimates(self, tables: Counts, question: Question) -> list[Estimate]:
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
         used = counts[0] > 0
