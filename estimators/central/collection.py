@@ -273,3 +273,7 @@ class TrueFrequency(ReportedSymbols, TrueValues):
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
         """Return the law of the indicators of categories, as signs."""
         return Law(counts, coefficient, np.ones_like(counts), free=free)
+
+
+COLLECTIONS: dict[str, type[TrueValues]] = {"mean": TrueMean, "frequency": TrueFrequency}
+"""The collection that replaces a mechanism, for each kind that allows trusted collection."""

@@ -7,7 +7,3 @@ Hadamard mechanisms; `mixtures`, of two `streams`, for all times at once; `vecto
 Arms that may depend on each other have separate limits. Theorems 1, 7 and 9 of
 docs/proofs/comparisons.md are the tests, the p-values and the bounds at all times.
 """
-
-from estimators.comparison.comparison import Comparison, compare
-
-__all__ = ["Comparison", "compare"]

@@ -14,8 +14,8 @@ from estimators.bounds.signs.noise import Noise
 from estimators.comparison import streams
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
-from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.estimation import worst_scores
+from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts

@@ -17,9 +17,9 @@ from estimators.comparison.requirements import refuse_negative
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats, Indices
-from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, variance_bounds
 from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
+from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
 from estimators.metrics.local import LocalMetric

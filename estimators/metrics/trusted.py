@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from estimators.central import COLLECTIONS, TrueValues
+from estimators.central.collection import COLLECTIONS, TrueValues
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
