@@ -18,7 +18,7 @@ from estimators import mechanisms
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.shuffling import crowds
-from estimators.shuffling.blankets import blanket_divergence, excess_masses
+from estimators.shuffling.crowds import blanket_divergence, excess_masses
 from estimators.shuffling.set_laws import SetLaw
 from tests.support.reports.cases import CASES, metric_for
 from tests.support.reports.populations import symbol_chances
