@@ -1,6 +1,6 @@
 """Locally private estimation: metrics, mechanisms, weights and bounds. Pure mathematics."""
 
-from estimators.comparison import Comparison, compare
+from estimators.comparison.comparison import Comparison, compare
 from estimators.discovery.discoveries import Discovery
 from estimators.distribution import DistributionEstimate
 from estimators.errors import DefinitionError, ReportError

@@ -9,6 +9,8 @@ Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,43 +132,34 @@ def largest_leak(
     `confidence`: the returned bound is too large with probability at most 1 - `confidence`.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
-    best, chosen = -np.inf, None
+    events = []
     for name, score in _scores(metric, level, learning):
         choosing_scores, testing_scores = [score(x) for x in choosing], [score(x) for x in testing]
         for sign, words in ((1, ">="), (-1, "<=")):
             indicated, alternative = (sign * x for x in choosing_scores[::sign])
             levels = _thresholds(np.concatenate([indicated, alternative]))
-            bounds = _log_ratio(
-                _at_least(indicated, levels),
-                indicated.size,
-                _at_least(alternative, levels),
-                alternative.size,
-                confidence,
-            )
+            hits, other_hits = (_at_least(x, levels) for x in (indicated, alternative))
+            bounds = _log_ratio(hits, indicated.size, other_hits, alternative.size, confidence)
             index = int(bounds.argmax())
-            if chosen is None or bounds[index] > best:
-                best, limit = float(bounds[index]), float(levels[index])
-                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, testing_scores[::sign])
-    assert chosen is not None  # noqa: S101
-    event, sign, limit, pair = chosen
-    hits = tuple(int((sign * x >= limit).sum()) for x in pair)
-    sizes = tuple(x.size for x in pair)
-    lower = epsilon_bound(hits[0], sizes[0], hits[1], sizes[1], confidence)
-    return Leak(float(lower), event, (hits[0], hits[1]), (sizes[0], sizes[1]))
+            limit = float(levels[index])
+            event = f"{name} {words} {sign * limit:.4g}"
+            events.append((float(bounds[index]), event, sign, limit, testing_scores[::sign]))
+    _, event, sign, limit, pair = max(events, key=operator.itemgetter(0))
+    (hit, trials), (other_hit, other_trials) = (
+        (int((sign * x >= limit).sum()), x.size) for x in pair
+    )
+    lower = epsilon_bound(hit, trials, other_hit, other_trials, confidence)
+    return Leak(float(lower), event, (hit, other_hit), (trials, other_trials))
 
 
 Score = Callable[[Trials], Floats]
 Bytes = NDArray[np.uint8]
 
 
-def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
-    n = len(trials.reports)
-    learned, chosen = int(LEARNING_SHARE * n), int((LEARNING_SHARE + CHOOSING_SHARE) * n)
-    return (
-        trials.part(slice(learned)),
-        trials.part(slice(learned, chosen)),
-        trials.part(slice(chosen, None)),
-    )
+def _parts(trials: Trials) -> list[Trials]:
+    shares = LEARNING_SHARE, LEARNING_SHARE + CHOOSING_SHARE
+    ends = [int(share * len(trials.reports)) for share in (0, *shares, 1)]
+    return [trials.part(slice(*part)) for part in itertools.pairwise(ends)]
 
 
 def _scores(

@@ -79,9 +79,8 @@ class Memoization:
                 f"{float(report_epsilon):g}, the report's own, to 64, with at most "
                 f"{LEVEL_DIGITS} decimal digits"
             )
-        if epsilon > report_epsilon and not isinstance(
-            metric.randomizer, RandomizedResponse | Rappor
-        ):
+        flips_bits = isinstance(metric.randomizer, RandomizedResponse | Rappor)
+        if epsilon > report_epsilon and not flips_bits:
             raise ValueError(
                 f"permanent = {float(epsilon):g} for {metric.mechanism}: expected "
                 f"{float(report_epsilon):g}, the report's own; only bits can be flipped again "
@@ -150,10 +149,8 @@ class Memoization:
 
     @functools.cached_property
     def _permanent(self) -> Mechanism:
-        metric = self.metric
-        return type(metric.randomizer)(
-            [self.permanent], **metric.domain.parameters, **metric.options
-        )
+        parameters = {**self.metric.domain.parameters, **self.metric.options}
+        return type(self.metric.randomizer)([self.permanent], **parameters)
 
     @functools.cached_property
     def _words(self) -> tuple[int, int]:

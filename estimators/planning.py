@@ -45,9 +45,7 @@ def synthetic_values(metric: Metric, count: int) -> Array:
         high, low = domain.opposite
         values: Array = generator.uniform(low, high, count)
     elif metric.categories == OPEN_VOCABULARY:
-        values = np.array(strings_of(metric), dtype=object)[
-            generator.integers(MAX_STRINGS, size=count)
-        ]
+        values = generator.choice(np.array(strings_of(metric), dtype=object), count)
     elif metric.dimension is not None:
         values = generator.uniform(-1, 1, (count, metric.dimension))
     elif metric.category_names:
@@ -169,6 +167,11 @@ class Wish:
     happens: float = 1.0
 
     @property
+    def name(self) -> str:
+        """The metric's name."""
+        return self.metric.name
+
+    @property
     def scale(self) -> float:
         """The wished half-width; if there is none, the width of the range."""
         if self.within is not None:
@@ -194,13 +197,8 @@ class Wish:
 
     def needed(self, epsilon: float, width: float) -> float:
         """Return how many reports give bounds of half-width `width`; infinity if no number does."""
-        if self.width(epsilon, MOST_REPORTS) > width:
-            return math.inf
-
-        def is_enough(reports: float) -> bool:
-            return self.width(epsilon, reports) <= width
-
-        return _least_argument(is_enough, (1.0, MOST_REPORTS), 0.002)
+        width_of = functools.partial(self.width, epsilon)
+        return _root(width_of, width, (1.0, MOST_REPORTS), 0.002)
 
     @functools.cached_property
     def sums(self) -> dict[tuple[float, int], Integers]:
@@ -269,19 +267,15 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         level = wish.level_for(budget)
         if level is None:
             raise ValueError(
-                f"budget = {budget:g}: the lowest level of {wish.metric.name!r} is "
+                f"budget = {budget:g}: the lowest level of {wish.name!r} is "
                 f"{min(wish.metric.levels):g}; expected a budget of at least that, or a level of "
                 f"at most {budget:g} in its definition"
             )
-        levels[wish.metric.name] = level
+        levels[wish.name] = level
 
     def shares(times: float) -> dict[str, float]:
         """Return how many devices must draw each metric for widths of `times` the wished ones."""
-        return {
-            wish.metric.name: wish.needed(levels[wish.metric.name], times * wish.scale)
-            / wish.happens
-            for wish in wishes
-        }
+        return {w.name: w.needed(levels[w.name], times * w.scale) / w.happens for w in wishes}
 
     times = _root(lambda times: sum(shares(times).values()), devices)
     goal = times if any(wish.within is None for wish in wishes) else 1.0
@@ -294,18 +288,14 @@ def make_plan(wishes: Sequence[Wish], devices: int, budget: float) -> Plan:
         needed = float(math.ceil(max(best[name] * count / enough[name] for name in best)))
         tickets = enough if devices >= needed else tickets
     total = sum(tickets.values())
-    reports = {
-        wish.metric.name: devices * tickets[wish.metric.name] / total * wish.happens
-        for wish in wishes
-    }
+    reports = {w.name: devices * tickets[w.name] / total * w.happens for w in wishes}
     split_levels = best_split(wishes, devices, budget)
     first = first_come_reports(wishes, levels, devices, budget)
 
     def widths(epsilons: Mapping[str, float], counts: Mapping[str, float]) -> dict[str, float]:
-        wish_of = {wish.metric.name: wish for wish in wishes}
-        return {name: w.width(epsilons[name], counts[name]) for name, w in wish_of.items()}
+        return {w.name: w.width(epsilons[w.name], counts[w.name]) for w in wishes}
 
-    everybody = {wish.metric.name: devices * wish.happens for wish in wishes}
+    everybody = {wish.name: devices * wish.happens for wish in wishes}
     return Plan(
         tickets=tickets,
         reports=reports,
@@ -328,9 +318,8 @@ def small_tickets(shares: Mapping[str, float]) -> dict[str, int]:
     for total in range(len(shares), MOST_TICKETS + 1):
         tickets = {name: max(1, round(total * share / needed)) for name, share in shares.items()}
         count = sum(tickets.values())
-        if all(
-            share / needed <= LARGEST_LOSS * tickets[name] / count for name, share in shares.items()
-        ):
+        losses = (share * count / (needed * tickets[name]) for name, share in shares.items())
+        if max(losses) <= LARGEST_LOSS:
             break
     return tickets
 
@@ -351,7 +340,7 @@ def best_split(wishes: Sequence[Wish], devices: float, budget: float) -> dict[st
         # widths must fall with the level, even if the domain cuts them off
         return np.log(np.maximum.accumulate(ratios[::-1])[::-1]), np.log(grid)
 
-    curves = {wish.metric.name: curve(wish) for wish in wishes}
+    curves = {wish.name: curve(wish) for wish in wishes}
 
     def levels(times: float) -> dict[str, float]:
         return {
@@ -371,12 +360,9 @@ def _needed_split(wishes: Sequence[Wish], budget: float, times: float) -> float:
 
     def ratio(devices: float) -> float:
         levels = best_split(wishes, devices, budget)
-        return max(
-            wish.width(levels[wish.metric.name], devices * wish.happens) / wish.scale
-            for wish in wishes
-        )
+        return max(w.width(levels[w.name], devices * w.happens) / w.scale for w in wishes)
 
-    return _root(ratio, times, largest=MOST_REPORTS)
+    return _root(ratio, times, (1e-6, MOST_REPORTS))
 
 
 def first_come_reports(
@@ -390,8 +376,8 @@ def first_come_reports(
     """
     spent, reports = {0.0: 1.0}, {}
     for wish in wishes:
-        name, chances = wish.metric.name, dict[float, float]()
-        level, fitting = levels[name], 0.0
+        chances: dict[float, float] = {}
+        level, fitting = levels[wish.name], 0.0
         for amount, chance in spent.items():
             fits = amount + level <= budget + FINEST_LEVEL / 2
             fitting += chance * fits
@@ -399,26 +385,24 @@ def first_come_reports(
             chances[amount] = chances.get(amount, 0.0) + chance - paid
             total = round(amount + level, 4)
             chances[total] = chances.get(total, 0.0) + paid
-        reports[name], spent = devices * wish.happens * fitting, chances
+        reports[wish.name], spent = devices * wish.happens * fitting, chances
     return reports
 
 
-def _root(falling: Callable[[float], float], goal: float, largest: float = 1e6) -> float:
-    """Return the smallest argument, within 1%, at which a falling function is at most `goal`.
-
-    If there is none up to `largest`, return `largest`, or infinity if that is above 10^6.
-    """
-    if falling(largest) > goal:
-        return math.inf if largest > 1e6 else largest
-    return _least_argument(lambda x: falling(x) <= goal, (1e-6, largest), 0.01)
-
-
-def _least_argument(
-    is_enough: Callable[[float], bool], ends: tuple[float, float], tolerance: float
+def _root(
+    falling: Callable[[float], float],
+    goal: float,
+    ends: tuple[float, float] = (1e-6, 1e6),
+    tolerance: float = 0.01,
 ) -> float:
-    """Return the least argument, within a relative tolerance, from which on a condition holds."""
+    """Return the least argument, within a relative tolerance, with a function of at most `goal`.
+
+    If there is none up to the larger of the `ends`, return that, or infinity if it is above 10^6.
+    """
+    if falling(ends[1]) > goal:
+        return math.inf if ends[1] > 1e6 else ends[1]
     low, high = map(math.log, ends)
     while high - low > tolerance:
         middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if falling(math.exp(middle)) <= goal else (middle, high)
     return math.exp(high)

@@ -79,12 +79,9 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
 
 def _brought_by(point: Any) -> str:
     """Return the name and version of an entry point's distribution."""
-    distribution = point.dist
-    return (
-        "an unknown distribution"
-        if distribution is None
-        else f"{distribution.name} {distribution.version}"
-    )
+    if point.dist is None:
+        return "an unknown distribution"
+    return f"{point.dist.name} {point.dist.version}"
 
 
 def _unusable(point: Any, expected: str) -> DefinitionError:

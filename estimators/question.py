@@ -81,9 +81,8 @@ class Question:
 
     def log_p(self, numbers: int) -> float:
         """Return ln p, where p is the failure probability of each side of `numbers` intervals."""
-        return math.log(
-            self.beta / (2 * (max(1, numbers, self.numbers) if self.simultaneous else 1))
-        )
+        intervals = max(1, numbers, self.numbers) if self.simultaneous else 1
+        return math.log(self.beta / (2 * intervals))
 
     def one_mean(self, levels: int) -> bool:
         """Return whether bounds assume the same mean at all `levels` levels with reports."""

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from estimators.alarms import evidence
-from estimators.alarms.panes import EValues, PaneMean, baseline_shares
+from estimators.alarms.evidence import EValues, PaneMean, baseline_shares
 from estimators.comparison.arms import has_law
 from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric
@@ -99,7 +99,13 @@ class Detector:
     shares : tuple of float
         The share of each level; empty if the baseline is stated.
     shifts : ndarray of float64
-        The shifts of theta on which the detector bets, in each direction.
+        The shifts of theta on which the detector bets, in each direction; the first is 1.
+    bets : int
+        The number of bets: the number of shifts times the number of directions.
+    scale : float
+        The length of 1 on the scale of theta, in the metric's unit.
+    tilts : ndarray of float64 or None
+        The tilt of the last informative pane's sum, for each shift; None before that pane.
     precision : float or None
         On the scale of theta, the inverse variance of the last informative pane at the baseline's
         mean.
@@ -162,10 +168,10 @@ class Detector:
         middle, scale = metric.domain.unit
         if metric.kind != "mean":  # theta = 2 f - 1
             middle, scale = middle + scale / 2, scale / 2
-        self._unit, self.least = (middle, scale), least
+        self._middle, self.scale, self.least = middle, scale, least
         self.precision: float | None = None
         self.gathered = 0.0
-        self._scale: float | None = None
+        self.tilts: Floats | None = None
         self.shifts = np.ldexp(1.0, -np.arange(FEWEST_SHIFTS))
         self.baseline_precision: float | None = None
         self.shares: tuple[float, ...] = ()
@@ -183,7 +189,7 @@ class Detector:
         self._bets = EValues(np.full(bets, -np.inf), np.zeros(bets))
         self._run = np.full((len(self._signs), self.shifts.size), -np.inf)
         self._change_start = np.zeros(self._run.shape, dtype=np.int64)
-        self._panes = 0
+        self._panes, self.bets = 0, self._run.size
 
     def _set_stated_baseline(self, value: float) -> None:
         low, high = self.metric.domain.ends
@@ -192,8 +198,8 @@ class Detector:
                 f"baseline_value = {value!r}: expected a value from {low:g} to {high:g}, the range "
                 f"of metric {self.metric.name!r}"
             )
-        middle, scale = self._unit
-        self._baseline_mean, self._centre = float(np.clip((value - middle) / scale, -1, 1)), 0
+        theta = (value - self._middle) / self.scale
+        self._baseline_mean, self._centre = float(np.clip(theta, -1, 1)), 0
         self._points, self._baseline = np.array([self._baseline_mean]), (np.zeros(1), np.zeros(1))
 
     def _set_estimated_baseline(self, baseline: Counts) -> None:
@@ -221,25 +227,9 @@ class Detector:
         self._baseline = evidence.mixed(log, slope)
 
     @property
-    def bets(self) -> int:
-        """The number of bets: the number of shifts times the number of directions."""
-        return len(self._signs) * self.shifts.size
-
-    @property
-    def tilts(self) -> Floats | None:
-        """The tilt of the last informative pane's sum, for each shift; None before that pane."""
-        return None if self._scale is None else self.shifts * self._scale
-
-    @property
-    def scale(self) -> float:
-        """The length of 1 on the scale of theta, in the metric's unit."""
-        return self._unit[1]
-
-    @property
     def baseline_estimate(self) -> tuple[float, int | None]:
         """The baseline in the metric's unit, and its number of reports (None if it was stated)."""
-        middle, scale = self._unit
-        return middle + scale * self._baseline_mean, self._reports
+        return self._middle + self.scale * self._baseline_mean, self._reports
 
     def update(self, statistic: Counts) -> Step:
         """Add the evidence of a pane with the sums `statistic`; return the evidence after it."""
@@ -247,16 +237,15 @@ class Detector:
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:
             return self._step(informative=False)
-        self.precision, self._scale = 1 / pane.variance(self._baseline_mean), pane.precision
+        self.precision = 1 / pane.variance(self._baseline_mean)
         self.gathered += self.precision
-        tilts, least_shift = self.shifts * pane.precision, self.least / self.scale
-        begins = tilts * self.shifts >= 2 * self.alpha * self.needed
+        self.tilts, least_shift = self.shifts * pane.precision, self.least / self.scale
+        begins = self.tilts * self.shifts >= 2 * self.alpha * self.needed
         for row, sign in enumerate(self._signs):
-            pane_bets = pane.e_values(self._points, tilts, sign, least_shift)
+            pane_bets = pane.e_values(self._points, self.tilts, sign, least_shift)
             previous = EValues(self._bets.log[row], self._bets.slope[row])
-            self._bets.log[row], self._bets.slope[row] = evidence.update_bets(
-                previous, pane_bets, begins
-            )
+            updated = evidence.update_bets(previous, pane_bets, begins)
+            self._bets.log[row], self._bets.slope[row] = updated
             anew = self._run[row] <= 0
             self._change_start[row] = np.where(anew, self._panes, self._change_start[row])
             self._run[row] = pane_bets.log[self._centre] + np.where(anew, 0.0, self._run[row])
@@ -267,10 +256,8 @@ class Detector:
         if np.isneginf(self._bets.log.max()):  # no evidence since the start, or an alarm
             return Step(-math.inf, self.needed, False, None, None, informative)
         log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
-        value, steep = (
-            x + y for x, y in zip(evidence.mixed(log, slope), self._baseline, strict=True)
-        )
-        minimum = evidence.lowest(self._points, value, steep)
+        total = np.add(evidence.mixed(log, slope), self._baseline)
+        minimum = evidence.lowest(self._points, *total)
         if minimum.value < self.needed:
             return Step(minimum.value, self.needed, False, None, None, informative)
         row = int(np.logaddexp.reduce(self._bets.log[:, minimum.point], axis=1).argmax())
@@ -283,8 +270,9 @@ class Detector:
     def state(self) -> bytes:
         """Return the state that panes change, as bytes for :meth:`restore`."""
         _, points, shifts = self._bets.log.shape
-        precisions = [math.nan if x is None else x for x in (self.precision, self._scale)]
-        counted = self._panes, *precisions, self.gathered
+        precision = math.nan if self.precision is None else self.precision
+        max_tilt = math.nan if self.tilts is None else self.tilts[0]
+        counted = self._panes, precision, max_tilt, self.gathered
         header = _STATE_HEADER.pack(_STATE_MAGIC, self._mark, points, shifts, *counted)
         return header + b"".join(part.tobytes() for part in self._arrays)
 
@@ -302,7 +290,7 @@ class Detector:
             raise ValueError(
                 f"a state of {len(state)} bytes: expected one of this detector, {size} bytes"
             )
-        magic, mark, *shape, panes, precision, scale, gathered = _STATE_HEADER.unpack_from(state)
+        magic, mark, *shape, panes, precision, max_tilt, gathered = _STATE_HEADER.unpack_from(state)
         if (magic, mark, *shape) != (_STATE_MAGIC, self._mark, *self._bets.log.shape[1:]):
             raise ValueError("a state of another detector: expected one of this detector")
         at = _STATE_HEADER.size
@@ -310,7 +298,9 @@ class Detector:
             array[...] = np.frombuffer(state, array.dtype, array.size, at).reshape(array.shape)
             at += array.nbytes
         self._panes, self.gathered = panes, gathered
-        self.precision, self._scale = (None if math.isnan(x) else x for x in (precision, scale))
+        is_new = math.isnan(precision)
+        self.precision = None if is_new else precision
+        self.tilts = None if is_new else self.shifts * max_tilt
 
 
 def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:

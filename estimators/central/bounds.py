@@ -92,9 +92,8 @@ def _lower_limits(
     ends, chances = _bins(noise, log_p)
     for _ in range(BISECTION_STEPS):
         theta = (low + high) / 2
-        rejected = (
-            _log_chance(law, theta, observed, unit * ends, chances) <= log_p - RELATIVE_SAFETY
-        )
+        log_chance = _log_chance(law, theta, observed, unit * ends, chances)
+        rejected = log_chance <= log_p - RELATIVE_SAFETY
         low, high = np.where(rejected, theta, low), np.where(rejected, high, theta)
     return np.maximum(low - SUM_ROUNDING, -1)[inverse]
 
@@ -102,9 +101,8 @@ def _lower_limits(
 def _bins(noise: ReleaseNoise, log_p: float) -> tuple[Floats, Floats]:
     """Return upper ends of bins of the noise and their probabilities; the last end is infinite."""
     p = math.exp(log_p)
-    tails = np.append(
-        np.geomspace(1e-3 * p, p, FINE_BINS, endpoint=False), np.geomspace(p, 0.5, COARSE_BINS)
-    )
+    beyond = np.geomspace(1e-3 * p, p, FINE_BINS, endpoint=False)
+    tails = np.append(beyond, np.geomspace(p, 0.5, COARSE_BINS))
     positive = np.array([noise.quantile(math.log(tail)) for tail in tails.tolist()])
     ends = np.unique(np.concatenate([positive, -positive]))
     rate = float(noise.rate)
@@ -161,9 +159,8 @@ def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     bennett = -high * square / term**2 * ((1 + ratio) * np.log1p(ratio) - ratio)
     third = np.minimum(1 - theta[:, None] ** 4, (1 + np.abs(theta))[:, None] * high) * cube
     min_variance = np.maximum(low, 1e-9 * high) * square
-    normal = (
-        ndtr(-excess[:, None] / np.sqrt(high * square)) + BERRY_ESSEEN * third / min_variance**1.5
-    )
+    normal = ndtr(-excess[:, None] / np.sqrt(high * square))
+    normal = normal + BERRY_ESSEEN * third / min_variance**1.5
     with np.errstate(divide="ignore"):
         chance = np.log(np.minimum(normal, 1))
     bound: Floats = np.minimum(bennett, chance).max(axis=1)

@@ -24,7 +24,7 @@ from estimators.estimate import Array, Counts, Estimate, Floats, Limits
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, Weighed
-from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
+from estimators.mechanisms.shared.outputs import ReportedSymbols, check_symbols
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -109,16 +109,27 @@ class TrueValues(Mechanism):
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
         used = counts > 0
         chosen, noise = self._release_weights(counts, weights, beta)
-        if noise is None:
-            middle = math.nan if chosen is None else 0.5
-            return self._released(question, weights, counts, chosen, middle)
-        total = noise.total(counts[used])
-        noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
-        value = noisy / total
-        law = self._weighted_law(noise, counts[used])
-        bounds = self._limits(noise, law, total, value, question)
-        worst = law.worst_variance + 4 * noise.variance / total**2
-        return self._released(question, weights, counts, chosen, value, bounds, noise, 1 / worst)
+        # without noise, the release reveals nothing and costs nothing
+        value = np.full(self.numbers, math.nan if chosen is None else 0.5)
+        lower, upper, effective = np.zeros(self.numbers), np.ones(self.numbers), 0.0
+        shares, losses = np.zeros((2, counts.size))
+        if noise is not None:
+            total = noise.total(counts[used])
+            noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
+            value = noisy / total
+            law = self._weighted_law(noise, counts[used])
+            lower, upper = self._limits(noise, law, total, value, question)
+            effective = 1 / (law.worst_variance + 4 * noise.variance / total**2)
+            parts = counts[used] * np.array(noise.weights, dtype=np.float64)
+            shares[used] = parts / parts.sum()
+            losses[used] = [float(loss) for loss in noise.losses]
+        weighed = Weighed(question, counts, shares, 0.0)
+        saturation = None if chosen is None else chosen.saturation
+        numbers: list[Any] = [value, lower, upper]
+        if self.bins is None:
+            numbers = [float(number[0]) for number in numbers]
+        released = self._build_estimate(weighed, numbers[0], (*numbers[1:],), effective)
+        return dataclasses.replace(released, policy=weights, privacy=losses, saturation=saturation)
 
     def with_beta(self, released: Estimate, beta: float) -> Estimate:
         """Return a release in [0, 1] with bounds at another failure probability.
@@ -170,38 +181,6 @@ class TrueValues(Mechanism):
         if question.target == "sample":
             return sample_limits(noise, value, total, slack, log_p)
         return population_limits(noise, law, value, total, slack, log_p)
-
-    def _released(
-        self,
-        question: Question,
-        policy: str,
-        counts: Counts,
-        chosen: ReportWeights | None,
-        value: float | Floats,
-        bounds: tuple[Floats, Floats] | None = None,
-        noise: ReleaseNoise | None = None,
-        effective_reports: float = 0.0,
-    ) -> Estimate:
-        """Build a release; if `noise` is None, one that reveals nothing and costs nothing."""
-        value = np.broadcast_to(np.asarray(value, dtype=np.float64), self.numbers).copy()
-        lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
-        shares, losses = np.zeros(counts.size), np.zeros(counts.size)
-        if noise is not None:
-            used = counts > 0
-            parts = counts[used] * np.array(noise.weights, dtype=np.float64)
-            shares[used] = parts / parts.sum()
-            losses[used] = [float(loss) for loss in noise.losses]
-        shown: list[Any] = [value, lower, upper]
-        if self.bins is None:
-            shown = [float(numbers[0]) for numbers in shown]
-        return dataclasses.replace(
-            self._build_estimate(
-                Weighed(question, counts, shares, 0.0), shown[0], (*shown[1:],), effective_reports
-            ),
-            policy=policy,
-            privacy=losses,
-            saturation=None if chosen is None else chosen.saturation,
-        )
 
 
 class TrueMean(TrueValues):
@@ -259,7 +238,7 @@ class TrueMean(TrueValues):
         return ValueLaw(counts, coefficient, np.ones_like(counts), free=free)
 
 
-class TrueFrequency(TrueValues):
+class TrueFrequency(ReportedSymbols, TrueValues):
     """True categories, and the number of users who hold each category.
 
     A report is the index of a category. Statistic of a level: the number of reports, and the
@@ -281,20 +260,11 @@ class TrueFrequency(TrueValues):
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         super().__init__(epsilons)
         self.categories = self.bins = self.numbers = categories
-        self.columns = 1 + categories
-        self.dtype = index_dtype(categories)
+        self._count_symbols([categories] * len(epsilons))
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return each category unchanged, without randomness."""
         return values.astype(self.dtype)
-
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that is not a category."""
-        check_symbols(values, self.dtype, self.categories)
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
-        count_symbols(table, level, reports)
 
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""
@@ -303,3 +273,7 @@ class TrueFrequency(TrueValues):
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
         """Return the law of the indicators of categories, as signs."""
         return Law(counts, coefficient, np.ones_like(counts), free=free)
+
+
+COLLECTIONS: dict[str, type[TrueValues]] = {"mean": TrueMean, "frequency": TrueFrequency}
+"""The collection that replaces a mechanism, for each kind that allows trusted collection."""

@@ -50,10 +50,8 @@ class ReleaseNoise:
     @functools.cached_property
     def rate(self) -> Fraction:
         """The largest rate at which no level loses more than its epsilon."""
-        return min(
-            epsilon / (self.sensitivity * weight)
-            for epsilon, weight in zip(self.epsilons, self.weights, strict=True)
-        )
+        levels = zip(self.epsilons, self.weights, strict=True)
+        return min(epsilon / (self.sensitivity * weight) for epsilon, weight in levels)
 
     @property
     def losses(self) -> tuple[Fraction, ...]:

@@ -100,10 +100,9 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
     below = int(np.searchsorted(filled, volume, side="right"))
     if below >= e.size:
         return float(e[-1])
-    last_full = max(0, below - 1)
     if below == 0:
         return float(e[0])
-    return float((volume - first[last_full]) / (total - users[last_full]))
+    return float((volume - first[below - 1]) / (total - users[below - 1]))
 
 
 def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:

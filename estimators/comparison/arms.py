@@ -14,8 +14,8 @@ from estimators.bounds.signs.noise import Noise
 from estimators.comparison import streams
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
-from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.estimation import worst_scores
+from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
@@ -122,23 +122,18 @@ def arm_of(
         return Arm(np.full(numbers, np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
-        mean, noise_of, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
-        return Arm(mean, None, noise_of, total, failure, slack)
+        mean, error, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
+        return Arm(mean, None, error, total, failure, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
         return _of_blocks(mechanism, table, shares, question, total)
     if isinstance(mechanism, ScalarMean):
         law = mechanism.law(counts, shares, question)
-        sample = question.target == "sample"
-        return Arm(
-            np.array([float(shares @ mechanism.level_means(table))]),
-            law,
-            mechanism.noise(law, counts) if sample else None,
-            total,
-            mechanism.outside_law(question, counts),
-            bets=mechanism.bets(law, table),
-        )
+        noise = mechanism.noise(law, counts) if question.target == "sample" else None
+        mean = np.array([float(shares @ mechanism.level_means(table))])
+        failure, bets = mechanism.outside_law(question, counts), mechanism.bets(law, table)
+        return Arm(mean, law, noise, total, failure, bets=bets)
     assert isinstance(mechanism, SupportCounts)  # noqa: S101
     support = mechanism.support_of(table, question.asked)
     law = mechanism.signs.law(counts, shares, question)
@@ -154,9 +149,8 @@ def _of_blocks(
     selected = slice(None) if question.asked is None else question.asked
     used = np.flatnonzero(table[:, 0])
     sums, sizes = (x[:, selected] for x in mechanism.differences(table, used))
-    stream = streams.DifferenceStream(
-        mechanism.law(table[:, 0], shares, question), sums, sizes, total
-    )
+    law = mechanism.law(table[:, 0], shares, question)
+    stream = streams.DifferenceStream(law, sums, sizes, total)
     return Arm(stream.observed, None, None, total, blocks=stream)
 
 
@@ -186,14 +180,13 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     """
     a_counts, b_counts = (np.asarray(x, dtype=np.float64) for x in counts)
     in_both = (a_counts > 0) & (b_counts > 0)
-    shares = np.where(
-        in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
-    )
+    reports = a_counts * b_counts / np.maximum(a_counts + b_counts, 1)
+    shares = np.where(in_both, reports / facts.variances, 0.0)
     total = shares.sum()
     return shares / total if total > 0 else shares
 
 
-def mixes_differ(counts: Sequence[Counts]) -> float:
+def mixes_differ(counts: Sequence[Counts] | Counts) -> float:
     """Return the p-value of the hypothesis that both arms have the same mix of levels.
 
     It is that of Pearson's chi-square test. `counts`: for each arm, shape (levels,): the reports of

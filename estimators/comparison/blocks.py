@@ -43,10 +43,8 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     difference is 0, which is to be compared with p minus STATEMENTS_SHARE of p. `a`, `b`: the arms'
     reports; `log_p`: ln p, the failure probability.
     """
-    log_share, log_left = (
-        log_p + math.log(limits.CELL_CHOICE_SHARE),
-        log_p + math.log1p(-STATEMENTS_SHARE),
-    )
+    log_share = log_p + math.log(limits.CELL_CHOICE_SHARE)
+    log_left = log_p + math.log1p(-STATEMENTS_SHARE)
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )

@@ -92,15 +92,11 @@ class Cells(NamedTuple):
         of_first, rises = self.first.tangent(x, factor * tilt)
         of_second, falls = self.second.tangent(y, tilt)
         # lines at the ends of the cell; that of Y is also valid above 1, where it is larger
-        ends = [
-            rises * (end - x) + falls * (target - factor * end - y) for end in (self.low, self.high)
-        ]
-        by_factor = [
-            tilt * (end - self.first_observed) + falls * (origin - end)
-            for end in (self.low, self.high)
-        ]
+        ends = self.low, self.high
+        lines = [rises * (end - x) + falls * (target - factor * end - y) for end in ends]
+        by_factor = [tilt * (end - self.first_observed) + falls * (origin - end) for end in ends]
         lost = back * np.maximum(-np.minimum(*by_factor), 0)
-        bound = of_first + of_second + np.maximum(*ends) - tilt * self.observed + lost
+        bound = of_first + of_second + np.maximum(*lines) - tilt * self.observed + lost
         if chernoff:
             return bound, falls
         if self.sharp:
@@ -257,11 +253,8 @@ def log_berry_esseen(
     from scipy.special import ndtr
 
     flat, steep = (x[:, None] for x in factors)
-    scaled = (
-        first.least_variance * flat**2,
-        first.largest_variance * steep**2,
-        first.third * steep**3,
-    )
+    powers = flat**2, steep**2, steep**3
+    scaled = [moment * power for moment, power in zip(first, powers, strict=True)]
     least_variance, largest_variance, third = (
         x[:, :, None] + y[:, None, :] for x, y in zip(scaled, second, strict=True)
     )

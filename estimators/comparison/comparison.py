@@ -19,8 +19,7 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import ComparisonLimits, consistent
-from estimators.comparison.p_values import chained_p_values
+from estimators.comparison.joint import ComparisonLimits, chained_p_values, consistent
 from estimators.comparison.requirements import are_independent, require_comparable
 from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.distribution import share_names
@@ -182,25 +181,19 @@ def compare(
         labels = share_names(below)
     elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
         categories = selected.tolist()  # the second metric may have other defaults
-    policy = "uniform" if weights == STANDARD_WEIGHTS else weights
-    question = Question(
-        beta=beta,
-        weights=policy,
-        bound=bound,
-        target=target,
-        simultaneous=not pointwise,
-        asked=None if among else selected,
-    )
+    is_standard = weights == STANDARD_WEIGHTS
+    asked: dict[str, Any] = {"weights": "uniform" if is_standard else weights}
+    asked |= {"bound": bound, "target": target, "simultaneous": not pointwise}
+    question = Question(beta=beta, asked=None if among else selected, **asked)
     arms = (metric_a, statistic_a), (metric_b, statistic_b)
     counts = [arm_metric.counts(statistic) for arm_metric, statistic in arms]
     independent = are_independent(metric_a, metric_b, target, independent)
     has_joint_law = independent and not among
     has_joint_law &= all(has_law(m, question, ratio=ratio) for m in (metric_a, metric_b))
-    if weights == STANDARD_WEIGHTS and not has_joint_law:
+    if is_standard and not has_joint_law:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
-    asked: dict[str, Any] = {"weights": policy, "bound": bound, "target": target}
     asked |= {"categories": categories, "simultaneous": not pointwise and len(below) != 1}
     answers = [
         functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
@@ -208,20 +201,12 @@ def compare(
     ]
     length = None
     if edge_indices is not None and independent and not ratio:
-        first, second = (
-            distributions.ShareArm.of(*arm, question, indices)
-            for arm, indices in zip(arms, edge_indices, strict=True)
-        )
-        law, value = "joint", first.value - second.value
-        numbers = 1 if pointwise else value.size
-        if bound == "anytime":
-            limits = distributions.anytime_share_difference(first, second, beta, numbers, split)
-        else:
-            limits = distributions.share_difference(first, second, beta, numbers)
+        of_arms = zip(arms, edge_indices, strict=True)
+        first, second = (distributions.ShareArm.of(*arm, question, i) for arm, i in of_arms)
+        law = "joint"
+        value, limits = distributions.share_difference(first, second, split)
     elif has_joint_law:
-        shares = None
-        if weights == STANDARD_WEIGHTS:
-            shares = standard_shares(metric_a.randomizer.facts, counts)
+        shares = standard_shares(metric_a.randomizer.facts, counts) if is_standard else None
         a, b = (arm_of(*arm, question, shares) for arm in arms)
         law, length = "joint", _radius(a, b, question, metric_a.domain.unit[1])
         middle, scale = metric_a.domain.unit
@@ -318,11 +303,9 @@ def _joint(
         limits = consistent(limits.lower - slack, limits.upper + slack, p_value, question.beta, 0.0)
         p_value = limits.p_value
     clipped = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
-    return value, ComparisonLimits(
-        np.clip(np.minimum(limits.lower, clipped), *ends),
-        np.clip(np.maximum(limits.upper, clipped), *ends),
-        p_value,
-    )
+    lower = np.clip(np.minimum(limits.lower, clipped), *ends)
+    upper = np.clip(np.maximum(limits.upper, clipped), *ends)
+    return value, ComparisonLimits(lower, upper, p_value)
 
 
 def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
@@ -353,11 +336,14 @@ def _union(
 
     def limits(share: float) -> Limits:
         a_estimate, b_estimate = a(share / 2), b(share / 2)
-        ends = [
-            np.atleast_1d(np.asarray(x))
-            for x in (a_estimate.lower, a_estimate.upper, b_estimate.lower, b_estimate.upper)
-        ]
-        return _quotient_range(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
+        low, high = np.atleast_1d(a_estimate.lower), np.atleast_1d(a_estimate.upper)
+        b_low, b_high = np.atleast_1d(b_estimate.lower), np.atleast_1d(b_estimate.upper)
+        if not ratio:
+            return low - b_high, high - b_low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lower = np.where(b_high > 0, low / b_high, 0.0)
+            upper = np.where(b_low > 0, high / b_low, np.inf)
+        return np.maximum(lower, 0), upper
 
     def excludes_null(share: float) -> Bools:
         low, high = limits(share)
@@ -367,21 +353,6 @@ def _union(
     value = quotient(first, second) if ratio else first - second
     p_value = chained_p_values(excludes_null, beta)
     return value, consistent(*limits(beta), p_value, beta, null)
-
-
-def _quotient_range(low: Floats, high: Floats, divisor_low: Floats, divisor_high: Floats) -> Limits:
-    """Return the range of a quotient of two numbers that are at least 0.
-
-    The upper end is infinite if the divisor may be 0.
-
-    >>> one = np.ones(1)
-    >>> [float(x[0]) for x in _quotient_range(2 * one, 3 * one, one, 4 * one)]
-    [0.5, 3.0]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lower = np.where(divisor_high > 0, low / divisor_high, 0.0)
-        upper = np.where(divisor_low > 0, high / divisor_low, np.inf)
-    return np.maximum(lower, 0), upper
 
 
 def quotient(a: Floats, b: Floats) -> Floats:
@@ -417,12 +388,10 @@ def _warning(
     )
 
 
-def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> list[Counts]:
+def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> Counts:
     """Return each arm's numbers of reports for all epsilons of the metrics, in the same order."""
-    epsilons = sorted({epsilon for metric in metrics for epsilon in metric.levels})
-    aligned = []
-    for metric, count in zip(metrics, counts, strict=True):
-        row = np.zeros(len(epsilons), dtype=np.int64)
-        row[[epsilons.index(epsilon) for epsilon in metric.levels]] = count
-        aligned.append(row)
+    epsilons = np.unique([epsilon for metric in metrics for epsilon in metric.levels])
+    aligned = np.zeros((len(metrics), epsilons.size), dtype=np.int64)
+    for row, metric, count in zip(aligned, metrics, counts, strict=True):
+        row[np.searchsorted(epsilons, metric.levels)] = count
     return aligned

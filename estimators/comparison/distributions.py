@@ -12,15 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimators.comparison.arms import Arm
-from estimators.comparison.joint import ComparisonLimits, anytime, consistent
-from estimators.comparison.p_values import chained_p_values
+from estimators.comparison.joint import ComparisonLimits, anytime, chained_p_values, consistent
 from estimators.comparison.requirements import refuse_negative
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats, Indices
-from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, variance_bounds
 from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
+from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
 from estimators.metrics.local import LocalMetric
@@ -173,51 +172,37 @@ class ShareArm:
         return Arm(stream.observed, None, None, self.total, scores=stream)
 
 
-def anytime_share_difference(
-    a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
-) -> ComparisonLimits:
-    """Return limits and p-values as :func:`share_difference` does, valid at all times at once.
+def share_difference(
+    a: ShareArm, b: ShareArm, split: float | None
+) -> tuple[Floats, ComparisonLimits]:
+    """Return the differences of the shares of two arms, with limits and p-values.
 
-    Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound on the cumulants. `a`, `b`: arms
-    of a question with bounds for all times; `beta`, `numbers`: as for :func:`share_difference`;
-    `split`: the planned ratio of reports, a to b.
+    Theorem 6 of docs/proofs/comparisons.md; for all times at once, with Bennett's bound on the
+    cumulants. `a`, `b`: arms of one question, with independent reports; `split`: the planned ratio
+    of reports, a to b, for limits at all times.
     """
+    value, question = a.value - b.value, a.question
     if a.scores is None or b.scores is None:
-        return _unknown(a)
-    spent = VARIANCE_SHARE * beta
-    limits = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
-    p_value = np.minimum(limits.p_value * numbers + spent, 1.0)
-    return _limits(limits.lower / 2, limits.upper / 2, p_value, beta)
-
-
-def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
-    """Return limits and p-values for the difference of shares of two arms.
-
-    Theorem 6 of docs/proofs/comparisons.md. `a`, `b`: arms with independent reports; `beta`: the
-    largest probability that some limit is wrong; `numbers`: how many differences share beta.
-    """
-    if a.scores is None or b.scores is None:
-        return _unknown(a)
-    value = a.value - b.value
+        ones = np.ones_like(value)
+        return value, ComparisonLimits(-ones, ones, ones)
+    beta, numbers = question.beta, value.size if question.simultaneous else 1
 
     def width(share: float) -> Floats:
-        (a_variance, a_largest), (b_variance, b_largest) = (
-            x.moments(VARIANCE_SHARE * share / 2) for x in (a, b)
-        )
+        """Return half of the limits' distance at the failure probability `share`."""
+        moments = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
+        (a_variance, a_largest), (b_variance, b_largest) = moments
         largest = np.maximum(a_largest, b_largest)
         tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
         return largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)
 
-    half = width(beta)
-    p_value = chained_p_values(lambda share: np.abs(value) > width(share), beta)
-    return _limits(value - half, value + half, p_value, beta)
-
-
-def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> ComparisonLimits:
-    """Return limits clipped to [-1, 1], the range of a difference of shares, and their p-values."""
-    return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
-
-
-def _unknown(arm: ShareArm) -> ComparisonLimits:
-    ones = np.ones(arm.inner.size)
-    return ComparisonLimits(-ones, ones, ones)
+    if question.bound == "anytime":
+        spent = VARIANCE_SHARE * beta
+        limits = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
+        p_value = np.minimum(limits.p_value * numbers + spent, 1.0)
+        lower, upper = limits.lower / 2, limits.upper / 2
+    else:
+        half = width(beta)
+        p_value = chained_p_values(lambda share: np.abs(value) > width(share), beta)
+        lower, upper = value - half, value + half
+    lower, upper = np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0)
+    return value, consistent(lower, upper, p_value, beta, 0.0)

@@ -47,10 +47,8 @@ class SumPair(NamedTuple):
     def variance(self, factor: Floats) -> Floats:
         """Return the approximate variance of factor X + Y."""
         middle = np.clip((self.first_interval[0] + self.first_interval[1]) / 2, -1, 1)
-        second_mean = np.clip(self.second_observed, -1, 1)
-        return factor**2 * self.first.largest_variance(middle) + self.second.largest_variance(
-            second_mean
-        )
+        second_variance = self.second.largest_variance(np.clip(self.second_observed, -1, 1))
+        return factor**2 * self.first.largest_variance(middle) + second_variance
 
     def tilts(self, factor: Floats, log_p: float) -> Floats:
         """Return a first guess of the cells' best tilts, shape (k, CELLS_PER_INTERVAL)."""
@@ -73,39 +71,26 @@ class SumPair(NamedTuple):
         lines = HypothesisLine(target, factor, back, line.origin)
         start = np.minimum(edges[:, :-1].ravel(), 1.0)
         end = np.minimum(edges[:, 1:].ravel(), (lines.target + 1) / lines.factor)  # y >= -1
-        cells = Cells(
-            self.first,
-            self.second,
-            np.repeat(self.first_observed, CELLS_PER_INTERVAL),
-            np.repeat(line.factor * self.first_observed + self.second_observed, CELLS_PER_INTERVAL),
-            start,
-            np.maximum(start, end),
-            lines,
-            all(
-                x.is_determined_by_mean and not isinstance(x, RepeatedLaw)
-                for x in (self.first, self.second)
-            ),
-        )
+        laws = self.first, self.second
+        sharp = all(x.is_determined_by_mean and not isinstance(x, RepeatedLaw) for x in laws)
+        sums = self.first_observed, line.factor * self.first_observed + self.second_observed
+        first_observed, observed = (np.repeat(x, CELLS_PER_INTERVAL) for x in sums)
+        ends = start, np.maximum(start, end)
+        cells = Cells(*laws, first_observed, observed, *ends, lines, sharp)
         tilt, max_tilt = tilts.ravel(), self.max_tilt(lines.factor)
         for _ in range(TILT_STEPS):
             tilt = np.minimum(cells.improve_tilt(tilt), max_tilt)
         chance, slope = cells.log_chance(tilt, chernoff=chernoff)
         chance = np.where(start > end, -np.inf, chance).reshape(tilts.shape)
-        worst_cell = chance.argmax(axis=1)[:, None]
-        return Worst(
-            np.take_along_axis(chance, worst_cell, axis=1)[:, 0],
-            np.take_along_axis(slope.reshape(tilts.shape), worst_cell, axis=1)[:, 0],
-            tilt.reshape(tilts.shape),
-        )
+        worst_cell = np.arange(len(chance)), chance.argmax(axis=1)
+        worst_slope = slope.reshape(tilts.shape)[worst_cell]
+        return Worst(chance[worst_cell], worst_slope, tilt.reshape(tilts.shape))
 
     def at(self, rows: Indices) -> SumPair:
         """Return the sums of these categories; some may be repeated."""
+        observed = self.first_observed[rows], self.second_observed[rows]
         first_interval = self.first_interval[0][rows], self.first_interval[1][rows]
-        return self._replace(
-            first_observed=self.first_observed[rows],
-            second_observed=self.second_observed[rows],
-            first_interval=first_interval,
-        )
+        return SumPair(self.first, self.second, *observed, first_interval)
 
 
 class Worst(NamedTuple):
@@ -140,10 +125,8 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     `origin`: o, at least 1, for means o + theta; `log_p`: as in :func:`lower_limit`.
     """
     above = origin + np.clip(sums.second_observed, -1, 1)
-    below = origin + np.clip(-sums.first_observed, -1, 1)
-    below = np.maximum(
-        below, np.sqrt(sums.first.largest_variance(np.clip(sums.first_observed, -1, 1)))
-    )
+    first_sd = np.sqrt(sums.first.largest_variance(np.clip(sums.first_observed, -1, 1)))
+    below = np.maximum(origin + np.clip(-sums.first_observed, -1, 1), first_sd)
     observed = np.maximum(above, 1e-9) / below
     sd = np.sqrt(sums.variance(observed)) / below
     step = float(RATIO_CELL_WIDTHS[0]) * sd
@@ -179,9 +162,8 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
     for _ in range(3):
         at = cell_sums.worst(line, tilts)
         plain = cell_sums.worst(line, tilts, chernoff=True)
-        chance = np.where(
-            is_last_cell, plain.log_chance, np.minimum(at.log_chance, plain.log_chance)
-        )
+        least = np.minimum(at.log_chance, plain.log_chance)
+        chance = np.where(is_last_cell, plain.log_chance, least)
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
     all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
@@ -207,9 +189,8 @@ def _search(
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
     low = np.full_like(observed, domain_low)
     high = np.where(observed > domain_high, np.inf, np.maximum(observed, domain_low))
-    value = np.clip(
-        np.minimum(observed, domain_high) - 0.9 * width, low + (observed - low) / 16, domain_high
-    )
+    guess = np.minimum(observed, domain_high) - 0.9 * width
+    value = np.clip(guess, low + (observed - low) / 16, domain_high)
     value = np.clip(value, domain_low, domain_high)
     rows, limits = np.arange(observed.size), low.copy()
     tilts = sums.tilts(line(value, rows).factor, log_p)

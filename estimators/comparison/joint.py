@@ -1,10 +1,11 @@
-"""Limits for a difference or a ratio of two arms, from their joint law."""
+"""Limits and p-values for a difference or a ratio of two arms, from their joint law."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +14,24 @@ from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.piecewise.noise import PiecewiseNoise
 from estimators.bounds.signs.noise import Noise
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.comparison import blocks, fixed, mixtures, p_values, symbol_differences
+from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
 from estimators.comparison.streams import DifferenceStream, joined
 from estimators.comparison.vectors import CoordinateNoise
-from estimators.estimate import Floats
+from estimators.estimate import Bools, Floats
+from estimators.interruption import checkpoint
+from estimators.roots import crossing
 
 NUISANCE_SHARE = 0.02
 """The share of beta for the interval of the mean that the hypothesis leaves unknown."""
+SMALLEST_P_VALUE = 1e-12
+P_VALUE_HALVINGS = 24  # halvings of the range of ln p: p is exact to a factor of 1 + 2e-6
+P_VALUE_TOLERANCE = 5e-7  # the error of ln p at which the search ends
+COARSE_HALVINGS = 6  # for many numbers, for which the same p are tried: exact to a factor of 1.5
+MAX_SEARCHED_P_VALUES = 4
+"""The most numbers whose p-values are searched for one by one."""
+LEVEL_RATIO = 1.3
+"""The ratio of neighbouring levels above beta. Below, the j-th step divides by its j-th power."""
 
 
 class ComparisonLimits(NamedTuple):
@@ -144,18 +155,15 @@ def consistent(
     return ComparisonLimits(lower, upper, np.minimum(p_value, 1.0))
 
 
-def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
+def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> list[_Side]:
     """Return the sums S_A - S_B and S_B - S_A; X is the sum of the more precise arm."""
-    minus_a, minus_b = of_a.mirrored(), of_b.mirrored()
+    sides = [
+        _Side(of_a, of_b.mirrored(), a.observed, -b.observed),
+        _Side(of_a.mirrored(), of_b, -a.observed, b.observed),
+    ]
     if of_a.worst_variance <= of_b.worst_variance:
-        return (
-            _Side(of_a, minus_b, a.observed, -b.observed),
-            _Side(minus_a, of_b, -a.observed, b.observed),
-        )
-    return (
-        _Side(minus_b, of_a, -b.observed, a.observed),
-        _Side(of_b, minus_a, b.observed, -a.observed),
-    )
+        return sides
+    return [_Side(x.second, x.first, x.second_observed, x.first_observed) for x in sides]
 
 
 def _p_value(side: _Side, beta: float) -> Floats:
@@ -181,11 +189,8 @@ def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLim
 
     half, p_value = margin(beta), np.ones_like(difference)
     for row, distance in enumerate(np.abs(difference).tolist()):
-        if difference.size <= p_values.MAX_SEARCHED_P_VALUES:
-            p_value[row] = p_values.crossing_p_value(margin, distance)
-        else:
-            halvings = p_values.COARSE_HALVINGS
-            p_value[row] = p_values.smallest_p_value(margin, distance, halvings)
+        is_coarse = difference.size > MAX_SEARCHED_P_VALUES
+        p_value[row] = smallest_p_value(margin, distance, coarse=is_coarse)
     return consistent(difference - half, difference + half, p_value, beta, 0.0)
 
 
@@ -212,3 +217,65 @@ def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
     if isinstance(a, LaplaceNoise) and isinstance(b, LaplaceNoise) and a.unit != b.unit:
         return None
     return dataclasses.replace(a, **joined(a, b))
+
+
+def smallest_p_value(
+    margin: Callable[[float], float], distance: float, *, coarse: bool = False
+) -> float:
+    """Return a beta at or slightly above the smallest one with margin(beta) < distance.
+
+    This is a p-value if the intervals are nested: a value outside at one beta is outside at all
+    larger ones. It is found faster if the margin is almost that of a normal law, whose square is
+    almost linear in ln beta. `margin`: half of an interval's width as a function of beta; it falls
+    with beta; `distance`: at least 0; `coarse`: whether a p exact to a factor of 1.5 suffices.
+
+    >>> round(smallest_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0), 4)  # e^-4
+    0.0183
+    """
+    low, high = SMALLEST_P_VALUE, 1 - SMALLEST_P_VALUE
+    if margin(low) < distance:
+        return low
+    if not margin(high) < distance:
+        return 1.0
+    if not coarse:
+        ends = math.log(low), math.log(high)
+        square = distance**2
+        root = crossing(lambda log: margin(math.exp(log)) ** 2 - square, *ends, P_VALUE_TOLERANCE)
+        p_value = math.exp(min(root + 2 * P_VALUE_TOLERANCE, ends[1]))
+        if margin(p_value) < distance:
+            return p_value
+    for _ in range(COARSE_HALVINGS if coarse else P_VALUE_HALVINGS):
+        checkpoint()
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if margin(middle) < distance else (middle, high)
+    return high
+
+
+def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Floats:
+    """Return p-values of intervals that may not be nested.
+
+    They are at most beta if the null hypothesis is outside at beta: theorem 7.2 of
+    docs/proofs/comparisons.md. `excludes_null`: a function that returns, for each of k numbers,
+    whether the null hypothesis is outside the interval with a given failure probability; `beta`:
+    the failure probability of the intervals that are shown.
+
+    >>> def outside(share):
+    ...     return np.array([share >= 0.2, share >= 0.001, False])
+    >>> chained_p_values(outside, 0.05).round(3)
+    array([0.257, 0.004, 1.   ])
+    """
+    excluded = excludes_null(beta)
+    p_values, going, level, j = np.where(excluded, beta, 1.0), excluded.copy(), beta, 0
+    while going.any() and level > SMALLEST_P_VALUE:
+        checkpoint()
+        j += 1
+        level /= LEVEL_RATIO**j
+        going &= excludes_null(level)
+        p_values[going] = level
+    going, level = ~excluded, 1 / LEVEL_RATIO
+    while going.any() and level > beta:
+        checkpoint()
+        going &= excludes_null(level)
+        p_values[going] = np.minimum(level + beta, 1.0)
+        level /= LEVEL_RATIO
+    return p_values

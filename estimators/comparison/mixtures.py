@@ -61,21 +61,17 @@ class TiltPlan(NamedTuple):
         1.0
         """
         if split is None:
-            return cls(
-                MIXTURE_TILTS, MIXTURE_TILTS, LOG_MIXTURE_WEIGHTS[:, None] + LOG_MIXTURE_WEIGHTS
-            )
+            log_weights = LOG_MIXTURE_WEIGHTS[:, None] + LOG_MIXTURE_WEIGHTS
+            return cls(MIXTURE_TILTS, MIXTURE_TILTS, log_weights)
         second, steps = MIXTURE_TILTS * split, np.arange(MIXTURE_TILTS.size) * np.log(TILT_RATIO)
         log_second = _cauchy(np.log(second / CENTRAL_TILT))
         middle = (np.log(MIXTURE_TILTS[:, None] / CENTRAL_TILT) + np.log(second / CENTRAL_TILT)) / 2
         log_distance = steps[:, None] - steps
-        log_planned = -np.log1p((log_distance / RATIO_SPREAD) ** 2) - np.log1p(
-            (middle / LOG_TILT_SPREAD) ** 2
-        )
+        log_planned = -np.log1p((log_distance / RATIO_SPREAD) ** 2)
+        log_planned -= np.log1p((middle / LOG_TILT_SPREAD) ** 2)
         log_planned -= np.log(np.exp(log_planned).sum())
-        product = LOG_MIXTURE_WEIGHTS[:, None] + log_second
-        weights = np.logaddexp(
-            np.log(PLANNED_SHARE) + log_planned, np.log1p(-PLANNED_SHARE) + product
-        )
+        log_product = np.log1p(-PLANNED_SHARE) + (LOG_MIXTURE_WEIGHTS[:, None] + log_second)
+        weights = np.logaddexp(np.log(PLANNED_SHARE) + log_planned, log_product)
         return cls(MIXTURE_TILTS, second, weights)
 
     def swapped(self) -> TiltPlan:
@@ -162,12 +158,9 @@ class Mixture(NamedTuple):
             (self.second, y, self.plan.second, tilt),
         ):
             steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[TILTS_PER_SIDE]))
-            grid_step = np.floor(
-                np.clip(steps / np.log(TILT_RATIO), -TILTS_PER_SIDE, TILTS_PER_SIDE)
-            ).astype(np.intp)
-            start = np.clip(
-                grid_step + TILTS_PER_SIDE - TERMS_BELOW_BEST, 0, grid.size - TERMS_PER_STREAM
-            )
+            steps = np.clip(steps / np.log(TILT_RATIO), -TILTS_PER_SIDE, TILTS_PER_SIDE)
+            first = np.floor(steps).astype(np.intp) + TILTS_PER_SIDE - TERMS_BELOW_BEST
+            start = np.clip(first, 0, grid.size - TERMS_PER_STREAM)
             index = start[:, None] + np.arange(TERMS_PER_STREAM)
             tilts = grid[index] * stream.total
             allowed = tilts <= stream.max_tilt
@@ -286,14 +279,12 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         limits[rows] = low
-        left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE)) & (
-            high - low > LOG_P_TOLERANCE / 4 * width
-        )
+        left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE))
+        left &= high - low > LOG_P_TOLERANCE / 4 * width
         if not left.any():
             break
-        moved = value + (evidence - goal - LOG_P_TOLERANCE / 2) / np.maximum(
-            fall * at.by_value, 1e-300
-        )
+        slope = np.maximum(fall * at.by_value, 1e-300)
+        moved = value + (evidence - goal - LOG_P_TOLERANCE / 2) / slope
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
         rows, value, x = rows[left], value[left], x[left]
         low, high, width = low[left], high[left], width[left]

@@ -37,10 +37,8 @@ def require_comparable(
             f"split = {split!r}: expected a ratio of reports, a to b, above 0, with "
             "bound = 'anytime'"
         )
-    a, b = (
-        LocalMetric.require(_with_numbers(m))
-        for m in (metric, metric if second_metric is None else second_metric)
-    )
+    metrics = metric, metric if second_metric is None else second_metric
+    a, b = (LocalMetric.require(_with_numbers(each)) for each in metrics)
     if second_metric is not None:
         for key, actual, expected in (
             ("kind", b.kind, a.kind),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,7 +28,18 @@ def joined(first: Any, second: Any) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class LawStream:
+class _Sums:
+    """The sums of k numbers, in the last axis of the arrays among the fields."""
+
+    def at(self, rows: Indices) -> Self:
+        """Return the sums of some of the k numbers; `rows`: the indices."""
+        fields = vars(self).items()
+        chosen = {name: x[..., rows] for name, x in fields if isinstance(x, np.ndarray)}
+        return dataclasses.replace(self, **chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class LawStream(_Sums):
     """A sum whose law depends on its mean."""
 
     law: Law
@@ -48,13 +59,9 @@ class LawStream:
         """Return tangents of the cumulants."""
         return touch_cumulants(self.law, theta, tilts)
 
-    def at(self, rows: Indices) -> LawStream:
-        """Return the sums of some of the k numbers; `rows`: the indices."""
-        return dataclasses.replace(self, observed=self.observed[rows])
-
 
 @dataclasses.dataclass(frozen=True)
-class NoiseStream:
+class NoiseStream(_Sums):
     """A sum of the users' own values and of noise whose law does not depend on the values."""
 
     noise: Noise
@@ -75,13 +82,9 @@ class NoiseStream:
         value = self.noise.cumulant(np.minimum(tilts.ravel(), self.max_tilt)).reshape(tilts.shape)
         return value + tilts * theta[:, None], tilts
 
-    def at(self, rows: Indices) -> NoiseStream:
-        """Return the sums of some of the k numbers; `rows`: the indices."""
-        return dataclasses.replace(self, observed=self.observed[rows])
-
 
 @dataclasses.dataclass(frozen=True)
-class ScoreStream:
+class ScoreStream(_Sums):
     """A sum of independent bounded scores, whose cumulant Bennett's inequality bounds.
 
     `observed`, shape (k,): the sums; `largest`, shape (k,): b, a bound on the absolute value of a
@@ -108,13 +111,9 @@ class ScoreStream:
         ratio = (self.worst / self.largest**2)[:, None]
         return tilts * theta[:, None] + (np.expm1(x) - x) * ratio, tilts
 
-    def at(self, rows: Indices) -> ScoreStream:
-        """Return the sums of some of the k numbers; `rows`: the indices."""
-        return ScoreStream(self.observed[rows], self.largest[rows], self.worst[rows], self.total)
-
 
 @dataclasses.dataclass(frozen=True)
-class DifferenceStream:
+class DifferenceStream(_Sums):
     """A sum of reports that are +1, -1 or 0 for a category: see :class:`DifferenceLaw`.
 
     Let D be the reports, s their factors in the estimate, x = 2 tilt s and f = (1 + theta) / 2.
@@ -146,11 +145,8 @@ class DifferenceStream:
 
         It is at least the variance at the least expected number of them, because there may be none.
         """
-        variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        least_variance = 4 * float(
-            self.law.coefficient**2 @ (self.law.counts * self.law.least_share)
-        )
-        return np.maximum(variance, least_variance)
+        weight, least_sizes = self.law.coefficient**2, self.law.counts * self.law.least_share
+        return np.maximum(4 * (weight @ self.sizes), 4 * float(weight @ least_sizes))
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, plus tilt times the sum, minus the exponent; and their slopes."""
@@ -170,13 +166,9 @@ class DifferenceStream:
         exponent -= np.einsum("ktl,lk->kt", log_cosh(x), self.sizes)
         return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
 
-    def at(self, rows: Indices) -> DifferenceStream:
-        """Return the sums of some of the k numbers; `rows`: the indices."""
-        return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])
-
 
 @dataclasses.dataclass(frozen=True)
-class BetStream:
+class BetStream(_Sums):
     """Reports of the mechanism `windows`, as the bets W of :class:`SymbolBets`, for one number.
 
     K, which is concave in theta and at least ln E e^W, makes exp(W - K(theta)) a supermartingale.
@@ -204,10 +196,6 @@ class BetStream:
         value, slope, *_ = log_expected_wealth(self.bets.law, tilts, theta[:, None])
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope
-
-    def at(self, rows: Indices) -> BetStream:
-        """Return the stream itself, because it has only one number."""
-        return self
 
 
 ReportStream = LawStream | NoiseStream | ScoreStream | DifferenceStream | BetStream

@@ -21,7 +21,7 @@ from estimators.bounds.ranked_directions.noise import (
 )
 from estimators.bounds.spheres import VectorLaw
 from estimators.comparison.streams import joined
-from estimators.estimate import Counts, Floats, Indices
+from estimators.estimate import Counts, Floats
 from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question
@@ -113,42 +113,22 @@ def mean_and_noise(
     columns = law.columns(math.log(share / law.dimension), fixed=question.bound != "anytime")
     noise = CoordinateNoise(law.uniform_at(columns.max(axis=1)), law)
     assert isinstance(mechanism, Caps)  # noqa: S101
-    if (
-        max(level_law.mean**2 / level_law.mean_squares[1] for level_law in mechanism.laws)
-        < NARROW_MEAN_SHARE
-    ):
-        return mean, noise, share, slack
-    return mean, _narrow(noise, law, columns, question, total), 2 * share, slack
-
-
-def _narrow(
-    noise: CoordinateNoise,
-    law: CoordinateBounds,
-    columns: Indices,
-    question: Question,
-    total: float,
-) -> CoordinateNoise:
-    """Return the noise with bounds on its variance, which are small if users' vectors are similar.
-
-    Theorem 10 of docs/proofs/comparisons.md.
-    """
     assert law.mean is not None  # noqa: S101
-    share = SQUARES_SHARE / 2 * question.beta
+    ratios = (level.mean**2 / level.mean_squares[1] for level in mechanism.laws)
+    if max(ratios) < NARROW_MEAN_SHARE:
+        return mean, noise, share, slack
+    # theorem 10 of docs/proofs/comparisons.md: the variance is small if users' vectors are similar
     coordinate_log_p, length_log_p = math.log(share / (2 * law.dimension)), math.log(share)
     if question.bound == "anytime":
-        side, radius = law.anytime_coordinate_deviation(coordinate_log_p, total), math.inf
+        side, length = law.anytime_coordinate_deviation(coordinate_log_p, total), math.inf
     else:
-        side, radius = law.coordinate_deviation(coordinate_log_p), law.radius(length_log_p)
-    nearest = np.maximum(np.abs(law.mean) - side, 0.0)
-    left = law.variances(columns) - law.least_square_sum(nearest)
-    around = max(float(np.linalg.norm(law.mean)) - radius, 0.0)
+        side, length = law.coordinate_deviation(coordinate_log_p), law.radius(length_log_p)
+    left = law.variances(columns) - law.least_square_sum(np.maximum(np.abs(law.mean) - side, 0.0))
+    around = max(float(np.linalg.norm(law.mean)) - length, 0.0)
     trace = law.variance - float(law.least_square_sum(np.array([around]))[0])
-    return dataclasses.replace(
-        noise,
-        spread=max(float(left.max()), MIN_VARIANCE),
-        trace=max(trace, MIN_VARIANCE),
-        failure=share,
-    )
+    spread, trace = max(float(left.max()), MIN_VARIANCE), max(trace, MIN_VARIANCE)
+    narrow = dataclasses.replace(noise, spread=spread, trace=trace, failure=share)
+    return mean, narrow, 2 * share, slack
 
 
 def radius(

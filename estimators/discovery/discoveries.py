@@ -83,16 +83,14 @@ def search_and_test(
     tail = TailBound(rows.tables, rows.information)
     progress(0.95)
     row_values = rows.values(points)
-    peeled_part = peeled[:, None] * rows.units
-    sums = (row_values + peeled_part).sum(axis=1)
+    own_values = row_values + peeled[:, None] * np.concatenate(rows.unit)
+    sums = own_values.sum(axis=1)
     log_p, is_peeled = tail.log_p(sums), peeled > 0
-    log_p[is_peeled] = tail.log_p_with(
-        sums[is_peeled], row_values[is_peeled], (row_values + peeled_part)[is_peeled]
-    )
+    of_peeled = (x[is_peeled] for x in (sums, row_values, own_values))
+    log_p[is_peeled] = tail.log_p_with(*of_peeled)
     value = sums + (peeled.sum() - peeled) * rows.peeling_bias
-    return CandidateTests(
-        candidates.strings, keys, value, log_p, weights_of_tests(candidates.scores)
-    )
+    weights = weights_of_tests(candidates.scores)
+    return CandidateTests(candidates.strings, keys, value, log_p, weights)
 
 
 def peeling(
@@ -111,9 +109,8 @@ def peeling(
     hashes = layout.prefix_hashes(candidates.bits)
     groups = np.arange(len(layout.depths))
     weighted = np.zeros(is_complete.shape)
-    for level_information, table, level in zip(
-        evidence.information, evidence.frequencies, evidence.levels, strict=True
-    ):
+    levels = zip(evidence.information, evidence.frequencies, evidence.levels, strict=True)
+    for level_information, table, level in levels:
         weighted += level_information * table[groups, layout.tree_points(hashes, level)]
     of_group = np.maximum(evidence.information.sum(axis=0), 1e-300)
     information = np.maximum((is_complete * of_group).sum(axis=1), 1e-300)

@@ -22,7 +22,7 @@ from estimators.exact.geometries import (
     best_geometry,
     points_of,
 )
-from estimators.exact.hashing import mix, row_constants
+from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 from estimators.exact.thresholds import WORD
 
@@ -62,7 +62,7 @@ class DiscoveryLayout:
     @functools.cached_property
     def tree_constants(self) -> Words:
         """The constant of each level's hash of prefixes."""
-        return row_constants(self.seed, TREE_CONSTANTS)[: len(self.epsilons)]
+        return hash_constants(self.seed, np.arange(len(self.epsilons)))
 
     @functools.cached_property
     def hashed_rows(self) -> list[HashedRows]:
@@ -76,10 +76,8 @@ class DiscoveryLayout:
     def symbols(self) -> list[int]:
         """The number of possible reports, per level."""
         groups = len(self.depths)
-        return [
-            groups * tree.points + self.rows * sketch.points
-            for tree, sketch in zip(self.trees, self.sketches, strict=True)
-        ]
+        levels = zip(self.trees, self.sketches, strict=True)
+        return [groups * tree.points + self.rows * sketch.points for tree, sketch in levels]
 
     def tree_counts(self, cells: Integers, level: int) -> Integers:
         """Return the counts of the prefixes' points at a level, shape (G, K).
@@ -138,10 +136,6 @@ class DiscoveryLayout:
     def tree_points(self, hashes: Words, level: int) -> Integers:
         """Return the points of prefixes at a level, from their hashes."""
         return points_of(mix(hashes ^ self.tree_constants[level]), self.trees[level].points)
-
-    def row_points(self, keys: Words, level: int) -> Integers:
-        """Return the points of whole strings in each row at a level, shape (n, t)."""
-        return self.hashed_rows[level].points(keys)
 
 
 def depths_between(first: int, last: int, step: int) -> tuple[int, ...]:

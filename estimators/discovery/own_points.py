@@ -55,20 +55,13 @@ class RowPopulations:
 
     def points(self, keys: Words) -> list[Integers]:
         """Return the points of strings in each row, shape (n, t), for each level."""
-        return [self.layout.row_points(keys, level) for level in self.levels]
+        return [self.layout.hashed_rows[level].points(keys) for level in self.levels]
 
     def values(self, points: list[Integers]) -> Floats:
         """Return the tables' numbers at the strings' points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
-        parts = [
-            table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
-
-    @property
-    def units(self) -> Floats:
-        """The sums that frequency 1 adds at a string's own points, shape (rows of all levels,)."""
-        return np.concatenate(self.unit)
+        pairs = zip(self.tables, points, strict=True)
+        return np.concatenate([table[rows, row_points] for table, row_points in pairs], axis=1)
 
     def peel(self, points: list[Integers], frequencies: Floats) -> None:
         """Subtract the estimated contributions of strings from the tables, at the strings' points.
@@ -134,13 +127,11 @@ class TailBound:
         `sums`, shape (n,); `old`, `new`, shape (n, rows): the number of each population that does
         not apply to the string, and the number that replaces it.
         """
-        parts = [
-            self._log_p_with(
-                sums[i : i + AT_A_TIME], old[i : i + AT_A_TIME], new[i : i + AT_A_TIME]
-            )
-            for i in range(0, sums.size, AT_A_TIME)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        log_p = np.empty(sums.size)
+        for start in range(0, sums.size, AT_A_TIME):
+            part = slice(start, start + AT_A_TIME)
+            log_p[part] = self._log_p_with(sums[part], old[part], new[part])
+        return log_p
 
     def _log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
         moments = np.empty((4, self.tilts.size, sums.size))

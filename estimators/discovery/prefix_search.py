@@ -165,9 +165,8 @@ class _Beam:
         information = self.evidence.information[:, group]
         sought, total = self.evidence.sought, float(information.sum())
         parts = zip(information, self.evidence.frequencies, strict=True)
-        return [
-            sought * level_information * table[group] for level_information, table in parts
-        ], sought**2 * total / 2
+        scale = [sought * level_information * table[group] for level_information, table in parts]
+        return scale, sought**2 * total / 2
 
     def best(self) -> list[int]:
         """Return the indices of strings that have ended, the best score first."""

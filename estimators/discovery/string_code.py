@@ -16,6 +16,7 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -34,6 +35,8 @@ SHARED_CONTEXT = -1
 MOST_TOKENS, LONGEST_TOKEN, LONGEST_CODE = 400, 32, 64
 LARGEST_TEXT = 1 << 20
 """The most bytes of an unpacked code."""
+PRESET_NAMES = ("text", "url", "upper", "bytes")
+"""For English words; web addresses; capital letters and digits; anything, at 8 bits a byte."""
 
 Lengths = Mapping[int, tuple[int, ...]]
 
@@ -49,7 +52,6 @@ class StringCode:
 
     Raises ValueError if these are not the lengths of complete prefix codes.
 
-    >>> from estimators.discovery.presets import preset
     >>> code = preset("upper")
     >>> bits, length = code.encode("N725MQ")
     >>> length < 48, code.decode(bits)
@@ -174,7 +176,6 @@ class StringCode:
         None if the bits have no end symbol, are not UTF-8, or are not what a device sends, because
         splitting the string gives other symbols.
 
-        >>> from estimators.discovery.presets import preset
         >>> preset("bytes").decode((1 << 128) - 1) is None
         True
         """
@@ -241,6 +242,24 @@ class StringCode:
         for _ in range(bits):
             next_states = self.automaton[next_states].reshape(len(states), -1)
         return next_states
+
+
+@functools.lru_cache
+def preset(name: str) -> StringCode:
+    """Return one of the codes of :data:`PRESET_NAMES`.
+
+    They are stored as ``learn_code(lines).packed()``, for the lines of examples in
+    `tests/vectors/presets/`. Raises ValueError if no code has this name.
+
+    >>> [len(preset(name).tokens) for name in ("text", "bytes")]
+    [400, 0]
+    """
+    if name not in PRESET_NAMES:
+        raise ValueError(f"one of {', '.join(PRESET_NAMES)}")
+    if name == "bytes":  # 254 bytes and the end have 8 bits; 2 bytes, never in UTF-8, have 9
+        return StringCode((), {SHARED_CONTEXT: (8,) * (END_SYMBOL - 2) + (9, 9, 8)})
+    file = Path(__file__).with_name(f"{name}.code")
+    return StringCode.unpacked(file.read_text(encoding="ascii"))
 
 
 @functools.lru_cache(maxsize=2**16)

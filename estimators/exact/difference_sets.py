@@ -73,10 +73,6 @@ class DifferenceSet:
         """How many residues outside the set precede each member."""
         return self.members - np.arange(self.size)
 
-    def members_at(self, rank: Array) -> Integers:
-        """Return the members with these ranks, from 0 to s - 1, in ascending order."""
-        return self.members[rank]
-
     def contains(self, points: Array) -> Bools:
         """Return which integers are members modulo K."""
         return np.isin(points % self.points, self.members)
@@ -129,9 +125,8 @@ class DifferenceSet:
             return np.rint(fft.irfft(product, length)[:, :translates]).astype(np.int64)
 
         rows = max(1, NUMBERS_AT_A_TIME // length)
-        return np.concatenate(
-            [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
-        )
+        parts = [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
+        return np.concatenate(parts)
 
 
 def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:

@@ -90,10 +90,8 @@ def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geome
     41 4 70644 37 3 1407
     """
     geometries = [Geometry(s, *support_chances(epsilon, s)) for s in _spaces(epsilon, *limits)]
-    smallest = min(geometry.variance for geometry in geometries)
-    fitting = [
-        geometry for geometry in geometries if geometry.variance <= VARIANCE_TOLERANCE * smallest
-    ]
+    largest_variance = VARIANCE_TOLERANCE * min(geometry.variance for geometry in geometries)
+    fitting = [geometry for geometry in geometries if geometry.variance <= largest_variance]
     return min(fitting, key=lambda g: (abs(g.points - aim), g.variance, g.space.coordinates))
 
 

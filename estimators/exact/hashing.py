@@ -37,21 +37,13 @@ def mix(words: Words) -> Words:
     return mixed
 
 
-def row_constants(seed: int, rows: int) -> Words:
-    """Return the constants of `rows` hash functions: the first words of SplitMix64.
-
-    `seed`: the generator's state before the first word, in [0, 2^64).
-
-    >>> [hex(word) for word in row_constants(0, 2).tolist()]
-    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
-    """
-    return hash_constants(seed, np.arange(rows))
-
-
 def hash_constants(seed: int, index: Integers) -> Words:
-    """Return the constants of the hash functions with these indices; a device needs only one.
+    """Return the constants of the hash functions with these indices: words of SplitMix64.
 
-    `seed`: as for :func:`row_constants`; `index`: from 0.
+    `seed`: the generator's state before the first word, in [0, 2^64); `index`: from 0.
+
+    >>> [hex(word) for word in hash_constants(0, np.arange(2)).tolist()]
+    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """
     return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN_RATIO)
 
@@ -65,7 +57,7 @@ def buckets_and_signs(keys: Words, constants: Words, bits: int) -> tuple[Integer
     `keys`, `constants`: arrays whose shapes broadcast: (n,) and (n,), or (n, 1) and (rows,);
     `bits`: 0 to 63.
 
-    >>> keys, rows = np.array([[1], [2]], dtype=np.uint64), row_constants(0, 4)
+    >>> keys, rows = np.array([[1], [2]], dtype=np.uint64), hash_constants(0, np.arange(4))
     >>> buckets, negative = buckets_and_signs(keys, rows, 6)
     >>> buckets.tolist(), negative.astype(int).tolist()
     ([[39, 2, 43, 62], [15, 11, 9, 11]], [[1, 0, 0, 0], [1, 0, 0, 0]])

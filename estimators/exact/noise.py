@@ -131,10 +131,8 @@ class DiscreteLaplace:
         return magnitude
 
 
-@functools.lru_cache(maxsize=256)
-def discrete_laplace(rate: Fraction) -> DiscreteLaplace:
-    """Return the law with this rate; its tables (half a megabyte) are computed only once."""
-    return DiscreteLaplace(rate)
+discrete_laplace = functools.lru_cache(maxsize=256)(DiscreteLaplace)
+"""The law with a rate, whose tables (half a megabyte) are computed only once."""
 
 
 def _signs(rate: Fraction, bits: int) -> list[int]:

@@ -14,7 +14,7 @@ from estimators.errors import nearest
 from estimators.mechanisms.auto import AutoFrequency, AutoMean
 from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.count_sketch import CountSketch
-from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
+from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere

@@ -89,9 +89,6 @@ class AutoMean(Piecewise):
             ]
         )
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
-
     @property
     def level_mechanisms(self) -> list[str]:
         """The name of each level's mechanism."""
@@ -156,9 +153,6 @@ class AutoFrequency(SupportCounts):
         self.children = chosen
         self.shape = (max(child.width for child in chosen),)
         self.columns = max(child.columns for child in chosen)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
 
     @property
     def level_mechanisms(self) -> list[str]:

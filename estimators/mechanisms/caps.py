@@ -108,11 +108,8 @@ class Caps(RankedDirections):
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
         """The law of a report at each level."""
-        sets_and_chances = zip(self.sets, self.best_chances, self.other_chances, strict=True)
-        return [
-            report_law(self.dimension, k, w, float(p), float(q))
-            for (k, w), p, q in sets_and_chances
-        ]
+        levels = zip(self.sets, self.best_chances, self.other_chances, strict=True)
+        return [report_law(self.dimension, *kw, float(p), float(q)) for kw, p, q in levels]
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
@@ -122,8 +119,8 @@ class Caps(RankedDirections):
     @functools.cached_property
     def facts(self) -> LevelFacts:  # type: ignore[override]
         """The constants from which weights are computed."""
-        epsilon = np.array([float(e) for e in self.epsilons])
-        return LevelFacts(epsilon, self.scale**2 / self.dimension, paper=epsilon**2)
+        variances = self.scale**2 / self.dimension
+        return LevelFacts.of(self.epsilons, variances, np.square(self._levels))
 
     @property
     def public_constants(self) -> dict[str, Any]:
@@ -198,9 +195,8 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     tail = math.exp(-float(epsilon))
 
     def size(best_count: int) -> float:
-        return (best_count + tail * (candidates - best_count)) / best_score(
-            dimension, candidates, best_count
-        )
+        weight = best_count + tail * (candidates - best_count)
+        return weight / best_score(dimension, candidates, best_count)
 
     def grows(best_count: int) -> bool:
         return size(best_count + 1) >= size(best_count)

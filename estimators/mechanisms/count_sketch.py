@@ -13,27 +13,21 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.sketches import Collisions
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
 from estimators.exact import hadamard
-from estimators.exact.hashing import (
-    buckets_and_signs,
-    check_rows_and_seed,
-    hash_constants,
-    row_constants,
-)
+from estimators.exact.hashing import buckets_and_signs, check_rows_and_seed, hash_constants
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.thresholds import at_exp
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
-from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
 KEYS_AT_A_TIME = 64  # times 512 rows: the numbers that a processor's cache holds
 
 
-class CountSketch(OutputSets, Differences):
+class CountSketch(OutputSets, ReportedSymbols, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
     The sketch has t rows, each with a public hash of keys to one of M buckets and to a sign. A
@@ -89,7 +83,6 @@ class CountSketch(OutputSets, Differences):
     open_vocabulary = True
     closed_vocabulary = False
     signed = True
-    rows_are_alike = True
 
     def __init__(
         self,
@@ -110,8 +103,7 @@ class CountSketch(OutputSets, Differences):
         self.collisions = Collisions(rows, buckets)
         self.symbols = 2 * rows * buckets
         """The number of symbols, 2 t M, at every level."""
-        self.columns = 1 + self.symbols
-        self.dtype = index_dtype(self.symbols)
+        self._count_symbols([self.symbols] * len(epsilons))
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, the number of blocks, per level."""
         other_symbols = [2 * w - 1 for w in self.blocks]
@@ -127,7 +119,7 @@ class CountSketch(OutputSets, Differences):
     @functools.cached_property
     def constants(self) -> Words:
         """The constants of the rows' hash functions."""
-        return row_constants(self.seed, self.rows)
+        return hash_constants(self.seed, np.arange(self.rows))
 
     def chance(self, frequency: Floats) -> Floats:
         """Return A, the probability that D is not 0, per level, given the key's `frequency`."""
@@ -152,14 +144,6 @@ class CountSketch(OutputSets, Differences):
         block, sign = np.divmod(symbol, 2)
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
 
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that is not a symbol."""
-        check_symbols(values, self.dtype, self.symbols)
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
-        count_symbols(table, level, reports)
-
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.
 
@@ -178,10 +162,8 @@ class CountSketch(OutputSets, Differences):
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        has_own_frequencies = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(
-            law, value, scatter, sizes, question, total, free=has_own_frequencies
-        )
+        free = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=free)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
         return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)

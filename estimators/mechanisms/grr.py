@@ -8,17 +8,16 @@ import numpy as np
 
 from estimators.bounds.shares.bets import CategorySets
 from estimators.bounds.shares.subsets import SubsetKinds
-from estimators.estimate import Array, Bools, Counts
+from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.symbols import check_symbols, count_symbols, index_dtype
 
 
-class Grr(OutputSets, SupportCounts):
+class Grr(OutputSets, ReportedSymbols, SupportCounts):
     """k-ary randomized response: a report is the user's category or, at random, another one.
 
     The report is the user's category with probability e^epsilon / (e^epsilon + k - 1), and
@@ -43,14 +42,13 @@ class Grr(OutputSets, SupportCounts):
 
     name = "grr"
     memoizable = True
-    rows_are_alike = True
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         other_count = categories - 1
         missed = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
         signs = ReportedSigns([1 - x for x in missed], [x / other_count for x in missed])
         super().__init__(epsilons, categories, signs)
-        self.dtype = index_dtype(categories)
+        self._count_symbols([categories] * len(epsilons))
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return a randomized category index for each category index."""
@@ -59,14 +57,6 @@ class Grr(OutputSets, SupportCounts):
         bound = np.full(missed.size, self.categories, dtype=np.uint64)
         reports[missed] = uniform_other(bits, values[missed], bound).astype(self.dtype)
         return reports
-
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Raise ReportError for a report that is not a category."""
-        check_symbols(values, self.dtype, self.categories)
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
-        count_symbols(table, level, reports)
 
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
         """Return the law of one report: it supports exactly one category."""

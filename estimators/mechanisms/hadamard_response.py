@@ -58,10 +58,8 @@ class HadamardResponse(BlockDifferences):
         halves = [b // 2 for b in self.block_sizes]
         complements = [n - half for n, half in zip(symbols, halves, strict=True)]
         missed = self._set_misses(epsilons, halves, complements)
-        p_else = [
-            x * Fraction(*set_sizes)
-            for x, *set_sizes in zip(missed, halves, complements, strict=True)
-        ]
+        levels = zip(missed, halves, complements, strict=True)
+        p_else = [x * Fraction(*set_sizes) for x, *set_sizes in levels]
         super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], p_else)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
@@ -80,10 +78,8 @@ class HadamardResponse(BlockDifferences):
         is_outside = missed & (drawn >= size // 2)
         outside_rank = drawn - size // 2
         outside_rank += np.where(outside_rank >= block * size, size, 0)
-        reports: Reports = np.where(is_outside, outside_rank, block * size + column).astype(
-            self.dtype
-        )
-        return reports
+        symbol: Array = np.where(is_outside, outside_rank, block * size + column)
+        return symbol.astype(self.dtype)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports lie in the category's half of its block."""

@@ -63,8 +63,8 @@ class Hemisphere(RankedDirections):
         self.columns = 1 + dimension
         self.signs = FlippedSigns(self.epsilons)
         self.scale = inverse_mean_size(dimension) / self.signs.contrast
-        epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
+        variances = 1 / self.signs.contrast**2
+        self.facts = LevelFacts.of(self.epsilons, variances, np.square(self._levels))
 
     def _law(
         self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool

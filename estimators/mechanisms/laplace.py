@@ -9,7 +9,7 @@ import numpy as np
 
 from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.signs.noise import Noise
-from estimators.estimate import Array, Counts, Floats, Integers
+from estimators.estimate import Array, Counts, Floats
 from estimators.exact import discrete_laplace
 from estimators.exact.noise import discrete_laplace as noise_of
 from estimators.exact.randomness import Bits
@@ -90,16 +90,12 @@ class Laplace(ScalarMean):
         scaled = np.clip(values, -1, 1) * self.grid
         floor = np.floor(scaled)
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
-        noise = self._noise(level, bits)
-        limit = self.limits[level]
-        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
-        return reports
-
-    def _noise(self, level: Levels, bits: Bits) -> Integers:
         noise = np.empty(level.size, dtype=np.int64)
         for used, rows in rows_by_level(level, len(self.epsilons)):
             noise[rows] = noise_of(self._rates[used]).draw(bits, noise[rows].size)
-        return noise
+        limit = self.limits[level]
+        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
+        return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report beyond the limit of its level."""

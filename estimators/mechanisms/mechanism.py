@@ -149,6 +149,9 @@ class Mechanism(ABC):
         self.epsilons = tuple(epsilons)
         self._levels = tuple(map(float, self.epsilons))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
+
     @functools.cached_property
     def width(self) -> int:
         """The number of bytes of a report on the wire."""

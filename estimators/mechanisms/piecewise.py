@@ -19,7 +19,7 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
-from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.mechanisms.shared.outputs import ReportedSymbols
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts

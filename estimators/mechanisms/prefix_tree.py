@@ -19,9 +19,8 @@ from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
-from estimators.mechanisms.shared.output_sets import OutputSets, PointResponses
+from estimators.mechanisms.shared.outputs import OutputSets, PointResponses, ReportedSymbols
 from estimators.mechanisms.shared.string_lookups import StringLookups
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import level_weights
@@ -171,9 +170,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         is_supported = np.zeros(number.size, dtype=np.bool_)
         first = len(layout.depths) * tree.points
         is_whole = number >= first
-        is_supported[is_whole] = self.hashed_rows[level].supports(
-            number[is_whole] - first, int(value[0])
-        )
+        rows = self.hashed_rows[level]
+        is_supported[is_whole] = rows.supports(number[is_whole] - first, int(value[0]))
         if value.size == 3:
             group, point = np.divmod(number[~is_whole], tree.points)
             own_points = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
@@ -235,17 +233,11 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         information = float((table[:, 0] / self.facts.variances).sum())
         strings = [tested.strings[rejected[i]] for i in order.tolist()]
         progress(1.0)
-        answering = self.answering(table)
-        return Discovery(
-            strings,
-            value[order],
-            lower[order],
-            upper[order],
-            int(table[:, 0].sum()),
-            int(answering.sum()),
-            len(tested.strings),
-            information**-0.5,
-        )
+        value, lower, upper = (x[order] for x in (value, lower, upper))
+        reports, tested_reports = int(table[:, 0].sum()), int(self.answering(table).sum())
+        candidates, noise_floor = len(tested.strings), information**-0.5
+        numbers = reports, tested_reports, candidates, noise_floor
+        return Discovery(strings, value, lower, upper, *numbers)
 
     def _found_limits(
         self, table: Counts, tested: CandidateTests, rejected: Indices, beta: float

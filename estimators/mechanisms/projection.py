@@ -20,8 +20,8 @@ from estimators.exact.thresholds import WORD
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.outputs import check_symbols, index_dtype
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
-from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
@@ -187,9 +187,11 @@ class Projection(SupportCounts):
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
-        """Return the estimates of windows together; None if the signs are random."""
-        return None if self.random else super().estimate_alike(tables, question)
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+        """Return the estimates of windows, one by one if the signs are random."""
+        if self.random:
+            return [self.estimate(table, question) for table in tables]
+        return super().estimate_alike(tables, question)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
@@ -222,6 +224,5 @@ def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
     >>> suggested_rows(1e5 * math.tanh(1 / 2) ** 2, 1000)
     51361
     """
-    return math.ceil(
-        math.log(values + 1) * math.log(2 / beta) * information / math.log(2 * values / beta)
-    )
+    needed = math.log(values + 1) * math.log(2 / beta) * information
+    return math.ceil(needed / math.log(2 * values / beta))

@@ -19,9 +19,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.mechanisms.shared.output_sets import PointResponses
+from estimators.mechanisms.shared.outputs import PointResponses, ReportedSymbols
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 LARGEST_SHARE = 4
 """The most points for each category, K / k: more points allow a better d, but cost memory."""

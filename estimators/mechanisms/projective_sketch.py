@@ -14,9 +14,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
 from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
-from estimators.mechanisms.shared.output_sets import PointResponses
+from estimators.mechanisms.shared.outputs import PointResponses, ReportedSymbols
 from estimators.mechanisms.shared.string_lookups import StringLookups
-from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 POINTS_RANGE = (64, 2048)
 """The least and the largest number of points of a row."""
@@ -108,10 +107,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         row = uniform_below(bits, self._rows[index]).astype(np.int64)
         own_points = np.empty_like(row)
         for used in np.unique(index).tolist():
-            rows_of_level = np.flatnonzero(index == used)
-            own_points[rows_of_level] = self.hashed_rows[used].points_in(
-                row[rows_of_level], values[rows_of_level]
-            )
+            of_level, rows = np.flatnonzero(index == used), self.hashed_rows[used]
+            own_points[of_level] = rows.points_in(row[of_level], values[of_level])
         point = self._respond(own_points, index, bits)
         return (row * self._points[index] + point).astype(self.dtype)
 

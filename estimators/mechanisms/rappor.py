@@ -8,7 +8,7 @@ from estimators.estimate import Array, Bools
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli
 from estimators.mechanisms.mechanism import Epsilons, Levels
-from estimators.mechanisms.shared.packed import IndependentBits
+from estimators.mechanisms.shared.frequencies import IndependentBits
 from estimators.mechanisms.shared.signs import FlippedSigns
 
 

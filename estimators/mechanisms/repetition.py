@@ -103,9 +103,8 @@ class Repetition(Mechanism):
         It is also raised if a slot that the level does not use is not zero.
         """
         level = np.frombuffer(levels, dtype=np.uint8)
-        slots = np.frombuffer(values, dtype=np.uint8).reshape(
-            level.size, self.shape[0], self.repeated.width
-        )
+        shape = level.size, self.shape[0], self.repeated.width
+        slots = np.frombuffer(values, dtype=np.uint8).reshape(shape)
         used = self._used(level)
         if (unused := slots[~used]).any():
             raise ReportError("bad_value", f"byte {unused.max()} in an unused slot: expected 0")
@@ -115,9 +114,8 @@ class Repetition(Mechanism):
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with the repeated mechanism's columns; the first counts users."""
         users = table[:, 0] + tally(level, len(self.epsilons))
-        self.repeated.accumulate(
-            table, np.repeat(level, self._repeats[level]), reports[self._used(level)]
-        )
+        levels = np.repeat(level, self._repeats[level])
+        self.repeated.accumulate(table, levels, reports[self._used(level)])
         table[:, 0] = users
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

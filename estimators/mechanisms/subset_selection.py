@@ -13,8 +13,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Epsilons, Levels, refuse_first
-from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.packed import PackedBits
+from estimators.mechanisms.shared.frequencies import PackedBits
+from estimators.mechanisms.shared.outputs import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
 
 
@@ -85,9 +85,8 @@ class SubsetSelection(OutputSets, PackedBits):
 
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
         """Return the law of one report: it supports exactly s categories."""
-        return SubsetKinds(
-            sets.sizes, self.categories, self.sizes[level], float(self.signs.p[level])
-        )
+        p = float(self.signs.p[level])
+        return SubsetKinds(sets.sizes, self.categories, self.sizes[level], p)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report whose subset does not have the size of its level."""

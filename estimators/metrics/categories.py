@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from estimators.discovery.learning import learn_code
-from estimators.discovery.presets import preset
-from estimators.discovery.string_code import StringCode, as_words, normal_form
+from estimators.discovery.string_code import StringCode, as_words, normal_form, preset
 from estimators.errors import meant, shortened
 from estimators.estimate import Array, Estimate, Integers
 from estimators.exact.randomness import Words
@@ -71,22 +70,18 @@ class Categories(Domain):
     @classmethod
     def of(cls, metric: str, keys: Mapping[str, Any]) -> Categories:
         """Return the domain of a definition: these categories, or an open vocabulary."""
-        domain: type[Categories] = (
-            Vocabulary if keys.get("categories") == OPEN_VOCABULARY else Categories
-        )
-        if domain is Vocabulary and keys.get("discover"):
-            domain = CodedVocabulary
-        return domain(metric=metric, **keys)
+        if keys.get("categories") != OPEN_VOCABULARY:
+            return Categories(metric=metric, **keys)
+        return (CodedVocabulary if keys.get("discover") else Vocabulary)(metric=metric, **keys)
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keys that a definition implies: the mechanism, for an open vocabulary."""
         if keys.get("discover"):
             return {"mechanism": DISCOVERING_MECHANISM}
-        is_open = (
-            keys.get("categories") == OPEN_VOCABULARY and keys.get("trust", "local") == "local"
-        )
-        return {"mechanism": ANSWERING_MECHANISM} if is_open else {}
+        if keys.get("categories") != OPEN_VOCABULARY or keys.get("trust", "local") != "local":
+            return {}
+        return {"mechanism": ANSWERING_MECHANISM}
 
     def __post_init__(self) -> None:
         categories = self.categories
@@ -358,9 +353,7 @@ class CodedVocabulary(Vocabulary):
     @functools.cached_property
     def string_code(self) -> StringCode:
         """The code of strings as bits."""
-        return (
-            preset(self.preset) if self.preset is not None else StringCode.unpacked(self.code or "")
-        )
+        return StringCode.unpacked(self.code or "") if self.preset is None else preset(self.preset)
 
     @property
     def meaning(self) -> dict[str, Any]:

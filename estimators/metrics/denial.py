@@ -101,10 +101,9 @@ class DenyRule:
     @functools.cached_property
     def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
         """The rule's strings, and its patterns as regular expressions, all in lower case."""
-        globs = [
-            fnmatch.translate(folded(pattern).replace("[", "[[]")) for pattern in self.patterns
-        ]
-        return frozenset(map(folded, self.strings)), [re.compile(glob) for glob in globs]
+        globs = (folded(pattern).replace("[", "[[]") for pattern in self.patterns)
+        patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
+        return frozenset(map(folded, self.strings)), patterns
 
     def __call__(self, text: str) -> bool:
         """Return whether a string is denied."""

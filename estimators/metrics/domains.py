@@ -348,8 +348,7 @@ class ValueRange(Domain):
     @property
     def ends(self) -> tuple[float, float]:
         """The ends of the interval."""
-        low, high = self.range
-        return low, high
+        return self.range[0], self.range[1]
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -359,8 +358,7 @@ class ValueRange(Domain):
     @property
     def opposite(self) -> tuple[float, float]:
         """The two ends of the interval, the higher one first."""
-        low, high = self.range
-        return high, low
+        return self.range[1], self.range[0]
 
     def clipped(self, values: Array) -> Array:
         """Return numbers, clipped to the interval."""

@@ -57,12 +57,10 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
     """Return the class of metrics for this trust and kind; None if there is none."""
-    classes = (
-        metric_type
-        for metric_type in METRIC_CLASSES
-        if metric_type.trust == trust and metric_type.way in kind.ways
-    )
-    return next(classes, None)
+    for metric_type in METRIC_CLASSES:
+        if metric_type.trust == trust and metric_type.way in kind.ways:
+            return metric_type
+    return None
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:

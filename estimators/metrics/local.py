@@ -194,9 +194,8 @@ class LocalMetric(ReportedMetric):
         """How reports are divided into slices; None if the metric has no slices."""
         if not self.by:
             return None
-        stretch = max(self.pane_ms, HOUR_MS)
-        if self.by_pane is not None:
-            stretch = milliseconds(self.by_pane)
+        by_pane = self.by_pane
+        stretch = max(self.pane_ms, HOUR_MS) if by_pane is None else milliseconds(by_pane)
         return Slicing({name: tuple(self.attributes[name]) for name in self.by}, stretch)
 
     @property
@@ -253,10 +252,8 @@ class LocalMetric(ReportedMetric):
 
     def _with(self, ability: str) -> str:
         """Return the names of this kind's mechanisms with the property `ability`, as text."""
-        mechanisms = mechanisms_for(self.kind)
-        return ", ".join(
-            name for name, mechanism in mechanisms.items() if getattr(mechanism, ability)
-        )
+        mechanisms = mechanisms_for(self.kind).items()
+        return ", ".join(name for name, mechanism in mechanisms if getattr(mechanism, ability))
 
     @property
     def mechanism_class(self) -> type[Mechanism]:
@@ -350,10 +347,8 @@ class LocalMetric(ReportedMetric):
         if shares:
             answers = estimate_shares(self.randomizer, np.array(tables), question, shares)
             is_share = [isinstance(key, ShareAmong) for key in keys]
-            estimates = [
-                joined(estimate, is_share, numbers)
-                for estimate, numbers in zip(estimates, answers, strict=True)
-            ]
+            windows = zip(estimates, answers, strict=True)
+            estimates = [joined(estimate, is_share, numbers) for estimate, numbers in windows]
         if question.panes != 1:  # neither of these numbers allows for repeated answers
             divisor = question.panes or math.inf
             estimates = [

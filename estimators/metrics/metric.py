@@ -460,12 +460,9 @@ class ReportedMetric(Metric):
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
         source = SystemBits() if bits is None else bits
-        size = max(1, NUMBERS_PER_BLOCK // (self.dimension or 1))
-        blocks = [slice(i, i + size) for i in range(0, max(1, levels.size), size)]
-        reports = [
-            self.randomizer.randomize(
-                self.domain.to_unit(self.domain.reported(array[b])), levels[b], source
-            )
-            for b in blocks
-        ]
+        size, reports = max(1, NUMBERS_PER_BLOCK // (self.dimension or 1)), []
+        for start in range(0, max(1, levels.size), size):
+            block = slice(start, start + size)
+            in_unit = self.domain.to_unit(self.domain.reported(array[block]))
+            reports.append(self.randomizer.randomize(in_unit, levels[block], source))
         return reports[0] if len(reports) == 1 else np.concatenate(reports)

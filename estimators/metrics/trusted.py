@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from estimators.central import COLLECTIONS, TrueValues
+from estimators.central.collection import COLLECTIONS, TrueValues
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
@@ -109,13 +109,10 @@ class TrustedMetric(ReportedMetric):
         array([0.1 , 0.14, 0.14])
         """
         low, high = self.domain.ends
-        released = self._collection.release(
-            self.table(statistic),
-            SystemBits() if bits is None else bits,
-            self.policies[0] if weights is None else weights,
-            beta,
-            target,
-        )
+        source = SystemBits() if bits is None else bits
+        policy = self.policies[0] if weights is None else weights
+        table = self.table(statistic)
+        released = self._collection.release(table, source, policy, beta, target)
         return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)
 
     def with_beta(self, release: Estimate, beta: float) -> Estimate:

@@ -72,10 +72,8 @@ def check_options(
     `options`: the definition's options, of which names and types are checked; `mechanism`: the
     class of the mechanism; `parameters`: the parameters that the domain sets.
     """
-    allowed = inspect.signature(mechanism.__init__).parameters.keys() - {
-        *_IMPLICIT_PARAMETERS,
-        *parameters,
-    }
+    names = inspect.signature(mechanism.__init__).parameters.keys()
+    allowed = names - {*_IMPLICIT_PARAMETERS, *parameters}
     for name, value in options.items():
         if name not in allowed:
             raise ValueError(f"no option {name!r}: {meant(name, allowed)}")

@@ -60,7 +60,8 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     (Higham, "Accuracy and stability of numerical algorithms", 2002, theorem 24.2).
     """
     parts = [part for part in parts if part.count]
-    count = sum(part.count for part in parts)
+    counts = [part.count for part in parts]
+    count = sum(counts)
     log_scale = mean = variance = largest_exponent = 0.0
     laws: list[Floats] = []
     deviations: list[Floats] = []
@@ -80,22 +81,18 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     tilts = np.geomspace(
         min(0.5 / spread, 1 / farthest), min(40 / spread, MAX_EXPONENT / farthest), CHERNOFF_TILTS
     )
-    below, above = (
-        _reach([(p.count, x, d) for p, x, d in zip(parts, laws, deviations, strict=True)], side)
-        for side in (-tilts, tilts)
-    )
-    least, greatest = (
-        sum(part.count * int(end(part.values)) for part in parts) for end in (np.min, np.max)
-    )
+    centred = [*zip(counts, laws, deviations, strict=True)]
+    below, above = _reach(centred, -tilts), _reach(centred, tilts)
+    least = sum(part.count * int(part.values.min()) for part in parts)
+    greatest = sum(part.count * int(part.values.max()) for part in parts)
     first = math.floor(max(least, mean - below))
     size = 1 << (math.ceil(min(greatest, mean + above)) - first + 1).bit_length()
     roots, frequency = _roots(size), np.arange(size // 2 + 1)
     spectrum: Spectrum = roots[-first * frequency % size]
     for part, masses in zip(parts, laws, strict=True):
         turns = zip(masses, part.values, strict=True)
-        spectrum = spectrum * _power(
-            sum(mass * roots[value * frequency % size] for mass, value in turns), part.count
-        )
+        base = sum(mass * roots[value * frequency % size] for mass, value in turns)
+        spectrum = spectrum * _power(base, part.count)
     x = np.fft.irfft(spectrum, size)
     relative = 80 * count + 8 * math.log2(size)
     error = UNIT_ROUNDING * (relative * float(np.linalg.norm(x)) + 40) + 2 * math.exp(-LOG_TAIL)

@@ -50,7 +50,7 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "np.exp(2j * math.pi",
     ),
     (
-        "estimators/shuffling/blankets.py: an excess is rounded to the nearest point",
+        "estimators/shuffling/crowds.py: an excess is rounded to the nearest point",
         "((below, below + 1 - quotient), (below + 1, quotient - below))",
         "((round(quotient), 1),)",
     ),

@@ -4,7 +4,3 @@
 turns sums into a distribution; `scores` has the moments of a report, `tails` the inequalities, and
 `bands` the confidence bands that follow. `estimation` puts them together.
 """
-
-from estimators.mechanisms.dyadic_hadamard.mechanism import DyadicHadamard
-
-__all__ = ["DyadicHadamard"]

@@ -172,9 +172,8 @@ class Scores:
         upper[..., 1:-1] = np.minimum(upper[..., 1:-1], inner + width)
         lower = np.maximum.accumulate(lower, axis=-1)
         upper = np.minimum.accumulate(upper[..., ::-1], axis=-1)[..., ::-1]
-        return self.without_contradictions(
-            Band(lower, upper, outer.crossed | (lower > upper).any(axis=-1))
-        )
+        crossed = outer.crossed | (lower > upper).any(axis=-1)
+        return self.without_contradictions(Band(lower, upper, crossed))
 
     def without_contradictions(self, band: Band) -> Band:
         """Return a band with the trivial limits in windows where its limits cross."""
@@ -286,10 +285,8 @@ class SingleNumberBounds:
         for window in zip(*np.nonzero(~self.outer.crossed), strict=True):
             first, last = limits[window][..., None]
             is_inside = (first < edge) & (edge <= last)
-            reaching, below = (
-                is_inside & (self.high[window] >= goal),
-                is_inside & (before[window] < goal),
-            )
+            reaching = is_inside & (self.high[window] >= goal)
+            below = is_inside & (before[window] < goal)
             left = np.where(reaching.any(axis=1), reaching.argmax(axis=1), last[:, 0])
             right = edge[-1] - below[:, ::-1].argmax(axis=1)
             limits[window] = left - 1, np.where(below.any(axis=1), right, first[:, 0] + 1)

@@ -49,9 +49,8 @@ def haar_sums(levels: tuple[LevelConstants, ...], sums: Counts) -> Floats:
         for split, places in enumerate(split_tree(np.arange(bins - 1))):
             if split >= bits:
                 inputs = added[rows[:, None], places + 1].reshape(-1, 1 << (split - bits))
-                haar[rows[:, None], places] = hadamard.transform_floats(inputs).reshape(
-                    rows.size, -1
-                )
+                sums_of_rows = hadamard.transform_floats(inputs).reshape(rows.size, -1)
+                haar[rows[:, None], places] = sums_of_rows
         mass = added[rows, bins : bins + (1 << bits)]
         for split in range(bits - 1, -1, -1):
             haar[rows, (1 << split) - 1 : (2 << split) - 1] = mass[:, 0::2] - mass[:, 1::2]

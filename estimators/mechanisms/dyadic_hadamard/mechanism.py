@@ -14,16 +14,8 @@ from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
-from estimators.mechanisms.dyadic_hadamard.constants import (
-    CHANCE_GRAIN,
-    LevelConstants,
-    level_constants,
-)
-from estimators.mechanisms.dyadic_hadamard.estimation import (
-    BinDistribution,
-    TreeConstants,
-    read_distributions,
-)
+from estimators.mechanisms.dyadic_hadamard.constants import CHANCE_GRAIN, level_constants
+from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distributions
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, score_range
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.question import Question
@@ -80,9 +72,7 @@ class DyadicHadamard(Mechanism):
         self.bins = bins
         self.height = (bins - 1).bit_length()
         self.columns = 2 << self.height
-        self.levels: tuple[LevelConstants, ...] = tuple(
-            level_constants(epsilon, self.height) for epsilon in epsilons
-        )
+        self.levels = tuple(level_constants(epsilon, self.height) for epsilon in epsilons)
         self.facts = LevelFacts.of(epsilons, np.array([level.variance for level in self.levels]))
         # shapes (levels,), and (levels, depths)
         self._keep = np.array([level.threshold for level in self.levels], dtype=np.uint64)
@@ -106,9 +96,8 @@ class DyadicHadamard(Mechanism):
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one report for each index of a bin."""
         level = level.astype(np.intp)
-        drawn = uniform_below(bits, np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)).astype(
-            np.int64
-        )
+        bound = np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)
+        drawn = uniform_below(bits, bound).astype(np.int64)
         depth = (drawn[:, None] >= self._ends[level]).sum(axis=1)
         hashes = self._hashes[level]
         free = depth - self._blocks[level]
@@ -126,9 +115,9 @@ class DyadicHadamard(Mechanism):
         symbols = self._symbols[level].astype(np.uint64)
         replacement = uniform_below(bits, symbols).astype(np.int64)
         symbol = np.where(is_kept, symbol, replacement)
-        return _packed(
-            depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
-        )
+        words = depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
+        wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+        return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report that no value can give at its level."""
@@ -138,9 +127,8 @@ class DyadicHadamard(Mechanism):
         rows = (np.int64(1) << np.maximum(depth - self._blocks[level], 0)) - 1
         has_one_row = self._hashes[level] == 1
         strange = ~self._used[level, depth] | (first == 0) | (first > rows)
-        strange |= np.where(
-            has_one_row, second != 0, (second == 0) | (second == first) | (second > rows)
-        )
+        is_bad_second = (second == 0) | (second == first) | (second > rows)
+        strange |= np.where(has_one_row, second != 0, is_bad_second)
         strange |= symbol >= self._symbols[level]
         refuse_first(
             strange,
@@ -218,29 +206,15 @@ class DyadicHadamard(Mechanism):
         parts = (tables[begin : begin + step] for begin in range(0, len(tables), step))
         asked = weights / weights.max(), question
         distributions = [x for part in parts for x in read_distributions(self.tree, part, *asked)]
-        return [
-            self._built(table, distribution, question)
-            for table, distribution in zip(tables, distributions, strict=True)
-        ]
-
-    def _built(
-        self, table: Counts, distribution: BinDistribution, question: Question
-    ) -> DistributionEstimate:
-        answer = self._build_estimate(
-            self._weigh(table[:, 0], question),
-            distribution.estimate,
-            (distribution.lower, distribution.upper),
-            distribution.effective_reports,
-            distribution.heterogeneity,
-        )
-        return DistributionEstimate.of(
-            answer,
-            edges=np.arange(self.bins + 1, dtype=np.float64),
-            monotone=distribution.monotone,
-            smooth=distribution.smooth,
-            quantiles=distribution.quantiles,
-            crossed=distribution.crossed,
-        )
+        edges = np.arange(self.bins + 1, dtype=np.float64)
+        estimates: list[Estimate] = []
+        for table, x in zip(tables, distributions, strict=True):
+            numbers = x.estimate, (x.lower, x.upper), x.effective_reports, x.heterogeneity
+            answer = self._build_estimate(self._weigh(table[:, 0], question), *numbers)
+            curves = {"monotone": x.monotone, "smooth": x.smooth, "quantiles": x.quantiles}
+            of_bins = DistributionEstimate.of(answer, edges=edges, crossed=x.crossed, **curves)
+            estimates.append(of_bins)
+        return estimates
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability for a value in this bin."""
@@ -269,12 +243,6 @@ class DyadicHadamard(Mechanism):
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of a symbol, given depth and rows, for the privacy of crowds."""
         return (SetLaw(self.privacy_ratio(level), Fraction(1, self.levels[level].symbols)),)
-
-
-def _packed(words: Integers) -> Reports:
-    """Return reports as rows of 5 bytes."""
-    wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
 
 def _parts(reports: Reports) -> tuple[Integers, Integers, Integers, Integers]:

@@ -143,10 +143,8 @@ def _centred_sizes(level: LevelConstants) -> Floats:
         if not level.chances[depth := split + 1]:
             continue
         omega, nu = level.omega(depth, blocks), level.collisions(depth)[0]
-        lowest, highest = (
-            of_blocks + omega * extreme
-            for extreme in (np.minimum(low, path), np.maximum(high, path))
-        )
+        extremes = np.minimum(low, path), np.maximum(high, path)
+        lowest, highest = (of_blocks + omega * extreme for extreme in extremes)
         hash_size = omega * (2.0**split * total + np.abs(path)) / (2 * (1 - nu))
         reach = np.maximum(block, np.abs(of_blocks) + hash_size) / level.honest
         largest = np.maximum(largest, reach + np.maximum(block, np.maximum(highest, -lowest)))

@@ -16,8 +16,7 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.signs.law import blocks, laws_in_rows
 from estimators.estimate import Array, Counts, Estimate, Floats, Indices
 from estimators.mechanisms.mechanism import Epsilons, Levels, Weighed
-from estimators.mechanisms.shared.output_sets import OutputSets, SupportReports
-from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.mechanisms.shared.outputs import OutputSets, ReportedSymbols, SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
@@ -111,10 +110,8 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
         shared = self._block_counts < categories
         self._worst = 2 * self.p_else + np.where(shared, self.contrast, alone - alone**2)
-        variances = [
-            float(even_variance(categories, *level))
-            for level in zip(blocks, p_holder, p_else, strict=True)
-        ]
+        levels = zip(blocks, p_holder, p_else, strict=True)
+        variances = [float(even_variance(categories, *level)) for level in levels]
         self.facts = LevelFacts.of(self.epsilons, np.array(variances))
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +16,18 @@ from estimators.bounds.shares.subsets import SubsetKinds, SubsetReports
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories
 from estimators.bounds.signs.own_values import own_value_limits
-from estimators.estimate import Array, Counts, Estimate, Floats, Limits
-from estimators.mechanisms.mechanism import Epsilons, Weighed
-from estimators.mechanisms.shared.output_sets import SupportReports
+from estimators.errors import ReportError
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Limits
+from estimators.exact.randomness import Bits
+from estimators.exact.tallies import sum_bits
+from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, Weighed, rows_by_level
+from estimators.mechanisms.shared.outputs import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.question import Question
+from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import LevelFacts
+
+COINS_AT_A_TIME = 2**22  # the most coins drawn at a time: they take a few megabytes
 
 
 def refusal_of(mechanism: str) -> str:
@@ -119,9 +128,8 @@ class SupportCounts(SupportReports):
             else:
                 number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
             first, base = kinds.sizes.scores(kinds.supports, *self._chances(level)).T
-            parts.append(
-                np.stack([number, weight * first, weight * base, np.full(len(first), weight)])
-            )
+            weights = np.full(len(first), weight)
+            parts.append(np.stack([number, weights * first, weights * base, weights]))
         counted = CountedReports(*np.concatenate(parts, axis=1))
         return ShareBets(counted, subsets, not question.one_mean(len(used))), total
 
@@ -137,13 +145,10 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        return self._estimates(table[None], question)[0]
+        return SupportCounts.estimate_alike(self, table[None], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
-        return self._estimates(tables, question)
-
-    def _estimates(self, tables: Counts, question: Question) -> list[Estimate]:
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
         used = counts[0] > 0
@@ -185,3 +190,71 @@ class SupportCounts(SupportReports):
                 noise = FlipNoise(law.counts, law.coefficient, self.signs.q[used])
             bounds[:, row] = limits(law, means[row], question, log_p, totals[row], noise)
         return bounds[0], bounds[1]
+
+
+class PackedBits(SupportCounts):
+    """A report is k bits, the first category in the lowest bit, the last byte padded with zeros."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, epsilons: Epsilons, categories: int, signs: ReportedSigns) -> None:
+        super().__init__(epsilons, categories, signs)
+        self.shape = (self.least_width(categories),)
+        used_bits = categories % 8 or 8
+        self._valid_last = bytes(range(2**used_bits))
+
+    @classmethod
+    def least_width(cls, categories: int) -> int:
+        """Return how many bytes k bits take."""
+        return -(-categories // 8)
+
+    @abstractmethod
+    def _bits(self, values: Array, level: Levels, bits: Bits) -> Bools:
+        """Return one row of k private bits for each category index."""
+
+    def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
+        """Return one row of packed bits for each category index."""
+        reports = np.empty((values.size, *self.shape), dtype=np.uint8)
+        rows = max(1, COINS_AT_A_TIME // self.categories)
+        for start in range(0, values.size, rows):
+            chunk = slice(start, start + rows)
+            private = self._bits(values[chunk], level[chunk], bits)
+            reports[chunk] = np.packbits(private, axis=1, bitorder="little")
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Raise ReportError for a report in which a bit after that of the last category is 1."""
+        last = values[self.width - 1 :: self.width]
+        if strange := last.translate(None, self._valid_last):
+            raise ReportError(
+                "bad_value",
+                f"last byte {strange[0]}: expected zeros after bit {self.categories - 1}",
+            )
+
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
+        """Return in which reports the category's bit is 1."""
+        ones: Bools = (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
+        return ones
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
+        for index, rows in rows_by_level(level, len(self.epsilons)):
+            of_level = reports.view(np.uint8)[rows]
+            table[index, 0] += len(of_level)
+            table[index, 1:] += sum_bits(of_level, self.categories)
+
+
+class IndependentBits(PackedBits):
+    """A report of independent bits: 1 with probability p for the user's category, q for others."""
+
+    memoizable = True
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return p (1 - q) / (q (1 - p)), exactly: two categories differ in two bits."""
+        p, q = self.signs.exact[level]
+        return p * (1 - q) / (q * (1 - p))
+
+    def set_laws(self, level: int) -> tuple[SetLaw, ...]:
+        """Return the law of a category's bit, for the privacy of crowds."""
+        q = self.signs.exact[level][1]
+        return (SetLaw(self.privacy_ratio(level), q, q**2),)

@@ -52,23 +52,6 @@ class ScalarMean(Mechanism):
         `law`: from :meth:`law`; `table`, shape (levels, columns).
         """
 
-    def mean_limits(
-        self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
-    ) -> tuple[float, float]:
-        """Return bounds on the mean, each of which is wrong with probability at most p.
-
-        By default they follow from the law of the estimate, without the table. `table`, shape
-        (levels, columns); `law`: from :meth:`law`, for this `question`; `mean`: the estimate;
-        `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
-        """
-        one = table[None], law.rows(None), np.array([mean])
-        bounds = self.limits_of_windows(*one, question, log_p, np.array([total]))
-        if bounds is None:
-            noise = self.noise(law, table[:, 0])
-            bounds = limits(law, np.array([mean]), question, log_p, total, noise)
-        lower, upper = bounds
-        return float(lower[0]), float(upper[0])
-
     def limits_of_windows(
         self,
         tables: Counts,
@@ -78,10 +61,11 @@ class ScalarMean(Mechanism):
         log_p: float,
         totals: Floats,
     ) -> Limits | None:
-        """Return bounds on the means of windows, each of shape (windows,).
+        """Return bounds on the means of windows, shape (windows,), each wrong with probability p.
 
-        None if the bounds must be computed window by window. `tables`, `law`, `means`, `question`,
-        `log_p`, `totals`: as for :meth:`mean_limits`, with one row or number for each window.
+        None if the bounds must be computed window by window, from the law alone. `tables`, shape
+        (windows, levels, columns); `law`: from :meth:`law`, in rows, for this `question`; `means`:
+        the estimates; `log_p`: ln p; `totals`: from :func:`estimators.weights.total_weight`.
         """
         if not has_signs(law) or question.panes != 1 or question.bound == "normal":
             return None
@@ -103,8 +87,12 @@ class ScalarMean(Mechanism):
         mean = float(shares @ means)
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
-            law = self.law(counts, shares, question)
-            bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
+            law, log_p = self.law(counts, shares, question), math.log(beta / 2)
+            one = table[None], law.rows(None), np.array([mean])
+            found = self.limits_of_windows(*one, question, log_p, np.array([total]))
+            if found is None:
+                found = limits(law, one[2], question, log_p, total, self.noise(law, counts))
+            bounds = float(found[0][0]), float(found[1][0])
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / float(users.worst_variance)

@@ -23,7 +23,7 @@ from estimators.exact.sampling import (
     unit_vectors,
 )
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports, rows_by_level
-from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.outputs import OutputSets
 from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 
@@ -164,26 +164,19 @@ class RankedDirections(OutputSets):
             nothing = ones * np.nan, (-ones, ones), 0.0
             return [self._build_estimate(x, *nothing, radius=np.nan) for x in weighed]
         one_law = question.one_mean(used)
-        parts = [
-            self.mean_and_law(table, x.shares, one_law=one_law)
-            for table, x in zip(tables, weighed, strict=True)
-        ]
-        deviations = deviations_of_windows(
-            [law for _, law, _ in parts], question, [x.total for x in weighed]
-        )
-        estimates = []
-        for table, of_window, (mean, law, slack), deviation in zip(
-            tables, weighed, parts, deviations, strict=True
-        ):
+        of_windows = zip(tables, weighed, strict=True)
+        parts = [self.mean_and_law(table, x.shares, one_law=one_law) for table, x in of_windows]
+        totals = [of_window.total for of_window in weighed]
+        deviations = deviations_of_windows([law for _, law, _ in parts], question, totals)
+        windows, estimates = zip(tables, weighed, parts, deviations, strict=True), []
+        for table, of_window, (mean, law, slack), deviation in windows:
             side, radius = (x + slack for x in deviation)
             side = np.broadcast_to(side, self.dimension)[: self.numbers]
             farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
             bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-            p_value, nearest = self._heterogeneity(table), min(float(radius), farthest)
-            effective = 1 / float(law.variance)
-            estimates.append(
-                self._build_estimate(of_window, mean, bounds, effective, p_value, nearest)
-            )
+            effective, p_value = 1 / float(law.variance), self._heterogeneity(table)
+            numbers = mean, bounds, effective, p_value, min(float(radius), farthest)
+            estimates.append(self._build_estimate(of_window, *numbers))
         return estimates
 
     def mean_and_law(
@@ -198,11 +191,8 @@ class RankedDirections(OutputSets):
         n = table[used, 0].astype(np.float64)
         coefficient = shares[used] / n * self.scale[used]
         mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
-        return (
-            mean[: self.numbers],
-            self._law(table, used, coefficient, mean, one_law),
-            ARITHMETIC_SLACK * float(n @ coefficient),
-        )
+        law, slack = self._law(table, used, coefficient, mean, one_law), float(n @ coefficient)
+        return mean[: self.numbers], law, ARITHMETIC_SLACK * slack
 
     @property
     def numbers(self) -> int:

@@ -40,9 +40,8 @@ class ReportedSigns:
         used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]
         coefficient, free = shares[used] / (n * contrast), not question.one_mean(len(n))
-        if self.offset is None:
-            return Law(n, coefficient, contrast, free=free)
-        return Law(n, coefficient, contrast, free=free, offset=self.offset[used])
+        offset = None if self.offset is None else self.offset[used]
+        return Law(n, coefficient, contrast, free=free, offset=offset)
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
         """Return the weighted mean of unbiased signs, an estimate of theta, shape (k,).

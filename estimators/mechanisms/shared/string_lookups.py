@@ -15,7 +15,7 @@ from estimators.estimate import Counts, Estimate, Floats, Indices, Limits
 from estimators.exact.geometries import HashedRows
 from estimators.exact.randomness import Words
 from estimators.mechanisms.mechanism import Weighed
-from estimators.mechanisms.shared.output_sets import SupportReports
+from estimators.mechanisms.shared.outputs import SupportReports
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts, total_weight

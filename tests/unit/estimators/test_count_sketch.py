@@ -8,7 +8,7 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.sketches import Collisions, collision_bound, own_sign_limits
-from estimators.exact.hashing import mix, row_constants
+from estimators.exact.hashing import hash_constants, mix
 from estimators.question import Question
 from tests.support.reports.cases import summed
 from tests.support.rows import row
@@ -25,7 +25,7 @@ def sketch(**changes: object) -> LocalMetric:
 def test_the_mixer_is_that_of_splitmix64() -> None:
     """The first outputs for the state 1234567, as printed by Rosetta Code."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert row_constants(1234567, 3).tolist() == expected
+    assert hash_constants(1234567, np.arange(3)).tolist() == expected
     words = np.arange(2**16, dtype=np.uint64)
     assert np.unique(mix(words)).size == words.size
 

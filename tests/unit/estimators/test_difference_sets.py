@@ -28,7 +28,7 @@ def test_any_two_translates_share_as_many_points() -> None:
             assert members.shape == (size,)
             assert np.all(np.diff(members) > 0)
             assert found == [size] + [shared] * (points - 1)
-            inside = singer.members_at(np.arange(size)).tolist()
+            inside = singer.members.tolist()
             outside = singer.others_at(np.arange(points - size)).tolist()
             assert inside == members.tolist()
             assert outside == sorted(outside)

@@ -18,8 +18,8 @@ from estimators import (
     load_metrics,
 )
 from estimators.bounds import Law
-from estimators.central import TrueFrequency, TrueMean
 from estimators.central.bounds import ValueLaw, _bins, _log_tail
+from estimators.central.collection import TrueFrequency, TrueMean
 from estimators.central.release import LARGEST_WEIGHT, ReleaseNoise
 from estimators.central.release_weights import RELEASE_WEIGHTINGS, noise_scale, report_weights
 from estimators.exact.randomness import SeededBits

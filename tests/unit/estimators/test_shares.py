@@ -14,7 +14,7 @@ from estimators.bounds.shares import limits
 from estimators.bounds.shares.bets import CategorySets, CountedReports, ShareBets
 from estimators.bounds.shares.limits import BLOCK_EDGES, share_limits
 from estimators.bounds.shares.subsets import SetSizes, SubsetKinds, SubsetReports, support_chances
-from estimators.comparison import compare
+from estimators.comparison.comparison import compare
 from estimators.errors import DefinitionError
 from estimators.exact.randomness import SeededBits
 from estimators.question import Question

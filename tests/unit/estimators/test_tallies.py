@@ -15,7 +15,7 @@ from estimators.exact.tallies import (
     tally_signs,
     tally_signs_by_part,
 )
-from estimators.mechanisms.shared.symbols import count_symbols
+from estimators.mechanisms.shared.outputs import count_symbols
 
 SIZES = (
     0,

@@ -12,7 +12,7 @@ from benchmarks.docs_tables.alarms import PANE, false_alarms, metric
 from benchmarks.docs_tables.alarms import contrast as contrasts
 from benchmarks.docs_tables.alarms import pane as draw
 from estimators.alarms import Detector, Step, smallest_shift
-from estimators.alarms.panes import PaneMean
+from estimators.alarms.evidence import PaneMean
 from estimators.estimate import Counts
 from tests.support.reports.cases import metric_for
 from tests.support.rows import row

@@ -7,7 +7,7 @@ import pytest
 
 from estimators import LocalMetric, Metric, define
 from estimators.alarms import Detector, check_watchable
-from estimators.alarms.panes import PaneMean
+from estimators.alarms.evidence import PaneMean
 from estimators.estimate import Counts, Floats
 from tests.support.reports.cases import CASES, CATEGORIES, metric_for, summed
 from tests.support.rows import row

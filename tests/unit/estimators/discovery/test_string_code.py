@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from estimators import DefinitionError, define
 from estimators.discovery.learning import find_tokens, learn_code, make_code
-from estimators.discovery.presets import PRESET_NAMES, preset
-from estimators.discovery.string_code import CODE_BITS, SHARED_CONTEXT, StringCode, normal_form
+from estimators.discovery.string_code import (
+    CODE_BITS,
+    PRESET_NAMES,
+    SHARED_CONTEXT,
+    StringCode,
+    normal_form,
+    preset,
+)
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
