@@ -80,7 +80,7 @@ class Rates:
             for reports in (1, 1_000)
         )
         per_report = max(0.0, (batched - single) / 999)
-        commits = record.results["commit/4096 cells/set"].ours
+        commits = record.benchmarks["commit/4096 cells/set"].ours
         return cls(
             single - per_report,
             per_report,
@@ -88,8 +88,8 @@ class Rates:
             record.figures["memory/Redis, id of a batch"].value,
             MEBIBYTE * record.figures["memory/10 small metrics"].value,
             record.figures["memory/worker, id of a batch"].value,
-            record.results["gateway/small posts/bare route"].ours,
-            record.results["crowds/open a crowd of 10000/HPKE library"].ours,
+            record.benchmarks["gateway/small posts/bare route"].ours,
+            record.benchmarks["crowds/open a crowd of 10000/HPKE library"].ours,
         )
 
 

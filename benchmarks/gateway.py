@@ -28,7 +28,7 @@ from starlette.routing import Route
 from aggregator.config.settings import Settings
 from aggregator.web.http.listening import run_server
 from benchmarks.batches import METRIC, TIME_MS
-from benchmarks.measure import Benchmark, NotRun, Outcome, stage
+from benchmarks.measure import Benchmark, CannotRunError, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from benchmarks.steady import processor_seconds
@@ -48,11 +48,10 @@ PATH, MEDIA_TYPE = "/v1/reports", "application/x-protobuf"
 
 
 @stage("gateway")
-def gateway_posts(places: Places) -> Iterator[Outcome]:
+def gateway_posts(places: Places) -> Iterator[Benchmark]:
     """Small posts to `dither serve` and into Kafka, against a bare route that answers 202."""
     if shutil.which("wrk") is None:
-        yield NotRun("gateway", "needs wrk (Debian: wrk)")
-        return
+        raise CannotRunError("needs wrk (Debian: wrk)")
     limits, (bare_port,) = dict.fromkeys(RATES, RATE_LIMIT), free_ports(1)
     with (
         served(places, places.topic(), [METRIC], **limits) as (pid, port),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aggregator.timestamps import iso
-from benchmarks.measure import Figure, NotRun, Outcome, stage
+from benchmarks.measure import CannotRunError, Figure, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from benchmarks.steady import processor_seconds
@@ -43,12 +43,12 @@ NUMBER_SCRIPT = """() => [...document.querySelectorAll(".figure .value")]
 
 
 @stage("live")
-def live(places: Places) -> Iterator[Outcome]:
+def live(places: Places) -> Iterator[Figure]:
     """Processor time of `dither serve` while each metric has a batch a second, and people look."""
+    places.need_workers()
     chromium = shutil.which("chromium")
-    if chromium is None or not places.has_workers:
-        yield NotRun("live", "needs Chromium, Linux and Apache Kafka: dither kafka --fetch")
-        return
+    if chromium is None:
+        raise CannotRunError("needs Chromium (Debian: chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

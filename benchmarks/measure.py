@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from benchmarks.places import Places
 
@@ -77,23 +79,22 @@ def stage(name: str) -> Callable[[Stage], Stage]:
     return lambda function: STAGES.setdefault(name, function)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The medians over all rounds, in units a second; the ratio is ours over the baseline.
-
-    `lowest` and `highest` are the extremes of the rounds' ratios.
-    """
+class Result(msgspec.Struct):
+    """The medians over all rounds, in units a second; the ratio is ours over the baseline."""
 
     ours: float
     baseline: float
     unit: str
     ratio: float
-    lowest: float
-    highest: float
 
 
-def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
-    """Measure both sides in turns, after an unmeasured run of each; each is first equally often."""
+def measure(
+    benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS
+) -> tuple[Result, tuple[float, float]]:
+    """Measure both sides in turns, after an unmeasured run of each; each is first equally often.
+
+    Return the result, and the lowest and the highest ratio of all rounds.
+    """
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
     for side in () if benchmark.is_warm else sides:
@@ -103,14 +104,9 @@ def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> 
         for index in (first, 1 - first):
             rates[index].append(sides[index](seconds))
     ratios = [ours / baseline for ours, baseline in zip(*rates, strict=True)]
-    return Result(
-        ours=statistics.median(rates[0]),
-        baseline=statistics.median(rates[1]),
-        unit=benchmark.unit,
-        ratio=statistics.median(ratios),
-        lowest=min(ratios),
-        highest=max(ratios),
-    )
+    ours, baseline = map(statistics.median, rates)
+    result = Result(ours, baseline, benchmark.unit, statistics.median(ratios))
+    return result, (min(ratios), max(ratios))
 
 
 def repeated(

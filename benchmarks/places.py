@@ -22,6 +22,7 @@ from aggregator.local.embedded import (
     EmbeddedRedis,
     valkey_binary,
 )
+from benchmarks.measure import CannotRunError
 from deploy.kafka.cluster import KafkaCluster
 from deploy.kafka.distribution import missing
 
@@ -34,8 +35,6 @@ FILLING = {
     "enable.idempotence": True,  # what is sent again comes late without it
 }
 POLL_MESSAGES = 1_000
-SMALL_BYTES = 3_000_000
-"""The in-process broker keeps at least this much of a partition."""
 
 
 class Places:
@@ -65,10 +64,10 @@ class Places:
         self.is_real = not (in_process or missing())
         self._embedded: EmbeddedBroker | None = None
 
-    @property
-    def has_workers(self) -> bool:
-        """Whether worker processes can be measured: Kafka is real, and the kernel is Linux."""
-        return self.is_real and sys.platform.startswith("linux")
+    def need_workers(self) -> None:
+        """Raise CannotRunError unless worker processes can be measured."""
+        if not (self.is_real and sys.platform.startswith("linux")):
+            raise CannotRunError("needs Apache Kafka, on Linux: dither kafka --fetch")
 
     def wants(self, *names: str) -> bool:
         """Return whether one of these benchmarks is to run; nothing need be prepared for others."""
@@ -103,16 +102,6 @@ class Places:
             admin = AdminClient({"bootstrap.servers": servers, **QUIET})
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         return topic
-
-    def log(self, payloads: list[bytes]) -> tuple[str, int]:
-        """Fill a topic evenly; return its name and how many messages it holds.
-
-        The in-process broker keeps little, so its log is shorter.
-        """
-        topic = self.topic()
-        if self._embedded is not None:
-            payloads = payloads[: SMALL_BYTES * PARTITIONS // len(payloads[0])]
-        return topic, self.fill(topic, payloads)
 
     def fill(self, topic: str, payloads: Iterable[bytes]) -> int:
         """Write messages to the partitions of a topic in turn; return how many there are."""

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,8 +118,7 @@ def count(
             for line in lines:
                 event, *values = line.split()
                 if event == "counted":
-                    used = processor_seconds([process.pid])
-                    samples.append(Sample(time.monotonic(), used, int(values[0])))
+                    samples.append(Sample(processor_seconds([process.pid]), int(values[0])))
                 elif event == "pane":
                     name, start, *cells, duplicates = values
                     for cell, number in enumerate(cells):
