@@ -34,7 +34,7 @@ REFERENCE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 REGISTERED = {
     *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
-    *(run for experiment in EXPERIMENTS.values() for run in (experiment.run, experiment.run_on)),
+    *(experiment.run for experiment in EXPERIMENTS.values()),
 }
 """Functions in registries: the type of the registry's entries, `Policy` or `Experiment`, describes
 their arguments."""

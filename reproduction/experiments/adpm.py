@@ -6,7 +6,9 @@ the largest of 255 levels that is not above the user's demand.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error, summed
 
 POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
 BASELINES = {"LDPE": separate_noise, "SM": sampling_mechanism}
@@ -37,23 +40,6 @@ def trusted(levels: Any, **domain: Any) -> TrustedMetric:
     levels = sorted({math.floor(10_000 * e + 1e-9) / 10_000 for e in levels})
     metric = define(name="m", kind=kind, trust="central", levels=levels, **domain)
     return TrustedMetric.require(metric)
-
-
-def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
-    """Return the statistic of true values.
-
-    Parameters
-    ----------
-    metric : TrustedMetric
-        The metric.
-    values : array_like, n rows
-        The users' values, within the metric's domain.
-    level : array_like of int, shape (n,)
-        Index of each value's level.
-    """
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level))
-    return statistic
 
 
 def released_error(
@@ -91,18 +77,17 @@ def demanded(spread: str, seed: int) -> tuple[TrustedMetric, Floats]:
 
 def table_2(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return the ln MSE of the mean of 1000 Beta(2, 3) values, averaged over drawn demands."""
+    logs = defaultdict[tuple[str, str], list[float]](list)
+    for spread, draw in steps([*itertools.product(TABLE_2, range(DRAWS))], tick):
+        metric, demands = demanded(spread, DRAWS * seed + draw)
+        errors = _errors(metric, demands, runs, seed + draw)
+        for method, squares in errors.items():
+            logs[spread, method].append(math.log(np.mean(squares)))
+        logs[spread, "FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
     numbers = []
-    for i, spread in enumerate(TABLE_2):
-        logs: dict[str, list[float]] = {method: [] for method in TABLE_2[spread]}
-        for draw in range(DRAWS):
-            metric, demands = demanded(spread, DRAWS * seed + draw)
-            errors = _errors(metric, demands, runs, seed + draw)
-            for method, squares in errors.items():
-                logs[method].append(math.log(np.mean(squares)))
-            logs["FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
-            tick((i * DRAWS + draw + 1) / (2 * DRAWS))
-        for method, paper in TABLE_2[spread].items():
-            value, error = mean_and_error(logs[method])
+    for spread, papers in TABLE_2.items():
+        for method, paper in papers.items():
+            value, error = mean_and_error(logs[spread, method])
             name = f"{method}, {spread} variance of epsilon"
             numbers.append(Number(name, value, error, paper, WITHIN.get(method, 0.15)))
     return Outcome(numbers, notes=[FME_INFERRED])
@@ -116,10 +101,10 @@ def acquisition_error(demands: Floats, variance: float) -> float:
 
 def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
     level, rng, bits = metric.level_of(demands), np.random.default_rng(seed), SeededBits(seed)
-    errors: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
+    errors = defaultdict[str, list[float]](list)
     for _ in range(runs):
         values = rng.beta(2, 3, USERS)
-        statistic = collected(metric, values - 0.5, level)
+        statistic = summed(metric, values - 0.5, level)
         for method, policy in POLICIES.items():
             released = metric.release(statistic, bits, policy, target="sample")
             errors[method].append((float(released.value) + 0.1) ** 2)
@@ -137,25 +122,22 @@ def errors_beyond_sampling(
     parameters are as for :func:`reproduction.running.run`.
     """
     metric = trusted((0.1, 0.15), range=(-0.5, 0.5))
-    sizes = [100, 300, 1000, 3000, 10_000]
-    policies = {method: policy for method, policy in POLICIES.items() if method != "PropDPM"}
-    curves: dict[str, list[float]] = {method: [] for method in (*policies, *BASELINES)}
-    for i, n in enumerate(sizes):
+    sizes, curves = [100, 300, 1000, 3000, 10_000], defaultdict[str, list[float]](list)
+    for n in steps(sizes, tick):
         level = np.repeat([0, 1], [n // 2, n - n // 2]).astype(np.uint8)
-        statistic = collected(metric, np.zeros(n), level)
-        for method, policy in policies.items():
-            error = released_error(metric, statistic, policy, seed, 1 / 12)
+        statistic = summed(metric, np.zeros(n), level)
+        for method in ("ADPM", "UNI"):
+            error = released_error(metric, statistic, POLICIES[method], seed, 1 / 12)
             curves[method].append(error - 1 / (12 * n))
         rng, demands = np.random.default_rng([seed, n]), np.array([0.1, 0.15])[level]
-        squares: dict[str, list[float]] = {method: [] for method in BASELINES}
+        squares = dict.fromkeys(BASELINES, 0.0)
         for _ in range(runs):
             values = rng.random(n)
             plain = (values.mean() - 0.5) ** 2  # subtracted here: of mean 1/(12 n)
             for method, mechanism in BASELINES.items():
-                squares[method].append((mechanism(values, demands, rng) - 0.5) ** 2 - plain)
-        for method, differences in squares.items():
-            curves[method].append(float(np.mean(differences)))
-        tick((i + 1) / len(sizes))
+                squares[method] += (mechanism(values, demands, rng) - 0.5) ** 2 - plain
+        for method, total in squares.items():
+            curves[method].append(float(total / runs))
     return sizes, curves
 
 
@@ -194,12 +176,12 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     floor = ratio / (4 * USERS * (0.7 + 0.3 * ratio))
     seconds = [0.1001, 0.13, 0.16, 0.1 * ratio, 0.3, 0.5, 1.0, 3.0, 10.0]
     group = np.repeat([0, 1], [700, 300]).astype(np.uint8)
-    curves: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
-    for i, second in enumerate(seconds):
+    curves = defaultdict[str, list[float]](list)
+    for i, second in enumerate(steps(seconds, tick)):
         metric = trusted((0.1, second), range=(-0.5, 0.5))
         demands = np.array([0.1, second])[group]
         level = metric.level_of(demands)
-        statistic = collected(metric, np.zeros(USERS), level)
+        statistic = summed(metric, np.zeros(USERS), level)
         for method, policy in POLICIES.items():
             curves[method].append(released_error(metric, statistic, policy, seed, 1 / 4))
         rng = np.random.default_rng([seed, i])
@@ -209,7 +191,6 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
                 for _ in range(runs)
             ]
             curves[method].append(float(np.mean(squares)))
-        tick((i + 1) / len(seconds))
     flat = max(curves["ADPM"][3:]) / min(curves["ADPM"][3:])
     claims = [
         Claim(

@@ -9,11 +9,11 @@ from reproduction.baselines import acquisition_rates, separate_noise
 from reproduction.experiments.adpm import (
     FME_INFERRED,
     acquisition_error,
-    collected,
     errors_beyond_sampling,
     trusted,
 )
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.sampling import mean_and_error, summed
 
 RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
 STATED_RATIO = 17.0
@@ -26,7 +26,7 @@ def weight_ratio(ratio: float, seed: int) -> float:
         return 1.0
     metric = trusted((0.01, 0.01 * ratio), range=(-0.5, 0.5))
     level = np.repeat([0, 1], 5000).astype(np.uint8)
-    statistic = collected(metric, np.zeros(10_000), level)
+    statistic = summed(metric, np.zeros(10_000), level)
     released = metric.release(statistic, SeededBits(seed), "adpm", target="sample")
     return float(released.weights[1] / released.weights[0])
 

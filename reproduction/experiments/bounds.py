@@ -6,7 +6,9 @@ Reports are spread evenly over five levels; beta is 0.05.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,8 @@ from reproduction.experiments.published_bounds import (
     randomized_response_constants,
     rappor_constants,
 )
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error, share_and_error
 
 SIZES = [1_000, 10_000, 100_000]
 COVERAGE_REPORTS = 1_000
@@ -121,29 +124,25 @@ CASES = (
 
 def widths(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return half widths, ours beside the others', in multiples of the normal law's."""
-    numbers, curves, least_ratio, done = [], [], math.inf, 0
-    for case in CASES:
-        mean_ratios: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
-        for users in SIZES:
-            rng, bits = np.random.default_rng([seed, users]), SeededBits(seed)
-            normal = ours("normal", own=case.own)
-            ratios: dict[str, list[float]] = {name: [] for name in mean_ratios}
-            for _ in range(runs):
-                sample = case.sample(case.values(users, rng), rng, bits)
-                unit = normal(sample)[1]
-                for name, bound in {"ours": case.ours, **case.others}.items():
-                    ratios[name].append(bound(sample)[1] / unit)
-            value, error = mean_and_error(ratios["ours"])
-            for name in case.others:
-                mean_ratio = float(np.mean(ratios[name]))
+    numbers, least_ratio = [], math.inf
+    lines = defaultdict[str, list[float]](list)
+    for case, users in steps([*itertools.product(CASES, SIZES)], tick):
+        rng, bits = np.random.default_rng([seed, users]), SeededBits(seed)
+        bounds, normal = {"ours": case.ours, **case.others}, ours("normal", own=case.own)
+        ratios: dict[str, list[float]] = {name: [] for name in bounds}
+        for _ in range(runs):
+            sample = case.sample(case.values(users, rng), rng, bits)
+            unit = normal(sample)[1]
+            for name, bound in bounds.items():
+                ratios[name].append(bound(sample)[1] / unit)
+        value, error = mean_and_error(ratios["ours"])
+        for name in bounds:
+            lines[f"{name}: {case.name}"].append(mean_ratio := float(np.mean(ratios[name])))
+            if name != "ours":
                 least_ratio = min(least_ratio, mean_ratio / value)
                 label = f"{case.name}, n = {users:,}: {name}"
                 numbers.append(Number(label, value, error, mean_ratio))
-            for name, line in mean_ratios.items():
-                line.append(float(np.mean(ratios[name])))
-            done += 1
-            tick(done / (len(CASES) * len(SIZES)))
-        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in mean_ratios.items()]
+    curves = [Curve(name, SIZES, line) for name, line in lines.items()]
     narrower = Claim(
         "ours are never wider",
         least_ratio > 0.999,
@@ -161,7 +160,7 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return how often 95% bounds fail: with 1,000 reports, drawn anew in each run."""
     numbers, claims = [], []
     slack = 3 * math.sqrt(BETA * (1 - BETA) / runs)
-    for done, case in enumerate(CASES):
+    for done, case in enumerate(steps(CASES, tick)):
         bounds = {"ours": case.ours, **case.others}
         failed = dict.fromkeys(bounds, 0)
         rng, bits = np.random.default_rng([seed, done]), SeededBits(seed)
@@ -172,13 +171,10 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
                 middle, half = bound(sample)
                 failed[name] += bool((np.abs(truth - middle) > half).any())
         for name, count in failed.items():
-            share = count / runs
-            error = math.sqrt(max(share * (1 - share), 1 / runs) / runs)
-            numbers.append(Number(f"{case.name}: {name}", share, error, BETA))
+            numbers.append(Number(f"{case.name}: {name}", *share_and_error(count, runs), BETA))
         rate = failed["ours"] / runs
         claims.append(
             Claim(f"ours holds: {case.name}", rate <= BETA + slack, f"fails in {rate:.2%} of runs")
         )
-        tick((done + 1) / len(CASES))
     notes = ["The paper's column is the nominal rate. A bound that fails far less is too wide."]
     return Outcome(numbers, claims, notes=notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from reproduction.experiments.hdpwc import (
@@ -14,9 +15,10 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.outcome import Claim, Number, Outcome, Tick
-from reproduction.records import Records
+from reproduction.outcome import Claim, Number, Outcome, Tick, steps
+from reproduction.records import STAND_INS, Records
 
+MEASURES = {"P": tail, "E": mean_square}
 Rows = dict[str, tuple[float, ...]]
 TABLE_4: dict[str, Rows] = {
     "salaries, C": {
@@ -70,22 +72,16 @@ def _rows(
     """Return the paper's numbers beside ours, and our errors by row and method."""
     numbers: list[Number] = []
     errors_by_row: dict[str, dict[str, float]] = {}
-    steps, done = 2 * len(populations) * len(METHODS), 0
-    for population in populations:
-        ours: dict[str, dict[str, float]] = {"P": {}, "E": {}}
-        papers = table[population.name]
-        for i, method in enumerate(METHODS):
-            for measure, summary in (("P", tail), ("E", mean_square)):
-                mse = measure == "E" and method == "HP"
-                if measure == "P" or mse:
-                    errors = largest_errors(method, population, runs, seed, mse=mse)
-                value, error = summary(errors)
-                ours[measure][method] = value
-                name = f"{method.replace('HP', prefix)}, {population.name}, {measure}"
-                numbers.append(Number(name, value, error, papers[measure][i]))
-                done += 1
-                tick(done / steps)
-        errors_by_row |= {f"{population.name}, {measure}": row for measure, row in ours.items()}
+    cells = [*itertools.product(populations, enumerate(METHODS), MEASURES.items())]
+    for population, (i, method), (measure, summary) in steps(cells, tick):
+        mse = measure == "E" and method == "HP"
+        if measure == "P" or mse:
+            errors = largest_errors(method, population, runs, seed, mse=mse)
+        value, error = summary(errors)
+        row = f"{population.name}, {measure}"
+        errors_by_row.setdefault(row, {})[method] = value
+        paper = table[population.name][measure][i]
+        numbers.append(Number(f"{method.replace('HP', prefix)}, {row}", value, error, paper))
     return numbers, errors_by_row
 
 
@@ -94,7 +90,7 @@ def listed(row: dict[str, float], prefix: str) -> str:
     return ", ".join(f"{key.replace('HP', prefix)} {value:.2g}" for key, value in row.items())
 
 
-def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
+def table_4(runs: int, seed: int, tick: Tick, records: Records = STAND_INS) -> Outcome:
     """Return errors of frequencies by method."""
     populations, data = _populations(records, seed)
     numbers, errors_by_row = _rows(populations, TABLE_4, "HPF", runs, seed, tick)
@@ -147,7 +143,7 @@ def data_used(records: Records, *told: str) -> str:
     return ", ".join(told) + "; synthetic users" if records.told else ""
 
 
-def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
+def table_5(runs: int, seed: int, tick: Tick, records: Records = STAND_INS) -> Outcome:
     """Return errors of means by method."""
     paid, description = salaries(records, seed, mean=True)
     populations = [paid, synthetic(None, seed, correlated=False)]

@@ -16,7 +16,8 @@ from estimators.mechanisms import ProjectiveGeometryResponse
 from estimators.metrics.local import LocalMetric
 from estimators.shuffling.crowds import largest_level
 from reproduction.clones import clones_epsilon
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import quantile_and_error, summed
 
 PROTOCOLS = {
     "RAPPOR": "rappor",
@@ -83,8 +84,7 @@ def largest_errors(
     level = np.zeros(users, np.uint8)
     for run in range(runs):
         values = rng.choice(frequencies.size, users, p=frequencies)
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed + run)))
+        statistic = summed(metric, values, level, SeededBits(seed + run))
         estimate = np.asarray(metric.estimate(statistic, bound="normal").value)
         held = np.bincount(values, minlength=frequencies.size) / users
         errors[run] = np.abs(estimate - held).max()
@@ -92,22 +92,18 @@ def largest_errors(
 
 
 def median(values: Floats, name: str) -> Number:
-    """Return a median with its standard error, from the order statistics around it."""
-    ordered, n = np.sort(values), values.size
-    reach = math.sqrt(n) / 2
-    low, high = (ordered[min(n - 1, max(0, round(n / 2 + side * reach)))] for side in (-1.0, 1.0))
-    return Number(name, float(np.median(values)), float(high - low) / 2)
+    """Return a median with its standard error."""
+    return Number(name, *quantile_and_error(values, 0.5))
 
 
 def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return the distribution of l_inf errors for a point mass: epsilon = 5, k = 5000, n = 2000."""
     numbers, curves = [], []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
+    for name, mechanism in steps(PROTOCOLS.items(), tick):
         metric = histogram(mechanism, 5000, 5.0)
         errors = largest_errors(metric, zipf(5000, 2000), 2000, runs, seed)
         numbers.append(median(errors, name))
         curves.append(Curve(name, QUANTILES, np.quantile(errors, QUANTILES).tolist()))
-        tick((i + 1) / len(PROTOCOLS))
     plot = Plot("share of runs", "l_inf", curves, (False, False))
     values = {number.name: number.ours for number in numbers}
     light, heavy = ("RAPPOR", "subset selection", "PGR"), ("RHR", "HR", "k-RR")
@@ -119,19 +115,30 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
     return Outcome(numbers, [claim], plot)
 
 
+def medians(
+    points: dict[float, tuple[int, float, float]], runs: int, seed: int, tick: Tick
+) -> tuple[list[Number], list[Curve]]:
+    """Return the median of the l_inf error of 1000 users at each point, by protocol.
+
+    The points have the number of categories, epsilon and Zipf's exponent; `runs`, `seed` and `tick`
+    are as for :func:`reproduction.running.run`.
+    """
+    numbers, curves = [], []
+    for name, mechanism in PROTOCOLS.items():
+        for categories, epsilon, alpha in points.values():
+            metric = histogram(mechanism, categories, epsilon)
+            errors = largest_errors(metric, zipf(categories, alpha), 1000, runs, seed)
+            numbers.append(median(errors, f"{name}, Zipf({alpha:g})"))
+            tick(len(numbers) / len(PROTOCOLS) / len(points))
+        heights = [number.ours for number in numbers[-len(points) :]]
+        curves.append(Curve(name, list(points), heights))
+    return numbers, curves
+
+
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return medians of l_inf errors by Zipf's exponent: epsilon = 5, k = 500, n = 1000."""
     alphas = [0.0, 0.5, 1.0, 2.0, 2000.0]
-    numbers, curves = [], []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
-        metric, medians = histogram(mechanism, 500, 5.0), []
-        for j, alpha in enumerate(alphas):
-            errors = largest_errors(metric, zipf(500, alpha), 1000, runs, seed)
-            number = median(errors, f"{name}, Zipf({alpha:g})")
-            numbers.append(number)
-            medians.append(number.ours)
-            tick((i + (j + 1) / len(alphas)) / len(PROTOCOLS))
-        curves.append(Curve(name, [1 + alpha for alpha in alphas], medians))
+    numbers, curves = medians({1 + a: (500, 5.0, a) for a in alphas}, runs, seed, tick)
     values = {number.name: number.ours for number in numbers}
     rappor = [values[f"RAPPOR, Zipf({alpha:g})"] for alpha in alphas]
     spread = max(rappor) / min(rappor)
@@ -153,15 +160,7 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return medians of l_inf errors for a point mass by epsilon: k = 100, n = 1000."""
     epsilons = [0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
-    curves = []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
-        medians = []
-        for j, epsilon in enumerate(epsilons):
-            metric = histogram(mechanism, 100, epsilon)
-            errors = largest_errors(metric, zipf(100, 2000), 1000, runs, seed)
-            medians.append(float(np.median(errors)))
-            tick((i + (j + 1) / len(epsilons)) / len(PROTOCOLS))
-        curves.append(Curve(name, epsilons, medians))
+    _, curves = medians({e: (100, e, 2000.0) for e in epsilons}, runs, seed, tick)
     falls = {c.name: c.y[2] / c.y[4] for c in curves if c.name in PROTOCOLS_OF_FIGURE_3}
     claims = [
         Claim(
@@ -213,15 +212,14 @@ def crowd(runs: int, seed: int, tick: Tick) -> Outcome:
         levels["proved here"].append(float(proved))
     levels["no shuffler"] = [1.0] * len(users)
     numbers, curves = [], []
-    for i, (name, of_users) in enumerate(levels.items()):
-        medians = []
+    for name, of_users in steps(levels.items(), tick):
+        heights = []
         for n, level in zip(users, of_users, strict=True):
             metric = histogram("projective_geometry_response", categories, level)
             errors = largest_errors(metric, zipf(categories, 0), n, runs, seed)
             numbers.append(median(errors, f"{name}, n = {n:,}, level {level:g}"))
-            medians.append(numbers[-1].ours)
-        curves.append(Curve(name, users, medians))
-        tick((i + 1) / len(levels))
+            heights.append(numbers[-1].ours)
+        curves.append(Curve(name, users, heights))
     paper, proved_errors = curves[0].y, curves[1].y
     slope = math.log(paper[-1] / paper[0]) / math.log(users[-1] / users[0])
     gains = [a / b for a, b in zip(paper, proved_errors, strict=True)]

@@ -17,7 +17,8 @@ from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.metrics.local import LocalMetric
 from reproduction.experiments.hist import histogram
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error
 
 USERS, CATEGORIES = 10_000, 100_000
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)
@@ -98,13 +99,12 @@ def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
     numbers, means, lower_ends = [], [], []
     exact = [exact_bound(epsilon) for epsilon in EPSILONS]
     printed = [sub_gaussian_bound(epsilon) for epsilon in EPSILONS]
-    for i, epsilon in enumerate(EPSILONS):
+    for epsilon, bound in steps([*zip(EPSILONS, printed, strict=True)], tick):
         metric = histogram("rappor", CATEGORIES, epsilon)
         mean, error = mean_and_error(point_mass_errors(metric, runs, seed).tolist())
         means.append(mean)
         lower_ends.append(mean - 3 * error)
-        numbers.append(Number(f"RAPPOR, epsilon = {epsilon:g}", mean, error, printed[i]))
-        tick((i + 1) / len(EPSILONS))
+        numbers.append(Number(f"RAPPOR, epsilon = {epsilon:g}", mean, error, bound))
     high = EPSILONS.index(32.0)
     claims = [
         Claim(

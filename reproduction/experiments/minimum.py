@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from estimators.extremes import Progress, Search, lower_alpha_setting, unknown_alpha_setting
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.sampling import mean_and_error, slope
 
 WIDTH = 0.3
 PLACES = np.linspace(-1, 1 - WIDTH, 6)

@@ -15,8 +15,9 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.extremes import Search, unknown_alpha_setting
 from reproduction.experiments.minimum import BETA, searched
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
-from reproduction.records import Records, Task, tasks
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.records import STAND_INS, Records, Task, tasks
+from reproduction.sampling import mean_and_error, slope
 
 EPSILONS = (1.0, 4.0)
 MAX_LOG2_USERS, SIZES = 18, 5
@@ -67,31 +68,28 @@ def exponent(users: list[int], errors: list[tuple[float, float]]) -> tuple[float
     return 1 / (2 * power), error / (2 * power**2)
 
 
-def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
+def min_tasks(runs: int, seed: int, tick: Tick, records: Records = STAND_INS) -> Outcome:
     """Return the exponents of the errors, and the gain of splitting the users."""
     rng = np.random.default_rng([8, seed])
     todo = tasks(records, rng)
-    numbers, curves, gains = [], [], {}
-    alphas: dict[str, float] = {}
-    for done, task in enumerate(todo):
+    numbers, curves, gains, alphas = [], [], {}, {}
+    for task in steps(todo, tick):
         users = sizes(task)
         samples = [rng.choice(task.values, n, replace=False) for n in users]
         for epsilon in EPSILONS:
             options: dict[str, Any] = {"kind": task.kind, "range": task.range, "levels": (epsilon,)}
-            errors, ours = [], (0.0, 0.0)
+            errors = []
             for n, sample in zip(users, samples, strict=True):
                 setting = unknown_alpha_setting(n)
                 printed = Search(**options, split="budget", critical="paper", **setting)
                 errors.append(task_error(task, printed, sample, runs, seed))
-                split = Search(**options, rounds=setting["rounds"], beta=BETA)
-                ours = task_error(task, split, sample, runs, seed)
+            split = Search(**options, rounds=setting["rounds"], beta=BETA)
+            ours, _ = task_error(task, split, sample, runs, seed)
             name = f"{task.name}, epsilon = {epsilon:g}"
-            alpha, error = exponent(users, errors)
-            alphas[name] = alpha
-            gains[name] = errors[-1][0] / ours[0]
-            numbers.append(Number(f"alpha, {name}", alpha, error, task.alpha))
+            alphas[name], error = exponent(users, errors)
+            gains[name] = errors[-1][0] / ours
+            numbers.append(Number(f"alpha, {name}", alphas[name], error, task.alpha))
             curves.append(Curve(name, users, [mean for mean, _ in errors]))
-            tick((done + (epsilon == EPSILONS[-1])) / len(todo))
     worst = min(gains, key=gains.__getitem__)
     claims = [
         Claim(
@@ -102,7 +100,8 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         *_orders(alphas),
     ]
     notes = ["alpha: errors as printed go like (ln^6 N / N)^(1 / (2 alpha)), MIN's Corollary 2."]
-    return Outcome(numbers, claims, Plot("N", "mean error", curves), notes, _data(records))
+    data = "; ".join(records.told) if records.tasks else ""
+    return Outcome(numbers, claims, Plot("N", "mean error", curves), notes, data)
 
 
 def _orders(alphas: dict[str, float]) -> list[Claim]:
@@ -122,7 +121,3 @@ def _orders(alphas: dict[str, float]) -> list[Claim]:
             held = all(a > b for a, b in pairs)
             claims.append(Claim(f"alpha is larger of the {thin} than of the {fat}", held, measured))
     return claims
-
-
-def _data(records: Records) -> str:
-    return "; ".join(records.told) if records.tasks else ""
