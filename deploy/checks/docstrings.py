@@ -32,7 +32,7 @@ RAISE = re.compile(r"(?:^Raise|\bRaises|\braise)\s+(\w+)")
 BACKQUOTED = re.compile(r"`(\w+)`")
 REFERENCE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
-REGISTERED = {
+REGISTERED: set[Callable[..., Any]] = {
     *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
     *(experiment.run for experiment in EXPERIMENTS.values()),
 }
