@@ -12,7 +12,6 @@ import click
 import msgspec
 import structlog
 
-from benchmarks.machine import described
 from benchmarks.measure import (
     MIN_SECONDS,
     STAGES,
@@ -105,7 +104,7 @@ def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
                     click.echo(f"{outcome.name:{NAME_WIDTH}} {text}")
         if "kafka" in places.__dict__ and not places.is_real:
             click.echo("on librdkafka's in-process broker, not on Apache Kafka")
-        record.machine = described(places)
+        record.machine = places.machine
     return record
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Side = Callable[[float], float]
 """Repeats its work until the given seconds have passed, at least once; returns units a second."""
 
 
-class CannotRunError(Exception):
+class CannotRunError(click.ClickException):
     """A side cannot do its work here; the message says why."""
 
 

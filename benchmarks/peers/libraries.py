@@ -44,11 +44,10 @@ def libraries(places: Places) -> Iterator[Outcome]:
             if places.wants(name := f"peers/{task}/{mechanism}/{peer}")
         }
         if names:
-            with serving(peer, 0) as process:
+            with serving(peer, 0) as rate:
                 for name, (task, mechanism) in names.items():
-                    ours = OURS[task](places, mechanism)
-                    theirs = process.side(f"{task} {mechanism}")
-                    yield Benchmark(name, "reports/s", ours, theirs)
+                    theirs = functools.partial(rate, f"{task} {mechanism}")
+                    yield Benchmark(name, "reports/s", OURS[task](places, mechanism), theirs)
 
 
 def _population(places: Places, mechanism: str) -> tuple[LocalMetric, Levels, NDArray[Any]]:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from deploy.checks import Fault
+from deploy.checks.folders import PACKAGES
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
-PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MANY_ARGUMENTS = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 RAISE = re.compile(r"(?:^Raise|\bRaises|\braise)\s+(\w+)")
