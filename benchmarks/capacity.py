@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from benchmarks.capacity_model import Assumptions, Fleet, Rates, need
-from benchmarks.number_text import short, three_digits
-from benchmarks.record import RECORDED, Record
+from benchmarks.record import RECORDED, Record, short, three_digits
 
 DEVICES = (1e6, 1e8, 1e9)
 CROWD_BATCH = 50_000.0
@@ -35,23 +34,23 @@ HELP = {
 
 
 COLUMNS = {
-    "messages/s": "messages_per_second",
+    "messages/s": "messages per second",
     "gateways": "gateways",
     "brokers": "brokers",
     "partitions": "partitions",
     "workers": "workers",
     "busy": "busy",
-    "a worker's memory": "worker_bytes",
-    "ids": "remembered_ids",
-    "Redis masters": "redis_masters",
-    "Redis memory": "redis_bytes",
-    "Redis writes a second": "redis_bytes_per_second",
-    "Kafka keeps": "kafka_bytes",
+    "a worker's memory": "worker bytes",
+    "ids": "remembered ids",
+    "Redis masters": "redis masters",
+    "Redis memory": "redis bytes",
+    "Redis writes a second": "redis bytes per second",
+    "Kafka keeps": "kafka bytes",
     "cores": "cores",
-    "memory": "memory_bytes",
-    "cents/h": "cents_per_hour",
+    "memory": "memory bytes",
+    "cents/h": "cents per hour",
 }
-"""The columns of the table: the fields of `Need`."""
+"""The columns of the table: what a fleet needs."""
 
 
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -65,7 +64,7 @@ def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         }
         for posted, fleet in fleets.items():
             needed = need(fleet, rates)
-            cells = (_text(name, getattr(needed, name)) for name in COLUMNS.values())
+            cells = (_text(name, needed[name]) for name in COLUMNS.values())
             lines.append((f"{devices:,.0f}", posted, *cells))
     return ("devices", "reports a post", *COLUMNS), lines
 
@@ -114,12 +113,12 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
             f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
             f"{file}`, for the stages `end to end`, `commit`, `memory`, `gateway` and `crowds`"
         ) from None
-    for name, value in dataclasses.asdict(result).items():
-        click.echo(f"{name.replace('_', ' '):24} {_text(name, value)}")
+    for name, value in result.items():
+        click.echo(f"{name:24} {_text(name, value)}")
 
 
 def _text(name: str, value: float) -> str:
-    """Return a number of `Need` as human-readable text."""
+    """Return a need as human-readable text."""
     if "bytes" in name:
         return f"{short(value, ' ')}B"
     if name == "busy":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ import click
 import msgspec
 import structlog
 
+from benchmarks import computing, gateway, growth, live, stored, through_kafka  # noqa: F401
 from benchmarks.measure import (
     MIN_SECONDS,
     STAGES,
@@ -22,15 +22,10 @@ from benchmarks.measure import (
     Outcome,
     measure,
 )
-from benchmarks.number_text import short
+from benchmarks.peers import engines, libraries, users  # noqa: F401
 from benchmarks.places import Places
-from benchmarks.record import RECORDED, Measured, Record
+from benchmarks.record import RECORDED, Measured, Record, short
 
-for _module in (
-    *("computing", "growth", "stored", "through_kafka", "gateway", "live"),
-    *("peers.libraries", "peers.users", "peers.engines"),
-):
-    importlib.import_module(f"benchmarks.{_module}")  # registers its stages
 QUICK_SCALE = 0.01
 NAME_WIDTH = 58
 OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)

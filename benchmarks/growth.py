@@ -13,7 +13,7 @@ from aggregator.kafka.worker_clients import GATHER_MESSAGES
 from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure, stage
-from benchmarks.metrics import reports_of
+from benchmarks.metrics import LEVELS, reports_of
 from benchmarks.places import Places
 from estimators import LocalMetric, define
 from producers.wire.batch import encode_randomized
@@ -83,8 +83,9 @@ def panes(number: int, messages: int) -> float:
 
 def categories(mechanism: str, number: int, messages: int) -> float:
     """Return the cost of a report of a mechanism with `number` categories."""
-    fields = {"kind": "frequency", "mechanism": mechanism, "levels": [0.5, 1, 2, 4]}
-    metric = define(name="m", categories=number, **fields)
+    metric = define(
+        name="m", kind="frequency", mechanism=mechanism, categories=number, levels=LEVELS
+    )
     level = np.arange(BATCH_REPORTS * messages) % 4
     reports = metric.randomize(level[:BATCH_REPORTS] % 2, level[:BATCH_REPORTS])
     copies, statistic = np.concatenate([reports] * messages), metric.zero()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -38,18 +38,14 @@ class Benchmark:
     ours, baseline : Side
         The two sides.
     most_rounds : int, optional
-        The most rounds, if more would take too long.
-    is_warm : bool
-        Whether the sides need no run that is not measured.
+        The most rounds, of sides that take long, and need no run that is not measured.
     """
 
     name: str
     unit: str
     ours: Side
     baseline: Side
-    _: KW_ONLY
     most_rounds: int | None = None
-    is_warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ def measure(
     """
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
-    for side in () if benchmark.is_warm else sides:
+    for side in () if benchmark.most_rounds else sides:
         side(0)
     for number in range(min(rounds, benchmark.most_rounds or rounds)):
         first = number % 2

@@ -14,8 +14,7 @@ import click
 
 from benchmarks import capacity
 from benchmarks.capacity_model import Rates
-from benchmarks.number_text import short, three_digits
-from benchmarks.record import RECORDED, Record
+from benchmarks.record import RECORDED, Record, short, three_digits
 
 BLOCK = re.compile(r"(<!-- benchmarks: ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -64,12 +64,11 @@ def engines(places: Places) -> Iterator[Benchmark]:
             topic = places.topic()
             places.fill(topic, payloads(messages, reports))
         for name, (engine, threads) in names.items():
-            ours = functools.partial(dither, places, topic, messages, threads)
-            theirs = functools.partial(
-                jvm.count, engine, places.kafka, topic, messages, METRIC, threads
-            )
-            sides = (_checked(count, messages, sums) for count in (ours, theirs))
-            yield Benchmark(name, "messages/core s", *sides, most_rounds=MAX_ROUNDS, is_warm=True)
+            count = functools.partial(jvm.count, engine, places.kafka, topic, messages, METRIC)
+            theirs = _checked(functools.partial(count, threads), messages, sums)
+            count_ours = functools.partial(dither, places, topic, messages, threads)
+            ours = _checked(count_ours, messages, sums)
+            yield Benchmark(name, "messages/core s", ours, theirs, MAX_ROUNDS)
 
 
 def _checked(count: Callable[[], jvm.Counted], messages: int, sums: list[jvm.Sums]) -> Side:
