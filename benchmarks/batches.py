@@ -25,6 +25,7 @@ class LogMessage:
 
     at: int
     payload: bytes
+    time_ms: int = TIME_MS
 
     def offset(self) -> int:
         return self.at
@@ -36,7 +37,7 @@ class LogMessage:
         return self.payload
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, TIME_MS
+        return 1, self.time_ms
 
 
 def count_messages(metrics: Mapping[str, Metric], messages: Sequence[LogMessage]) -> None:

@@ -9,20 +9,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks.capacity_model import Assumptions, Fleet, Rates, need
-from benchmarks.record import RECORDED, Record
+from benchmarks.record import RECORDED, Record, short, three_digits
 
 DEVICES = (1e6, 1e8, 1e9)
 CROWD_BATCH = 50_000.0
 """Reports in a message that a gateway writes for a crowd: 200 kB hold 66,666 of 3 bytes."""
-ROUNDED_FROM = 1_000
-"""Numbers from this on are printed without decimals."""
 MAY_BE_NONE = {
     *("lateness_seconds", "late_share", "posted", "sealed"),
     *("cents_core_hour", "cents_gigabyte_hour"),
@@ -36,6 +33,26 @@ HELP = {
 }
 
 
+COLUMNS = {
+    "messages/s": "messages per second",
+    "gateways": "gateways",
+    "brokers": "brokers",
+    "partitions": "partitions",
+    "workers": "workers",
+    "busy": "busy",
+    "a worker's memory": "worker bytes",
+    "ids": "remembered ids",
+    "Redis masters": "redis masters",
+    "Redis memory": "redis bytes",
+    "Redis writes a second": "redis bytes per second",
+    "Kafka keeps": "kafka bytes",
+    "cores": "cores",
+    "memory": "memory bytes",
+    "cents/h": "cents per hour",
+}
+"""The columns of the table: what a fleet needs."""
+
+
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the fleets of docs/capacity.md."""
     lines = []
@@ -47,48 +64,9 @@ def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         }
         for posted, fleet in fleets.items():
             needed = need(fleet, rates)
-            cells = (show(getattr(needed, name)) for name, show in COLUMNS.values())
-            lines.append((_power(devices, 0), posted, *cells))
+            cells = (_text(name, needed[name]) for name in COLUMNS.values())
+            lines.append((f"{devices:,.0f}", posted, *cells))
     return ("devices", "reports a post", *COLUMNS), lines
-
-
-def _power(number: float, digits: int = 1) -> str:
-    return f"{number:.{digits}e}".replace("e+0", "e").replace("e+", "e")
-
-
-def size_text(size: float) -> str:
-    """Return a number of bytes as text, with two digits or more.
-
-    Examples
-    --------
-    >>> size_text(1_234_567), size_text(12)
-    ('1.2 MB', '12 B')
-    """
-    for unit, letters in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            digits = 0 if size >= 10 * unit else 1
-            return f"{size / unit:.{digits}f} {letters}"
-    return f"{size:.2g} B"
-
-
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "messages/s": ("messages_per_second", "{:,.0f}".format),
-    "gateways": ("gateways", "{:,}".format),
-    "brokers": ("brokers", "{:,}".format),
-    "partitions": ("partitions", "{:,}".format),
-    "workers": ("workers", "{:,}".format),
-    "busy": ("busy", "{:.0%}".format),
-    "a worker's memory": ("worker_bytes", size_text),
-    "ids": ("remembered_ids", _power),
-    "Redis masters": ("redis_masters", "{:,}".format),
-    "Redis memory": ("redis_bytes", size_text),
-    "Redis writes": ("redis_bytes_per_second", lambda size: f"{size_text(size)}/s"),
-    "Kafka keeps": ("kafka_bytes", size_text),
-    "cores": ("cores", "{:,.0f}".format),
-    "memory": ("memory_bytes", size_text),
-    "cents/h": ("cents_per_hour", "{:,.0f}".format),
-}
-"""The columns of the table: the field of `Need`, and how it is formatted."""
 
 
 def _options(command: Any) -> Any:
@@ -135,19 +113,17 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
             f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
             f"{file}`, for the stages `end to end`, `commit`, `memory`, `gateway` and `crowds`"
         ) from None
-    for name, value in dataclasses.asdict(result).items():
-        click.echo(f"{name.replace('_', ' '):24} {_told(name, value)}")
+    for name, value in result.items():
+        click.echo(f"{name:24} {_text(name, value)}")
 
 
-def _told(name: str, value: float) -> str:
-    """Return a number of `Need` as human-readable text."""
+def _text(name: str, value: float) -> str:
+    """Return a need as human-readable text."""
     if "bytes" in name:
-        return size_text(value)
+        return f"{short(value, ' ')}B"
     if name == "busy":
         return f"{value:.0%}"
-    if isinstance(value, int) or value >= ROUNDED_FROM:
-        return f"{value:,.0f}"
-    return f"{value:,.3g}"
+    return f"{value:,}" if isinstance(value, int) else three_digits(value)
 
 
 if __name__ == "__main__":

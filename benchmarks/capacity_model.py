@@ -80,7 +80,7 @@ class Rates:
             for reports in (1, 1_000)
         )
         per_report = max(0.0, (batched - single) / 999)
-        commits = record.results["commit/4096 cells/set"].ours
+        commits = record.benchmarks["commit/4096 cells/set"].ours
         return cls(
             single - per_report,
             per_report,
@@ -88,8 +88,8 @@ class Rates:
             record.figures["memory/Redis, id of a batch"].value,
             MEBIBYTE * record.figures["memory/10 small metrics"].value,
             record.figures["memory/worker, id of a batch"].value,
-            record.results["gateway/small posts/bare route"].ours,
-            record.results["crowds/open a crowd of 10000/HPKE library"].ours,
+            record.benchmarks["gateway/small posts/bare route"].ours,
+            record.benchmarks["crowds/open a crowd of 10000/HPKE library"].ours,
         )
 
 
@@ -239,50 +239,7 @@ class Fleet:
         return days * day + min(PEAK * self.mean_messages * remainder, day)
 
 
-@dataclasses.dataclass(frozen=True)
-class Need:
-    """What a fleet needs.
-
-    Attributes
-    ----------
-    reports_per_second, messages_per_second : float
-        The rates at the peak.
-    workers, partitions, gateways, redis_masters, brokers : int
-        Workers and gateways are processes, of one core each.
-    busy : float
-        Share of their time that workers count at the peak, commits included.
-    remembered_ids : float
-        The remembered ids of batches, all partitions together.
-    worker_bytes : float
-        Memory of a worker.
-    redis_bytes, redis_bytes_per_second : float
-        The memory, and the bytes a second that commits write at the peak, of all masters together.
-    kafka_bytes_per_second, kafka_bytes : float
-        The bytes a second written at the peak, and the bytes kept, of all replicas together.
-    cores, memory_bytes, cents_per_hour : float
-        The cores, the memory and the price of all machines.
-    """
-
-    reports_per_second: float
-    messages_per_second: float
-    workers: int
-    partitions: int
-    gateways: int
-    redis_masters: int
-    brokers: int
-    busy: float
-    remembered_ids: float
-    worker_bytes: float
-    redis_bytes: float
-    redis_bytes_per_second: float
-    kafka_bytes_per_second: float
-    kafka_bytes: float
-    cores: float
-    memory_bytes: float
-    cents_per_hour: float
-
-
-def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need:
+def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> dict[str, float]:
     """Return what a fleet needs at its peak.
 
     Workers are added until each is busy for at most `most_busy` of its time and takes at most
@@ -296,6 +253,14 @@ def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need
         The measured rates.
     assumed : Assumptions, optional
         What is assumed.
+
+    Returns
+    -------
+    dict of str to float
+        The rates at the peak; processes of one core each, and partitions; the share of their time
+        that workers count at the peak, commits included; the remembered ids of all partitions; the
+        memory of a worker, and of all Redis masters; what commits and Kafka's replicas write at the
+        peak, and what Kafka keeps; the cores, the memory and the price of all machines.
 
     Raises
     ------
@@ -355,25 +320,27 @@ def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need
         + redis_bytes * assumed.redis_copies
         + brokers * assumed.broker_memory_bytes
     )
-    return Need(
-        messages * fleet.batch_reports,
-        messages,
-        workers,
-        partitions,
-        gateways,
-        masters,
-        brokers,
-        busy,
-        ids,
-        worker_bytes,
-        redis_bytes,
-        redis_written,
-        kafka_written,
-        kafka_bytes,
-        cores,
-        memory,
-        cores * assumed.cents_core_hour + memory / 1e9 * assumed.cents_gigabyte_hour,
-    )
+    return {
+        "reports per second": messages * fleet.batch_reports,
+        "messages per second": messages,
+        "workers": workers,
+        "partitions": partitions,
+        "gateways": gateways,
+        "redis masters": masters,
+        "brokers": brokers,
+        "busy": busy,
+        "remembered ids": ids,
+        "worker bytes": worker_bytes,
+        "redis bytes": redis_bytes,
+        "redis bytes per second": redis_written,
+        "kafka bytes per second": kafka_written,
+        "kafka bytes": kafka_bytes,
+        "cores": cores,
+        "memory bytes": memory,
+        "cents per hour": (
+            cores * assumed.cents_core_hour + memory / 1e9 * assumed.cents_gigabyte_hour
+        ),
+    }
 
 
 def worker_memory(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
+import msgspec
 import structlog
 
-from benchmarks.machine import described
+from benchmarks import computing, gateway, growth, live, stored, through_kafka  # noqa: F401
 from benchmarks.measure import (
     MIN_SECONDS,
     STAGES,
@@ -18,17 +19,13 @@ from benchmarks.measure import (
     CannotRunError,
     Figure,
     NotRun,
-    Result,
+    Outcome,
     measure,
 )
+from benchmarks.peers import engines, libraries, users  # noqa: F401
 from benchmarks.places import Places
-from benchmarks.record import RECORDED, Record
+from benchmarks.record import RECORDED, Measured, Record, short
 
-for _module in (
-    *("computing", "growth", "stored", "through_kafka", "gateway", "live"),
-    *("peers.libraries", "peers.users", "peers.engines"),
-):
-    importlib.import_module(f"benchmarks.{_module}")  # registers its stages
 QUICK_SCALE = 0.01
 NAME_WIDTH = 58
 OUTPUT_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -80,9 +77,8 @@ def bench(
         raise click.UsageError(f"no benchmark has {only!r} in its name; --list names the stages")
     if file is not None:
         previous = Record.read(file) if update and file.exists() else Record()
-        if only in STAGES:  # without what the stage does not measure any more
-            previous = previous.without(only)
-        file.write_text(json.dumps((previous | record).as_dict(), indent=1) + "\n")
+        record = previous.updated(record, only)
+        file.write_text(json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
 
 
 def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
@@ -95,46 +91,40 @@ def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
     with ExitStack() as stack:
         places = Places(stack, QUICK_SCALE if quick else 1.0, is_wanted, in_process=in_process)
         for name in [stage] if stage in STAGES else STAGES:
-            for outcome in STAGES[name](places):
-                if not is_wanted(outcome.name):
-                    continue
-                if isinstance(outcome, Benchmark):
-                    try:
-                        result = measure(outcome, rounds, 0 if quick else MIN_SECONDS)
-                    except CannotRunError as error:
-                        outcome = NotRun(outcome.name, str(error))
-                    else:
-                        record.results[outcome.name] = result
-                        shown = _result_text(result)
-                if isinstance(outcome, Figure):
-                    record.figures[outcome.name] = outcome
-                    shown = f"{outcome.value:8.3g} {outcome.unit}"
-                if isinstance(outcome, NotRun):
-                    record.not_run[outcome.name] = outcome.reason
-                    shown = f"not run: {outcome.reason}"
-                click.echo(f"{outcome.name:{NAME_WIDTH}} {shown}")
+            for outcome in _outcomes(name, places):
+                if is_wanted(outcome.name):
+                    text = _measured(outcome, record, rounds, 0 if quick else MIN_SECONDS)
+                    click.echo(f"{outcome.name:{NAME_WIDTH}} {text}")
         if "kafka" in places.__dict__ and not places.is_real:
             click.echo("on librdkafka's in-process broker, not on Apache Kafka")
-        record.machine = described(places)
+        record.machine = places.machine
     return record
 
 
-def _result_text(result: Result) -> str:
-    return (
-        f"{short(result.ours):>8} {short(result.baseline):>8} {result.unit:11} "
-        f"{result.ratio:.3g} [{result.lowest:.3g}, {result.highest:.3g}]"
-    )
+def _outcomes(stage: str, places: Places) -> Iterator[Outcome]:
+    try:
+        yield from STAGES[stage](places)
+    except CannotRunError as error:
+        yield NotRun(stage, str(error))
 
 
-def short(rate: float) -> str:
-    """Return a rate with three digits.
+def _measured(outcome: Outcome, record: Record, rounds: int, seconds: float) -> str:
+    """Measure a benchmark; record the outcome of a stage, and return it as text.
 
-    Examples
-    --------
-    >>> short(1_234_567), short(12)
-    ('1.23M', '12')
+    The parameters `rounds` and `seconds` are those of :func:`benchmarks.measure.measure`.
     """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if rate >= size:
-            return f"{rate / size:.3g}{letter}"
-    return f"{rate:.3g}"
+    name = outcome.name
+    if isinstance(outcome, Benchmark):
+        try:
+            result, (low, high) = measure(outcome, rounds, seconds)
+        except CannotRunError as error:
+            outcome = NotRun(name, str(error))
+        else:
+            record.benchmarks[name], record.spread[name] = result, (low, high)
+            sides = f"{short(result.ours):>8} {short(result.baseline):>8} {result.unit:11}"
+            return f"{sides} {result.ratio:.3g} [{low:.3g}, {high:.3g}]"
+    if isinstance(outcome, Figure):
+        record.figures[name] = Measured(outcome.value, outcome.unit)
+        return f"{outcome.value:8.3g} {outcome.unit}"
+    record.not_run[name] = outcome.reason
+    return f"not run: {outcome.reason}"

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import click
@@ -26,7 +25,14 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
-from benchmarks.capacity_model import Fleet, Rates, redis_memory, worker_memory
+from benchmarks.capacity_model import (
+    HOUR_SECONDS,
+    Assumptions,
+    Fleet,
+    Rates,
+    redis_memory,
+    worker_memory,
+)
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.record import RECORDED, Record
@@ -43,25 +49,22 @@ holds them besides the ids."""
 LOOK_MESSAGES = 5_000
 TEMPLATES = 64
 SEED = 11
-HOUR_SECONDS = 3_600
 HOUR_MS = 1_000 * HOUR_SECONDS
 SETTLING_SECONDS = 3.0
 MAX_MODEL_ERROR = 0.15
 MICROSECONDS = 1e6
-RECORD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, Any]:
+def measure(places: Places, batches: int, hours: int) -> dict[str, Any]:
     """Count batches spread over some hours; return what that took, in bytes and microseconds.
 
-    The lateness is as many hours, and the worker may take `memory` bytes.
+    The lateness is as many hours.
     """
-    metric = dataclasses.replace(METRIC, lateness=f"{hours}h")
-    more = {"aggregate.memory": memory}
-    topic = places.topic()
+    metric, topic = dataclasses.replace(METRIC, lateness=f"{hours}h"), places.topic()
+    more = {"aggregate.memory": int(Assumptions().worker_bytes)}
     with workers(places, topic, [metric], more=more) as running:
         (pid,), client = running.pids, running.store.client
-        redis_before, idle = client.info("memory")["used_memory"], memory_of(pid)["VmRSS"]
+        redis_before = client.info("memory")["used_memory"]
         began, spent = time.time(), processor_seconds([pid])
         running.wait_for(places.fill(topic, _day(running, metric, batches, hours)))
         seconds, spent = time.time() - began, processor_seconds([pid]) - spent
@@ -70,7 +73,6 @@ def measure(places: Places, batches: int, hours: int, memory: int) -> dict[str, 
     with Store(connect(places.redis), running.settings.topics.reports) as store:
         outcome = verify(running.settings, {metric.name: metric}, store)
     return {
-        "idle worker": idle,
         "worker": worker,
         "redis": redis,
         "message_us": spent / batches * MICROSECONDS,
@@ -118,17 +120,14 @@ def _day(running: Workers, metric: LocalMetric, batches: int, hours: int) -> Ite
 @click.command()
 @click.option("--batches", type=float, default=2e7, show_default=True)
 @click.option("--hours", type=click.IntRange(1), default=24, show_default=True)
-@click.option("--memory", type=float, default=16e9, help="Bytes that the worker may take: 16e9.")
-@click.option("--record", type=RECORD_FILE, default=RECORDED, help="Of the rates of the model.")
-def main(batches: float, hours: int, memory: float, record: Path) -> None:
+def main(batches: float, hours: int) -> None:
     """Count a day of a fleet, and compare what it took with what the model says."""
     logging.configure("error")
-    expected = predicted(int(batches), hours, Rates.of(Record.read(record)))
+    expected = predicted(int(batches), hours, Rates.of(Record.read(RECORDED)))
     with ExitStack() as stack:
         places = Places(stack)
-        if not places.is_real:
-            sys.exit("needs Apache Kafka: dither kafka --fetch")
-        measured = measure(places, int(batches), hours, int(memory))
+        places.need_workers()
+        measured = measure(places, int(batches), hours)
     errors = {name: measured[name] / value - 1 for name, value in expected.items()}
     click.echo(json.dumps({"measured": measured, "model": expected, "off": errors}, indent=1))
     is_right = measured["verified"] and measured["messages"] == int(batches)

@@ -20,25 +20,20 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.config.settings import Settings, Topics
-from aggregator.features.reader import Reader
-from aggregator.storage.connection import connect
-from aggregator.storage.store import Store
-from aggregator.web import reports
-from aggregator.web.application import application
-from aggregator.web.http.small_posts import PostProtocol
-from benchmarks.batches import METRIC, METRICS, TIME_MS
-from benchmarks.measure import Benchmark, NotRun, Outcome, stage
+from aggregator.config.settings import Settings
+from aggregator.web.http.listening import run_server
+from benchmarks.batches import METRIC, TIME_MS
+from benchmarks.measure import Benchmark, CannotRunError, stage
 from benchmarks.metrics import reports_of
-from benchmarks.places import PARTITIONS, Places
+from benchmarks.places import Places
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import wait
+from benchmarks.workers import running, served, wait, wait_for_port
+from deploy.kafka.cluster import free_ports
 from producers.wire.batch import encode_batch
 
 SCRIPT = Path(__file__).with_name("posting.lua")
@@ -46,39 +41,30 @@ DEVICES = 200
 """The number of connections; each posts again when its last post was answered."""
 REPORTS = 1
 SECONDS = 2.0
+RATES = ("gateway.rate_limit", "gateway.rate_limit_bytes", "gateway.rate_limit_reports")
 RATE_LIMIT = "1000000000/second"
 """A limit that is checked for each post, and never reached."""
 PATH, MEDIA_TYPE = "/v1/reports", "application/x-protobuf"
 
 
 @stage("gateway")
-def gateway_posts(places: Places) -> Iterator[Outcome]:
+def gateway_posts(places: Places) -> Iterator[Benchmark]:
     """Small posts to `dither serve` and into Kafka, against a bare route that answers 202."""
     if shutil.which("wrk") is None:
-        yield NotRun("gateway", "needs wrk (Debian: wrk)")
-        return
-    topic, _ = places.log([b""] * PARTITIONS)
-    with served("ours", places.kafka, topic, places.redis) as ours, served("bare") as bare:
+        raise CannotRunError("needs wrk (Debian: wrk)")
+    limits, (bare_port,) = dict.fromkeys(RATES, RATE_LIMIT), free_ports(1)
+    with (
+        served(places, places.topic(), [METRIC], **limits) as (pid, port),
+        running(["benchmarks.gateway", str(bare_port)]) as bare_pid,
+    ):
+        wait_for_port(bare_port)
+        wait(lambda: _is_accepted(port), "a gateway's connection to Kafka", 0.05)
         seconds = places.sized(round(SECONDS * 1000)) / 1000
         yield Benchmark(
             *("gateway/small posts/bare route", "posts/s"),
-            functools.partial(_post, ours, seconds),
-            functools.partial(_post, bare, seconds),
+            functools.partial(_post, pid, port, seconds),
+            functools.partial(_post, bare_pid, bare_port, seconds),
         )
-
-
-@contextlib.contextmanager
-def served(*arguments: str) -> Iterator[tuple[int, int]]:
-    """Run this file as a process that serves an application; yield its pid and port."""
-    command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None  # noqa: S101
-        try:
-            port = int(process.stdout.readline())
-            wait(lambda: _is_accepted(port), "a gateway's connection to Kafka", 0.05)
-            yield process.pid, port
-        finally:
-            process.terminate()
 
 
 def _is_accepted(port: int) -> bool:
@@ -89,9 +75,8 @@ def _is_accepted(port: int) -> bool:
         return connection.getresponse().status == HTTPStatus.ACCEPTED
 
 
-def _post(server: tuple[int, int], seconds: float, _: float) -> float:
+def _post(pid: int, port: int, seconds: float, _: float) -> float:
     """Have wrk post from all devices at once; return the posts for each second of the server's."""
-    pid, port = server
     began = processor_seconds([pid])
     line = ["wrk", "-t1", f"-c{DEVICES}", f"-d{max(1, round(seconds))}s", "--timeout", "30s"]
     line += ["-s", str(SCRIPT), f"http://127.0.0.1:{port}{PATH}"]
@@ -121,42 +106,8 @@ async def forget(request: Request) -> Response:
     return Response(answer, 202, media_type="application/json")
 
 
-def application_of(name: str, servers: str = "", topic: str = "", redis: str = "") -> Starlette:
-    """Return the application of the bare route, or of `dither serve`."""
-    if name == "bare":
-        return Starlette(routes=[Route(PATH, forget, methods=["POST"])])
-    settings = Settings(
-        kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
-    )
-    settings.aggregate.past = "36500d"  # the batches are of 2013
-    limits = settings.gateway
-    limits.rate_limit = limits.rate_limit_bytes = limits.rate_limit_reports = RATE_LIMIT
-    reader = Reader(Store(connect(redis), topic), METRICS)
-    return application(reader, settings, gateway=reports.gateway(settings, METRICS))
-
-
-class Announced(uvicorn.Server):
-    """A server that prints its port when it listens."""
-
-    async def startup(self, sockets: object = None) -> None:
-        await super().startup()
-        print(self.servers[0].sockets[0].getsockname()[1], flush=True)
-
-
-def main() -> None:
-    config = uvicorn.Config(
-        application_of(*sys.argv[1:]),
-        port=0,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        http=PostProtocol,
-        loop="uvloop",
-        ws="none",
-    )
-    Announced(config).run()
-
-
 if __name__ == "__main__":
-    main()
+    bare_settings = Settings()
+    bare_settings.serve.port = int(sys.argv[1])
+    bare = Starlette(routes=[Route(PATH, forget, methods=["POST"])])
+    run_server(bare, bare_settings, None, "error")

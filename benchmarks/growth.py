@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,7 +13,7 @@ from aggregator.kafka.worker_clients import GATHER_MESSAGES
 from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure, stage
-from benchmarks.metrics import reports_of
+from benchmarks.metrics import LEVELS, reports_of
 from benchmarks.places import Places
 from estimators import LocalMetric, define
 from producers.wire.batch import encode_randomized
@@ -80,31 +81,27 @@ def panes(number: int, messages: int) -> float:
     return _cost([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
-def _frequency(mechanism: str) -> Costs:
-    def cost(categories: int, messages: int) -> float:
-        metric = define(
-            name="m",
-            kind="frequency",
-            mechanism=mechanism,
-            categories=categories,
-            levels=[0.5, 1, 2, 4],
-        )
-        level = np.arange(BATCH_REPORTS * messages) % 4
-        reports = metric.randomize(level[:BATCH_REPORTS] % 2, level[:BATCH_REPORTS])
-        copies = np.concatenate([reports] * messages)
-        statistic = metric.zero()
-        began = time.process_time()
-        metric.accumulate_checked(statistic, level, copies)
-        return (time.process_time() - began) / level.size
-
-    return cost
+def categories(mechanism: str, number: int, messages: int) -> float:
+    """Return the cost of a report of a mechanism with `number` categories."""
+    metric = define(
+        name="m", kind="frequency", mechanism=mechanism, categories=number, levels=LEVELS
+    )
+    level = np.arange(BATCH_REPORTS * messages) % 4
+    reports = metric.randomize(level[:BATCH_REPORTS] % 2, level[:BATCH_REPORTS])
+    copies, statistic = np.concatenate([reports] * messages), metric.zero()
+    began = time.process_time()
+    metric.accumulate_checked(statistic, level, copies)
+    return (time.process_time() - began) / level.size
 
 
 GROWTHS: dict[str, tuple[tuple[int, int], Costs]] = {
     "metrics, 1 to 10,000": ((1, 10_000), metrics),
     "panes, 1 to 1,000": ((1, 1_000), panes),
     **{
-        f"categories of {mechanism}, 32 to 2,048": ((32, 2_048), _frequency(mechanism))
+        f"categories of {mechanism}, 32 to 2,048": (
+            (32, 2_048),
+            functools.partial(categories, mechanism),
+        )
         for mechanism in ("rappor", "grr", "projective_geometry_response")
     },
 }

@@ -5,22 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aggregator.timestamps import iso
-from benchmarks.measure import Figure, NotRun, Outcome, stage
+from benchmarks.measure import CannotRunError, Figure, stage
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import meanwhile, started, wait, workers
-from deploy.kafka.cluster import free_ports
-from estimators import LocalMetric, define
+from benchmarks.workers import meanwhile, served, workers
+from estimators import define
 from producers.wire.batch import encode_randomized
 
 if TYPE_CHECKING:
@@ -46,12 +43,12 @@ NUMBER_SCRIPT = """() => [...document.querySelectorAll(".figure .value")]
 
 
 @stage("live")
-def live(places: Places) -> Iterator[Outcome]:
+def live(places: Places) -> Iterator[Figure]:
     """Processor time of `dither serve` while each metric has a batch a second, and people look."""
+    places.need_workers()
     chromium = shutil.which("chromium")
-    if chromium is None or not places.has_workers:
-        yield NotRun("live", "needs Chromium, Linux and Apache Kafka: dither kafka --fetch")
-        return
+    if chromium is None:
+        raise CannotRunError("needs Chromium (Debian: chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -87,24 +84,26 @@ def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
     history = range(now_ms - HISTORY_HOURS * HOUR_MS, now_ms, HOUR_MS)
     with workers(places, topic, metrics) as running:
         running.wait_for(places.fill(topic, itertools.chain.from_iterable(map(batches, history))))
+        publishing = {"publish.enabled": True, "topics.estimates": places.topic(1)}
+        publishing["publish.since"] = iso(time.time_ns() // 10**6)  # not the history
         with (
             meanwhile(places, topic, batches, 1.0),
-            served(places, topic, metrics, publishes=True) as (pid, _),
+            served(places, topic, metrics, **publishing) as (pid, _),
         ):
             published = _spent_a_minute(pid, seconds)
             yield Figure(f"{name}/nobody looks, totals are published", published, "core s/min")
-        with meanwhile(places, topic, batches, 1.0), served(places, topic, metrics) as (pid, url):
+        with meanwhile(places, topic, batches, 1.0), served(places, topic, metrics) as (pid, port):
             nobody = _spent_a_minute(pid, seconds)
             yield Figure(f"{name}/nobody looks", nobody, "core s/min")
             before = processor_seconds([pid])
-            pages.append(_open(browser, url))
+            pages.append(_open(browser, port))
             spent = processor_seconds([pid]) - before
             yield Figure(f"{name}/until the first number of a page", spent, "core s")
             pages[0].wait_for_timeout(1000 * min(seconds, SETTLING_SECONDS))
             alone = _spent_a_minute(pid, seconds, pages[0])
             yield Figure(f"{name}/one page", alone, "core s/min")
             if count == FEW_METRICS:
-                pages += [_open(browser, url) for _ in range(PAGES)]
+                pages += [_open(browser, port) for _ in range(PAGES)]
                 pages[0].wait_for_timeout(1000 * min(seconds, SETTLING_SECONDS))
                 together = _spent_a_minute(pid, seconds, pages[0])
                 yield Figure(f"{name}/a further page", (together - alone) / PAGES, "core s/min")
@@ -112,10 +111,10 @@ def _looks(places: Places, browser: Browser, count: int) -> Iterator[Figure]:
         page.context.close()
 
 
-def _open(browser: Browser, url: str) -> Page:
+def _open(browser: Browser, port: int) -> Page:
     """Open the first page in a context of its own, and wait for its first number."""
     page = browser.new_context(reduced_motion="reduce").new_page()
-    page.goto(url)
+    page.goto(f"http://127.0.0.1:{port}/")
     page.wait_for_function(NUMBER_SCRIPT, polling=20)
     return page
 
@@ -128,25 +127,3 @@ def _spent_a_minute(pid: int, seconds: float, page: Page | None = None) -> float
     else:
         page.wait_for_timeout(1000 * seconds)
     return (processor_seconds([pid]) - before) / (time.monotonic() - began) * 60
-
-
-@contextmanager
-def served(
-    places: Places, topic: str, metrics: Sequence[LocalMetric], *, publishes: bool = False
-) -> Iterator[tuple[int, str]]:
-    """Run `dither serve` on a topic; yield its pid and its address once it answers."""
-    (port,) = free_ports(1)
-    sets = {
-        "serve.port": port,
-        "topics.estimates": places.topic(1),
-        "publish.enabled": publishes,
-        "publish.since": iso(time.time_ns() // 10**6),  # not the history
-    }
-
-    def answers() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    with started(places, topic, metrics, "serve", **sets) as pid:
-        wait(answers, "dither serve")
-        yield pid, f"http://127.0.0.1:{port}/"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import click
+import msgspec
 
 if TYPE_CHECKING:
     from benchmarks.places import Places
@@ -18,7 +21,7 @@ Side = Callable[[float], float]
 """Repeats its work until the given seconds have passed, at least once; returns units a second."""
 
 
-class CannotRunError(Exception):
+class CannotRunError(click.ClickException):
     """A side cannot do its work here; the message says why."""
 
 
@@ -35,18 +38,14 @@ class Benchmark:
     ours, baseline : Side
         The two sides.
     most_rounds : int, optional
-        The most rounds, if more would take too long.
-    is_warm : bool
-        Whether the sides need no run that is not measured.
+        The most rounds, of sides that take long, and need no run that is not measured.
     """
 
     name: str
     unit: str
     ours: Side
     baseline: Side
-    _: KW_ONLY
     most_rounds: int | None = None
-    is_warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,40 +76,34 @@ def stage(name: str) -> Callable[[Stage], Stage]:
     return lambda function: STAGES.setdefault(name, function)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The medians over all rounds, in units a second; the ratio is ours over the baseline.
-
-    `lowest` and `highest` are the extremes of the rounds' ratios.
-    """
+class Result(msgspec.Struct):
+    """The medians over all rounds, in units a second; the ratio is ours over the baseline."""
 
     ours: float
     baseline: float
     unit: str
     ratio: float
-    lowest: float
-    highest: float
 
 
-def measure(benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS) -> Result:
-    """Measure both sides in turns, after an unmeasured run of each; each is first equally often."""
+def measure(
+    benchmark: Benchmark, rounds: int, seconds: float = MIN_SECONDS
+) -> tuple[Result, tuple[float, float]]:
+    """Measure both sides in turns, after an unmeasured run of each; each is first equally often.
+
+    Return the result, and the lowest and the highest ratio of all rounds.
+    """
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
-    for side in () if benchmark.is_warm else sides:
+    for side in () if benchmark.most_rounds else sides:
         side(0)
     for number in range(min(rounds, benchmark.most_rounds or rounds)):
         first = number % 2
         for index in (first, 1 - first):
             rates[index].append(sides[index](seconds))
     ratios = [ours / baseline for ours, baseline in zip(*rates, strict=True)]
-    return Result(
-        ours=statistics.median(rates[0]),
-        baseline=statistics.median(rates[1]),
-        unit=benchmark.unit,
-        ratio=statistics.median(ratios),
-        lowest=min(ratios),
-        highest=max(ratios),
-    )
+    ours, baseline = map(statistics.median, rates)
+    result = Result(ours, baseline, benchmark.unit, statistics.median(ratios))
+    return result, (min(ratios), max(ratios))
 
 
 def repeated(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
+import platform
+import re
 import shutil
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -22,8 +27,10 @@ from aggregator.local.embedded import (
     EmbeddedRedis,
     valkey_binary,
 )
+from aggregator.storage.connection import connect
+from benchmarks.measure import CannotRunError
 from deploy.kafka.cluster import KafkaCluster
-from deploy.kafka.distribution import missing
+from deploy.kafka.distribution import kafka_version, missing
 
 PARTITIONS = EMBEDDED_PARTITIONS
 QUIET: dict[str, Any] = {"log_level": 3}
@@ -34,8 +41,7 @@ FILLING = {
     "enable.idempotence": True,  # what is sent again comes late without it
 }
 POLL_MESSAGES = 1_000
-SMALL_BYTES = 3_000_000
-"""The in-process broker keeps at least this much of a partition."""
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 class Places:
@@ -66,9 +72,28 @@ class Places:
         self._embedded: EmbeddedBroker | None = None
 
     @property
-    def has_workers(self) -> bool:
-        """Whether worker processes can be measured: Kafka is real, and the kernel is Linux."""
-        return self.is_real and sys.platform.startswith("linux")
+    def machine(self) -> dict[str, str]:
+        """The facts that matter for speed; of servers, only those that were started."""
+        facts = {
+            "processor": f"{os.cpu_count()} x {_processor()}",
+            "system": f"{platform.system()} {platform.machine()}",
+            "Python": platform.python_version(),
+            "numpy": version("numpy"),
+            "librdkafka": confluent_kafka.libversion()[0],
+        }
+        if "kafka" in self.__dict__:
+            real = f"Apache Kafka {kafka_version()}"
+            facts["Kafka"] = real if self.is_real else "in-process (librdkafka)"
+        if "redis" in self.__dict__:
+            with closing(connect(self.redis)) as client:
+                server = client.info("server")
+            facts["Redis"] = f"{server.get('server_name', 'redis')} {server['redis_version']}"
+        return facts
+
+    def need_workers(self) -> None:
+        """Raise CannotRunError unless worker processes can be measured."""
+        if not (self.is_real and sys.platform.startswith("linux")):
+            raise CannotRunError("needs Apache Kafka, on Linux: dither kafka --fetch")
 
     def wants(self, *names: str) -> bool:
         """Return whether one of these benchmarks is to run; nothing need be prepared for others."""
@@ -104,16 +129,6 @@ class Places:
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         return topic
 
-    def log(self, payloads: list[bytes]) -> tuple[str, int]:
-        """Fill a topic evenly; return its name and how many messages it holds.
-
-        The in-process broker keeps little, so its log is shorter.
-        """
-        topic = self.topic()
-        if self._embedded is not None:
-            payloads = payloads[: SMALL_BYTES * PARTITIONS // len(payloads[0])]
-        return topic, self.fill(topic, payloads)
-
     def fill(self, topic: str, payloads: Iterable[bytes]) -> int:
         """Write messages to the partitions of a topic in turn; return how many there are."""
         with closing(Producer({"bootstrap.servers": self.kafka, **FILLING})) as producer:
@@ -139,6 +154,14 @@ class Places:
             yield topic, producer.commit_transaction
         admin = AdminClient({"bootstrap.servers": self.kafka, **QUIET})
         admin.delete_topics([topic])[topic].result()
+
+
+def _processor() -> str:
+    """Return the processor's model, without the words that say nothing."""
+    if CPU_INFO.exists():
+        for model in re.findall(r"^model name\s*: (.*)", CPU_INFO.read_text(), re.MULTILINE):
+            return re.sub(r"\((R|TM)\)|\bCPU\b", "", model).strip()
+    return platform.processor() or "unknown"
 
 
 def _produce(

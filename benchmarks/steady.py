@@ -1,4 +1,4 @@
-"""Processes in steady state: messages a second, and the processor time that each message takes."""
+"""The processor time and the memory of processes, also in their steady state."""
 
 from __future__ import annotations
 
@@ -24,33 +24,14 @@ class Sample:
 
     Attributes
     ----------
-    seconds : float
-        The time, on a clock that only goes forward.
     processor_seconds : float
         The processor time that they had used, user and system.
     messages : int
         The number of messages that they had counted.
     """
 
-    seconds: float
     processor_seconds: float
     messages: int
-
-
-@dataclass(frozen=True)
-class Steady:
-    """What a message costs once everything is warm.
-
-    Attributes
-    ----------
-    rate : float
-        Messages a second.
-    core_rate : float
-        Messages a second of processor time.
-    """
-
-    rate: float
-    core_rate: float
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
@@ -75,8 +56,8 @@ def memory_of(pid: int) -> dict[str, int]:
     }
 
 
-def steady(samples: Sequence[Sample], messages: int) -> Steady:
-    """Return what a message costs from the first warm sample to the last before the end.
+def steady_rate(samples: Sequence[Sample], messages: int) -> float:
+    """Return the messages a core second from the first warm sample to the last before the end.
 
     Parameters
     ----------
@@ -94,9 +75,8 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
 
     Examples
     --------
-    >>> samples = [Sample(0, 0, 0), Sample(2, 3, 50), Sample(4, 4, 90), Sample(9, 4.1, 100)]
-    >>> steady(samples, 100)
-    Steady(rate=20.0, core_rate=40.0)
+    >>> steady_rate([Sample(0, 0), Sample(3, 50), Sample(4, 90), Sample(4.1, 100)], 100)
+    40.0
     """
     warm_samples = [
         sample
@@ -111,5 +91,4 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
         raise CannotRunError(
             f"all but {counted:,} of {messages:,} were counted before the first look"
         )
-    used = last.processor_seconds - first.processor_seconds
-    return Steady(counted / (last.seconds - first.seconds), counted / max(used, 1e-9))
+    return counted / max(last.processor_seconds - first.processor_seconds, 1e-9)

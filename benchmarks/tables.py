@@ -14,9 +14,7 @@ import click
 
 from benchmarks import capacity
 from benchmarks.capacity_model import Rates
-from benchmarks.command import short
-from benchmarks.measure import STAGES
-from benchmarks.record import RECORDED, Record
+from benchmarks.record import RECORDED, Record, short, three_digits
 
 BLOCK = re.compile(r"(<!-- benchmarks: ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -38,7 +36,8 @@ def main(file: Path, pages: tuple[Path, ...]) -> None:
     for page in pages:
         page.write_text(filled(page.read_text(), record))
     if not pages:
-        for name in ("machine", *STAGES, "not run"):
+        stages = dict.fromkeys(name.split("/")[0] for name in record.names)
+        for name in ("machine", *stages, "not run"):
             click.echo(f"{name}:\n\n{table(record, name)}")
 
 
@@ -61,20 +60,18 @@ def table(record: Record, name: str) -> str:
         return rows(*capacity.table(Rates.of(record)))
     if name.startswith("users/"):
         return _users(record, name)
-    results = [
-        (measured, against, short(result.ours), short(result.baseline), result.unit, ratio)
-        for key, result in record.results.items()
-        for stage, measured, against in [_parts(key)]
-        for ratio in [
-            f"**{_ratio(result.ratio)}** ({_ratio(result.lowest)} to {_ratio(result.highest)})"
-        ]
-        if stage == name
-    ]
-    figures = [
-        (key.partition("/")[2].replace("/", ": "), f"{figure.value:.3g}", figure.unit)
-        for key, figure in record.figures.items()
-        if key.split("/")[0] == name
-    ]
+    results, figures = [], []
+    for key, result in record.benchmarks.items():
+        stage, *measured, against = key.split("/")
+        if stage == name:
+            low, high = map(three_digits, record.spread[key])
+            ratio = f"**{three_digits(result.ratio)}** ({low} to {high})"
+            sides = short(result.ours), short(result.baseline), result.unit
+            results.append((": ".join(measured), against, *sides, ratio))
+    for key, figure in record.figures.items():
+        stage, *measured = key.split("/")
+        if stage == name:
+            figures.append((": ".join(measured), f"{figure.value:.3g}", figure.unit))
     tables = []
     if results:
         tables.append(rows(("what", "against", "ours", "baseline", "unit", "ratio"), results))
@@ -92,23 +89,10 @@ def _users(record: Record, name: str) -> str:
             users.setdefault(population.rpartition("/")[2], {})[mechanism] = figure.value
     heads = list(dict.fromkeys(mechanism for needed in users.values() for mechanism in needed))
     lines = [
-        (epsilon, *(_rounded(needed[head]) if head in needed else "" for head in heads))
+        (epsilon, *(three_digits(needed[head]) if head in needed else "" for head in heads))
         for epsilon, needed in users.items()
     ]
     return rows(("epsilon", *heads), lines)
-
-
-def _rounded(number: float) -> str:
-    """Return a count with three digits.
-
-    Examples
-    --------
-    >>> _rounded(163_912.0), _rounded(66.6), _rounded(1.05)
-    ('164,000', '67', '1.1')
-    """
-    if number < 10:
-        return f"{number:.2g}"
-    return f"{float(f'{number:.3g}'):,.0f}"
 
 
 def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -124,29 +108,6 @@ def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     ruler = "|" + "---|" * len(heads)
     head, *body = ("| " + " | ".join(line) + " |" for line in [heads, *lines])
     return "\n".join([head, ruler, *body, ""])
-
-
-def _ratio(ratio: float) -> str:
-    """Return a ratio with three digits.
-
-    Examples
-    --------
-    >>> _ratio(0.12345), _ratio(9630.4)
-    ('0.123', '9,630')
-    """
-    return f"{ratio:.3g}" if ratio < 1_000 else f"{ratio:,.0f}"
-
-
-def _parts(name: str) -> tuple[str, str, str]:
-    """Return the stage, what was measured, and against what.
-
-    Examples
-    --------
-    >>> _parts("peers/randomize/grr/opendp")
-    ('peers', 'randomize: grr', 'opendp')
-    """
-    stage, *measured, against = name.split("/")
-    return stage, ": ".join(measured), against
 
 
 if __name__ == "__main__":

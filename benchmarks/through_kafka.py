@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 import numpy as np
@@ -33,7 +33,7 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC, TIME_MS, payloads
-from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side, stage
+from benchmarks.measure import Benchmark, Figure, Outcome, Side, compared, repeated, stage
 from benchmarks.metrics import population, reports_of, sums_of
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.redis_panes import commit_ids, delete_partition, write_panes
@@ -45,14 +45,6 @@ from producers.kafka.connection import DEFAULT_PROPERTIES
 from producers.wire.batch import encode_batch
 
 MICROSECONDS, MEBIBYTE = 1e6, 2**20
-NEEDS_KAFKA = "needs Apache Kafka, on Linux: dither kafka --fetch"
-
-
-def timed(units: int, action: Callable[[], object]) -> float:
-    """Return the units a second of an action that waits for servers."""
-    began = time.perf_counter()
-    action()
-    return units / (time.perf_counter() - began)
 
 
 PRODUCED_REPORTS, PRODUCED_BATCHES = 1_000, 3_000
@@ -70,28 +62,24 @@ def produce(places: Places) -> Iterator[Benchmark]:
     epsilons = [METRIC.levels[index] for index in level]
     encoded = payloads(batches, PRODUCED_REPORTS)
 
-    def ours(_: float) -> float:
-        with Reporter(METRIC, servers, topic=topic, batch_reports=PRODUCED_REPORTS) as reporter:
+    with (
+        Reporter(METRIC, servers, topic=topic, batch_reports=PRODUCED_REPORTS) as reporter,
+        closing(Producer({**DEFAULT_PROPERTIES, **servers})) as producer,
+    ):
 
-            def report() -> None:
-                for _ in range(batches):
-                    reporter.report(values, epsilons, time=TIME_MS / 1000)
-                reporter.flush()
+        def ours() -> None:
+            for _ in range(batches):
+                reporter.report(values, epsilons, time=TIME_MS / 1000)
+            reporter.flush()
 
-            return timed(units, report)
+        def baseline() -> None:
+            for payload in encoded:
+                producer.produce(topic, payload)
+                producer.poll(0)
+            producer.flush()
 
-    def baseline(_: float) -> float:
-        with closing(Producer({**DEFAULT_PROPERTIES, **servers})) as producer:
-
-            def produce_batches() -> None:
-                for payload in encoded:
-                    producer.produce(topic, payload)
-                    producer.poll(0)
-                producer.flush()
-
-            return timed(units, produce_batches)
-
-    yield Benchmark(f"produce/batches of {PRODUCED_REPORTS}/raw", "reports/s", ours, baseline)
+        name = f"produce/batches of {PRODUCED_REPORTS}/raw"
+        yield compared(name, "reports/s", units, ours, baseline, time.perf_counter)
 
 
 PATIENCE_SECONDS = 0.01
@@ -103,23 +91,20 @@ def consumption(places: Places, topic: str, messages: int, reports: int) -> Side
 
     def consume() -> None:
         settings = Settings(kafka={"bootstrap.servers": places.kafka})
-        with closing(clients.consumer(settings, "bench")) as consumer:
-            consumer.list_topics(topic, timeout=30)
-            left = messages
-            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-            while left > 0:
-                left -= len(consumer.consume(worker_clients.CONSUME_MESSAGES, PATIENCE_SECONDS))
-
-    def rate(_: float) -> float:
         thresholds = gc.get_threshold()
         worker_clients.collect_seldom()
         try:
-            return timed(messages * reports, consume)
+            with closing(clients.consumer(settings, "bench")) as consumer:
+                consumer.list_topics(topic, timeout=30)
+                consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+                left = messages
+                while left > 0:
+                    left -= len(consumer.consume(worker_clients.CONSUME_MESSAGES, PATIENCE_SECONDS))
         finally:
             gc.set_threshold(*thresholds)
             gc.unfreeze()
 
-    return rate
+    return repeated(messages * reports, consume, time.perf_counter)
 
 
 WORKERS = (1, 2)
@@ -144,59 +129,54 @@ def end_to_end(places: Places) -> Iterator[Outcome]:
     group; the time runs from its commit to the workers' own commit of the last message. The cost is
     the processor time of the worker processes alone in that time, user and system, of all threads.
     """
-    if not places.has_workers:
-        yield NotRun("end to end", NEEDS_KAFKA)
-        return
+    places.need_workers()
     for reports, max_batches in COUNTED_BATCHES.items():
         names = {f"end to end/batches of {reports}, workers {n}/raw": n for n in WORKERS}
         if places.wants(*names):
             encoded = payloads(places.sized(max_batches), reports)
-            baseline = consumption(places, *places.log(encoded), reports)
+            topic = places.topic()
+            baseline = consumption(places, topic, places.fill(topic, encoded), reports)
             for name, number in names.items():
-                ours = functools.partial(_counted, places, encoded, reports, number)
+                ours = functools.partial(_rate, places, encoded, reports, number)
                 yield Benchmark(name, "reports/s", ours, baseline)
     for reports, max_batches in COSTED_BATCHES.items():
         name = f"end to end/cost, batches of {reports}/a message"
         if places.wants(name):
             encoded = payloads(places.sized(max_batches), reports)
-            costs = [_spent(places, encoded) for _ in range(places.sized(COST_ROUNDS))]
+            costs = [_spent(places, encoded)[1] for _ in range(places.sized(COST_ROUNDS))]
             cost = MICROSECONDS * statistics.median(costs) / len(encoded)
             yield Figure(name, cost, "us of a core")
     for growth, runs in GROWTHS.items():
         name = f"end to end/growth, {growth}/last over first"
         if places.wants(name):
             encoded = payloads(places.sized(GROWTH_BATCHES), GROWTH_REPORTS)
-            first, last = (_spent(places, encoded, *run) for run in runs)
+            first, last = (_spent(places, encoded, *run)[1] for run in runs)
             yield Figure(name, last / first, "x")
 
 
-def _counted(places: Places, encoded: list[bytes], reports: int, number: int, _: float) -> float:
+def _rate(places: Places, encoded: list[bytes], reports: int, number: int, _: float) -> float:
     """Return the reports a second of workers that read, sum and commit a whole log."""
-    with (
-        places.held_log(encoded) as (topic, release),
-        workers(places, topic, [METRIC], number, more=SHORT_INTERVAL) as running,
-    ):
-
-        def released() -> None:
-            release()
-            running.wait_for(len(encoded))
-
-        return timed(len(encoded) * reports, released)
+    seconds, _ = _spent(places, encoded, number, more=SHORT_INTERVAL)
+    return len(encoded) * reports / seconds
 
 
 def _spent(
-    places: Places, encoded: list[bytes], number: int = 1, partitions: int = PARTITIONS
-) -> float:
-    """Return the processor seconds in which workers count a whole log: from fetch to commit."""
+    places: Places,
+    encoded: list[bytes],
+    number: int = 1,
+    partitions: int = PARTITIONS,
+    more: Mapping[str, object] | None = None,
+) -> tuple[float, float]:
+    """Return the seconds, of the clock and of processors, in which workers count a whole log."""
     with (
         places.held_log(encoded, partitions) as (topic, release),
-        workers(places, topic, [METRIC], number, partitions) as running,
+        workers(places, topic, [METRIC], number, partitions, more) as running,
     ):
         time.sleep(SETTLING_SECONDS)
-        began = processor_seconds(running.pids)
+        began, used = time.perf_counter(), processor_seconds(running.pids)
         release()
         running.wait_for(len(encoded))
-        return processor_seconds(running.pids) - began
+        return time.perf_counter() - began, processor_seconds(running.pids) - used
 
 
 PUBLISHED_PANES = 500
@@ -253,9 +233,8 @@ def publish(places: Places) -> Iterator[Benchmark]:
             for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 events.final_event(window, estimate, 1_000, source)
 
-        baseline = functools.partial(timed, PUBLISHED_PANES, answers)
-        name = "publish/closed panes/answers alone"
-        yield Benchmark(name, "events/s", ours, lambda _: baseline())
+        baseline = repeated(PUBLISHED_PANES, answers, time.perf_counter)
+        yield Benchmark("publish/closed panes/answers alone", "events/s", ours, baseline)
 
 
 LOAD_BATCHES, BATCH_REPORTS, LOAD_GAP_SECONDS = 100, 100, 0.1
@@ -266,14 +245,12 @@ MAX_PAUSE_SECONDS = 0.5
 
 
 @stage("latency")
-def latency(places: Places) -> Iterator[Outcome]:
+def latency(places: Places) -> Iterator[Figure]:
     """From a report on the device to an estimate that has it, while others report steadily.
 
     The first reports are left out: Kafka's broker has just started, and compiles what it runs.
     """
-    if not places.has_workers:
-        yield NotRun("latency", NEEDS_KAFKA)
-        return
+    places.need_workers()
     rng, (level, answers) = np.random.default_rng(7), reports_of(METRIC, BATCH_REPORTS)
 
     def batches(time_ms: int) -> Iterator[bytes]:
@@ -335,17 +312,14 @@ ever took from a third of the ids on, by the kernel's account, also while the ta
 
 
 @stage("memory")
-def memory(places: Places) -> Iterator[Outcome]:
+def memory(places: Places) -> Iterator[Figure]:
     """The resident memory of a worker, after it has counted every metric in every partition."""
     yield Figure("memory/Redis, id of a batch", _id_bytes(places), "B")
-    if sys.platform.startswith("linux"):
-        numbers = str(places.sized(HELD_IDS)), str(IDS_AT_ONCE)
-        command = [sys.executable, "-c", HOLDING_PROGRAM, *numbers]
-        held_bytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        yield Figure("memory/worker, id of a batch", float(held_bytes), "B")
-    if not places.has_workers:
-        yield NotRun("memory/workers", NEEDS_KAFKA)
-        return
+    places.need_workers()
+    numbers = str(places.sized(HELD_IDS)), str(IDS_AT_ONCE)
+    command = [sys.executable, "-c", HOLDING_PROGRAM, *numbers]
+    held_bytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    yield Figure("memory/worker, id of a batch", float(held_bytes), "B")
     metrics = [dataclasses.replace(METRIC, name=f"m{number}") for number in range(10)]
     topic, (level, answers) = places.topic(), reports_of(METRIC, REMEMBERED_REPORTS)
     now = time.time_ns() // 1_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -32,16 +31,6 @@ STEP_MS = 200_000
 BATCHES = 60
 
 
-@dataclasses.dataclass(frozen=True)
-class TimedMessage(LogMessage):
-    """A message at its offset, with Kafka's timestamp."""
-
-    time_ms: int = TIME_MS
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.time_ms
-
-
 def setup() -> dict[str, Callable[[], object]]:
     """Return each call by its name; the first one warms up."""
     stack = ExitStack()
@@ -53,7 +42,7 @@ def setup() -> dict[str, Callable[[], object]]:
     def batch(offset: int) -> LogMessage:
         time_ms = TIME_MS + offset * STEP_MS
         payload = encode_randomized(METRIC, level, reports, time_ms, new_batch_id())
-        return TimedMessage(offset, payload, time_ms)
+        return LogMessage(offset, payload, time_ms)
 
     def counted(number: int) -> Callable[[], object]:
         """Return the commit of a partition that has counted messages."""

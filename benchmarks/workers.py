@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from aggregator.config.settings import Redis, Settings, Topics
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.places import PARTITIONS, Places
+from deploy.kafka.cluster import free_ports
 from estimators import Metric
 from estimators.metrics.loading import definition_of
 
@@ -84,19 +85,48 @@ def started(
     places: Places, topic: str, metrics: Iterable[Metric], command: str, **sets: object
 ) -> Iterator[int]:
     """Run a command of `dither` on a topic, with settings by key; yield its pid."""
-    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("ab") as output:
-        file = Path(folder, "metrics.toml")
-        file.write_text(definitions(metrics))
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(definitions(metrics))
+        file.flush()
         sets |= {"topics.reports": topic, "topics.managed": False, "aggregate.past": "36500d"}
-        line = [sys.executable, "-m", "aggregator", command, "--metrics", str(file)]
+        line = ["aggregator", command, "--metrics", file.name]
         line += ["--kafka", places.kafka, "--redis", places.redis]
         line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
-        try:
-            yield process.pid
-        finally:
-            process.terminate()
-            process.wait(STOP_SECONDS)
+        with running(line) as pid:
+            yield pid
+
+
+@contextmanager
+def served(
+    places: Places, topic: str, metrics: Iterable[Metric], **sets: object
+) -> Iterator[tuple[int, int]]:
+    """Run `dither serve` on a topic; yield its pid and its port once it listens."""
+    (port,) = free_ports(1)
+    with started(places, topic, metrics, "serve", **{"serve.port": port, **sets}) as pid:
+        wait_for_port(port)
+        yield pid, port
+
+
+@contextmanager
+def running(line: Sequence[str]) -> Iterator[int]:
+    """Run a module of Python, with arguments, as a process without output; yield its pid."""
+    line, output = [sys.executable, "-m", *line], subprocess.DEVNULL
+    process = subprocess.Popen(line, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until a process listens on a port of this machine."""
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait(answers, f"the server of port {port}")
 
 
 def definitions(metrics: Iterable[Metric]) -> str:

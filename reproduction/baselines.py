@@ -1,4 +1,4 @@
-"""Other ways to release a mean under mixed privacy levels, to compare with.
+"""Published ways to release a mean under mixed levels, and to bound a shuffle, to compare with.
 
 Simulations: their noise is numpy's, and nothing here may be used on anybody's data. Two more
 baselines are weights of a release, ``uniform-minimum`` (UNI) and ``proportional`` (Prop). Sources:
@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Floats
+
+EPSILON_ROUNDING = 1e-12
+"""The result is increased by this share, which exceeds the rounding errors of double precision."""
 
 
 def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Generator) -> float:
@@ -146,3 +149,27 @@ def _sampled(epsilons: Floats, generator: np.random.Generator) -> tuple[float, N
     largest = float(epsilons.max())
     chance = np.exp(epsilons - largest) * (np.expm1(-epsilons) / math.expm1(-largest))
     return largest, generator.random(epsilons.size) < chance
+
+
+def clones_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
+    """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
+
+    This is for `reports` users (n) with the same randomizer at the same level. A report carries its
+    level in the clear, so it hides among those of its own level, and each level has its own result.
+    The result is at most `epsilon`, which is above zero; None if the theorem's condition epsilon <=
+    ln(n / (16 ln(2 / delta))) fails. It is ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 /
+    delta) / n) + e^eps / n)), with `delta` in (0, 1]. Source: HIST, Theorem 11: Feldman, McMillan
+    and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
+
+    >>> round(clones_epsilon(1.0, 100_000, 1e-6), 4)
+    0.0726
+    >>> clones_epsilon(8.0, 100_000, 1e-6) is None
+    True
+    """
+    crowd = reports / (16 * math.log(2 / delta))
+    if crowd <= 1 or epsilon > math.log(crowd) * (1 - EPSILON_ROUNDING):
+        return None
+    grown = math.exp(epsilon)
+    divergence = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
+    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * divergence)
+    return min(epsilon, shuffled * (1 + EPSILON_ROUNDING))

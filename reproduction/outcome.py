@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from reproduction.records import Records
-
+Item = TypeVar("Item")
 Tick = Callable[[float], None]
 """Takes the share of an experiment that is done, from 0 to 1."""
+
+
+def steps(items: Collection[Item], tick: Tick) -> Iterator[Item]:
+    """Yield the items of an experiment, and tell after each which share of them is done."""
+    for done, item in enumerate(items, 1):
+        yield item
+        tick(done / len(items))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,9 +132,8 @@ class Experiment:
     runs, quick : int
         The number of runs by default, and with ``--quick``.
     run : callable
-        Takes the number of runs, a seed and a :data:`Tick`; returns an :class:`Outcome`.
-    run_on : callable, optional
-        As `run`, with :class:`reproduction.records.Records` as the first argument.
+        Takes the number of runs, a seed, a :data:`Tick`, and, if it reads some,
+        :class:`reproduction.records.Records`; returns an :class:`Outcome`.
     takes : tuple of str
         The attributes of the records that it reads.
     """
@@ -140,46 +143,5 @@ class Experiment:
     data: str
     runs: int
     quick: int
-    run: Callable[[int, int, Tick], Outcome]
-    run_on: Callable[[Records, int, int, Tick], Outcome] | None = None
+    run: Callable[..., Outcome]
     takes: tuple[str, ...] = ()
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of independent values and its standard error.
-
-    Examples
-    --------
-    >>> mean_and_error([1.0, 3.0])
-    (2.0, 1.0)
-    """
-    n = len(values)
-    mean = math.fsum(values) / n
-    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, n - 1)
-    return mean, math.sqrt(variance / n)
-
-
-def slope(
-    x: Sequence[float], y: Sequence[float], errors: Sequence[float] | None = None
-) -> tuple[float, float]:
-    """Return the exponent of y ~ x^slope, by least squares of logarithms, and its standard error.
-
-    Parameters
-    ----------
-    x, y : sequence of float
-        The coordinates of points, above zero.
-    errors : sequence of float, optional
-        Standard errors of y; without them y is exact.
-
-    Examples
-    --------
-    >>> exponent, error = slope([1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [0.2, 2.0, 20.0])
-    >>> round(exponent, 6), round(error, 4)
-    (1.0, 0.0307)
-    """
-    across, up = [math.log(v) for v in x], [math.log(v) for v in y]
-    middle = math.fsum(across) / len(across)
-    shares = [(a - middle) / math.fsum((b - middle) ** 2 for b in across) for a in across]
-    relative = [error / value for error, value in zip(errors or [0.0] * len(y), y, strict=True)]
-    exponent = math.fsum(share * height for share, height in zip(shares, up, strict=True))
-    return exponent, math.hypot(*(s * r for s, r in zip(shares, relative, strict=True)))

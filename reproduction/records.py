@@ -83,6 +83,10 @@ class Records:
         )
 
 
+STAND_INS = Records()
+"""Records of nobody, for which experiments draw stand-ins."""
+
+
 def wages(records: Records, rng: np.random.Generator) -> tuple[Floats, str]:
     """Return up to 50,000 wages and a description: by default log-normal around 60,000."""
     if records.wages is None:

@@ -126,6 +126,5 @@ def run(
         Called with the share that is done.
     """
     experiment = EXPERIMENTS[key]
-    if experiment.run_on is None or not records.held & set(experiment.takes):
-        return experiment.run(runs, seed, tick)
-    return experiment.run_on(records, runs, seed, tick)
+    taken = [records] if records.held & set(experiment.takes) else []
+    return experiment.run(runs, seed, tick, *taken)

@@ -61,51 +61,31 @@ def pane(
     return statistic
 
 
-def delays(
-    panes: int,
-    shift: float,
-    alpha: float,
-    runs: int,
-    mean: float = 0.0,
-    before: int = 0,
-    seed: int = 5,
-) -> list[int]:
+def delays(panes: int, shift: float, alpha: float) -> list[int]:
     """Return after how many panes each run sees a move, at most :data:`MAX_PANES`.
 
     Parameters
     ----------
     panes : int
-        The length of the baseline in panes; 0 if the baseline is stated.
+        The length of the baseline in panes; 0 if the baseline, a value of 0, is stated.
     shift : float
         The size of the move, in standard errors of a pane.
     alpha : float
         The expected number of false alarms in a pane.
-    runs : int
-        The number of runs.
-    mean : float
-        The value of the baseline.
-    before : int
-        The number of panes before the move.
-    seed : int
-        The seed of all draws.
     """
-    mean_metric, rng, waits = metric(), np.random.default_rng(seed), []
-    counts = PANE // len(LEVELS)
-    square = contrast(mean_metric) ** 2
-    error = np.sqrt((square * (1 - square * mean**2)).sum() / counts) / square.sum()
-    for _ in range(runs):
-        baseline = pane(mean_metric, rng, PANE * panes, mean) if panes else None
-        stated = None if panes else mean
+    mean_metric, rng, waits = metric(), np.random.default_rng(5), []
+    moved = shift / np.sqrt(PANE // len(LEVELS) * (contrast(mean_metric) ** 2).sum())
+    for _ in range(RUNS):
+        baseline = pane(mean_metric, rng, PANE * panes, 0.0) if panes else None
+        stated = None if panes else 0.0
         detector = Detector(mean_metric, alpha, baseline=baseline, baseline_value=stated)
-        for _ in range(before):
-            detector.update(pane(mean_metric, rng, PANE, mean))
-        moved, pane_count = mean + shift * error, 1
-        while (
-            not detector.update(pane(mean_metric, rng, PANE, moved)).raised
-            and pane_count < MAX_PANES
-        ):
-            pane_count += 1
-        waits.append(pane_count)
+        for _ in range(BEFORE):
+            detector.update(pane(mean_metric, rng, PANE, 0.0))
+        moved_panes = (pane(mean_metric, rng, PANE, moved) for _ in range(MAX_PANES))
+        seen = (
+            number for number, sums in enumerate(moved_panes, 1) if detector.update(sums).raised
+        )
+        waits.append(next(seen, MAX_PANES))
     return waits
 
 
@@ -158,7 +138,7 @@ def delays_row(shift: float) -> list[str]:
     """Return the delays for each baseline, with both rates of false alarms."""
     cells = []
     for panes in BASELINES:
-        waits = [delays(panes, shift, alpha, RUNS, before=BEFORE) for alpha in RATES]
+        waits = [delays(panes, shift, alpha) for alpha in RATES]
         cells.append(" / ".join(map(text_of, waits)))
     return [f"{shift}", *cells]
 

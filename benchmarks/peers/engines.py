@@ -2,19 +2,16 @@
 
 Each engine checks the batches, drops those that come twice, and adds up reports and ones of each
 level and pane; it commits every second, exactly once. All must come to the same sums, or the run
-does not count. The steady part of a run gives messages a second, and messages a second of the
-engine's own processor time.
+does not count. The steady part of a run gives messages a second of the engine's own processor time.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import statistics
-import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,11 +19,11 @@ from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC as PLAIN
-from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, stage
+from benchmarks.measure import Benchmark, CannotRunError, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
 from benchmarks.places import PARTITIONS, Places
-from benchmarks.steady import Sample, Steady, processor_seconds, steady
+from benchmarks.steady import Sample, processor_seconds, steady_rate
 from benchmarks.workers import wait, workers
 from producers.wire.reports_pb2 import ReportBatch
 
@@ -51,90 +48,44 @@ LOOK_SECONDS = 0.05
 
 
 @stage("engines")
-def engines(places: Places) -> Iterator[Outcome]:
-    """The whole job of a worker, against Kafka Streams and Flink, warm and on the same topic."""
-    names = {
-        f"{name}/{engine}": (name, engine, reports, threads)
-        for reports in MESSAGES
-        for engine in jvm.CLASSES
-        for threads in THREADS
-        for name in [f"engines/batches of {reports}, threads {threads}"]
-        if places.wants(f"{name}/{engine}")
-    }
-    reason = "" if places.is_real else "needs Apache Kafka: dither kafka --fetch"
-    if not sys.platform.startswith("linux"):
-        reason = "needs Linux's /proc"
-    try:
-        if names and not reason:
-            jvm.built()
-    except CannotRunError as error:
-        reason = str(error)
-    if reason:
-        yield from (NotRun(name, reason) for name in names)
-        return
-    topics: dict[int, str] = {}
-    for full_name, (name, engine, reports, threads) in names.items():
-        messages = places.sized(MESSAGES[reports])
-        if reports not in topics:
-            topics[reports] = places.topic()
-            places.fill(topics[reports], payloads(messages, reports))
-        pair = Pair(places, topics[reports], messages, engine, threads)
-        sides = pair.ours, pair.theirs
-        yield Benchmark(full_name, "messages/s", *sides, most_rounds=MAX_ROUNDS, is_warm=True)
-        yield from pair.processor_time(name)
+def engines(places: Places) -> Iterator[Benchmark]:
+    """The whole job of a worker, against Kafka Streams and Flink, by processor time."""
+    places.need_workers()
+    jvm.built()
+    for reports, max_messages in MESSAGES.items():
+        names = {
+            name: (engine, threads)
+            for engine in jvm.CLASSES
+            for threads in THREADS
+            if places.wants(name := f"engines/batches of {reports}, threads {threads}/{engine}")
+        }
+        messages, sums = places.sized(max_messages), list[jvm.Sums]()
+        if names:
+            topic = places.topic()
+            places.fill(topic, payloads(messages, reports))
+        for name, (engine, threads) in names.items():
+            count = functools.partial(jvm.count, engine, places.kafka, topic, messages, METRIC)
+            theirs = _checked(functools.partial(count, threads), messages, sums)
+            count_ours = functools.partial(dither, places, topic, messages, threads)
+            ours = _checked(count_ours, messages, sums)
+            yield Benchmark(name, "messages/core s", ours, theirs, MAX_ROUNDS)
 
 
-class Pair:
-    """Dither and an engine on the same topic, with `threads` threads each, and their runs."""
+def _checked(count: Callable[[], jvm.Counted], messages: int, sums: list[jvm.Sums]) -> Side:
+    """Return a side that counts a topic, and comes to the same sums as all runs before."""
 
-    def __init__(
-        self, places: Places, topic: str, messages: int, engine: str, threads: int
-    ) -> None:
-        self._dither = functools.partial(dither, places, topic, messages, threads)
-        self._count = functools.partial(
-            jvm.count, engine, places.kafka, topic, messages, METRIC, threads
-        )
-        self._engine, self._messages = engine, messages
-        self._runs: dict[str, list[Steady]] = {"dither": [], engine: []}
-        self._sums: jvm.Sums | None = None
-
-    def ours(self, _: float) -> float:
-        """Have Dither count the topic; return messages a second."""
-        return self._checked("dither", self._dither())
-
-    def theirs(self, _: float) -> float:
-        """Have the engine count the topic; return messages a second."""
-        return self._checked(self._engine, self._count())
-
-    def processor_time(self, name: str) -> Iterator[Outcome]:
-        """Yield the processor time of the measured runs, and the ratio by processor time."""
-        if not all(self._runs.values()):
-            return
-        name = f"{name}/{self._engine}"
-        for label, side in (("", self._engine), (" of dither beside it", "dither")):
-            used = 1e6 / statistics.median(run.core_rate for run in self._runs[side])
-            yield Figure(f"{name}, processor time{label}", used, "us/message")
-        ours, theirs = (_replayed(runs) for runs in self._runs.values())
-        rounds = len(self._runs["dither"])
-        name, unit = f"{name}, by processor time", "messages/core s"
-        yield Benchmark(name, unit, ours, theirs, most_rounds=rounds, is_warm=True)
-
-    def _checked(self, name: str, counted: jvm.Counted) -> float:
-        if self._sums is None:
-            self._sums = counted.sums
-        if counted.refused or counted.sums != self._sums:
-            different = {*(counted.sums - self._sums), *(self._sums - counted.sums)}
+    def rate(_: float) -> float:
+        counted = count()
+        sums.append(counted.sums)
+        if counted.refused or counted.sums != sums[0]:
+            different = {*(counted.sums - sums[0]), *(sums[0] - counted.sums)}
             raise CannotRunError(
-                f"{name} refused {counted.refused} messages, and differs from the run before in "
+                f"a run refused {counted.refused} messages, and differs from the first run in "
                 f"{len(different)} sums"
             )
-        self._runs[name].append(steady(counted.samples, self._messages))
-        return self._runs[name][-1].rate
+        return steady_rate(counted.samples, messages)
 
-
-def _replayed(runs: Iterable[Steady]) -> Side:
-    left = iter(runs)
-    return lambda _: next(left).core_rate
+    return rate
 
 
 def dither(places: Places, topic: str, messages: int, processes: int) -> jvm.Counted:
@@ -146,8 +97,7 @@ def dither(places: Places, topic: str, messages: int, processes: int) -> jvm.Cou
         def is_over() -> bool:
             counted = running.committed()
             if not samples or counted > samples[-1].messages:
-                used = processor_seconds(running.pids)
-                samples.append(Sample(time.monotonic(), used, counted))
+                samples.append(Sample(processor_seconds(running.pids), counted))
             return counted >= messages
 
         wait(is_over, "counting", LOOK_SECONDS)

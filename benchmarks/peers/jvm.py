@@ -13,10 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,17 +107,26 @@ def count(
     CannotRunError if the engine ends before the topic's end, with the last line that it printed.
     """
     definition = (metric.name, metric.revision, len(metric.levels), metric.pane_ms)
+    counted_metric = ":".join(map(str, (*definition, metric.lateness_ms)))
     samples, sums = [], Sums()
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        arguments = [servers, topic, str(messages), str(threads), "memory", folder]
-        arguments.append(":".join(map(str, (*definition, metric.lateness_ms))))
-        with _process(engine, arguments, log) as (process, lines):
-            for line in lines:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            _command(engine, servers, topic, messages, threads, "memory", folder, counted_metric),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
+        timeout = threading.Timer(RUN_SECONDS, process.kill)
+        timeout.start()
+        try:
+            for line in process.stdout or ():
                 event, *values = line.split()
                 if event == "counted":
-                    used = processor_seconds([process.pid])
-                    samples.append(Sample(time.monotonic(), used, int(values[0])))
+                    samples.append(Sample(processor_seconds([process.pid]), int(values[0])))
                 elif event == "pane":
                     name, start, *cells, duplicates = values
                     for cell, number in enumerate(cells):
@@ -128,30 +134,17 @@ def count(
                     sums[name, *DUPLICATES] += int(duplicates)
                 elif event == "end":
                     return Counted(samples, sums, int(values[0]))
-        last = (log.read_text().strip().splitlines() or ["nothing"])[-1]
+        finally:
+            timeout.cancel()
+            process.kill()
+        errors.seek(0)
+        last = (errors.read().strip().splitlines() or ["nothing"])[-1]
         raise CannotRunError(f"{engine} ended, and said {last}")
 
 
-@contextmanager
-def _process(
-    engine: str, arguments: list[str], log: Path
-) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    folder = built()
-    foreign = FOREIGN_JARS[engine]
+def _command(engine: str, *job: object) -> list[str]:
+    folder, foreign = built(), FOREIGN_JARS[engine]
     jars = [jar for jar in (folder / "jars").iterdir() if not jar.name.startswith(foreign)]
     path = os.pathsep.join(map(str, [folder / "classes", *jars]))
-    line = [java() or "java", *OPTIONS, "-cp", path, f"dither.peers.{CLASSES[engine]}", *arguments]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            line, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-        ) as job,
-    ):
-        assert job.stdout is not None  # noqa: S101
-        timeout = threading.Timer(RUN_SECONDS, job.kill)
-        timeout.start()
-        try:
-            yield job, iter(job.stdout)
-        finally:
-            timeout.cancel()
-            job.kill()
+    command = [java() or "java", *OPTIONS, "-cp", path, f"dither.peers.{CLASSES[engine]}"]
+    return [*command, *map(str, job)]

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
-from benchmarks.measure import CannotRunError, Side
+from benchmarks.measure import CannotRunError
 
 FOLDER = Path(__file__).parent
-STOP_SECONDS = 10.0
 
 
 @contextmanager
-def serving(name: str, reports: int) -> Iterator[Peer]:
+def serving(name: str, reports: int) -> Iterator[Callable[[str, float], float]]:
     """Start a peer, which measures noise with that many reports; the peer ends with the block.
 
-    uv installs what the script's first lines pin, in an environment of its own.
+    Yield a function that has the peer do a task for some seconds, in its process, and returns the
+    rate. It raises CannotRunError if the peer ends instead. uv installs what the script's first
+    lines pin, in an environment of its own.
     """
     script = FOLDER / f"with_{name.replace('-', '_')}.py"
     command = [sys.executable, "-m", "uv", "run", "--quiet", "--no-project"]
@@ -37,37 +36,19 @@ def serving(name: str, reports: int) -> Iterator[Peer]:
     ):
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
-        try:
-            yield Peer(name, process.stdin, process.stdout, errors)
-        finally:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
+        tasks, rates = process.stdin, process.stdout
+
+        def rate(task: str, seconds: float) -> float:
             try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-class Peer:
-    """The two ends of the pipe to a peer: a task goes in, a rate comes out."""
-
-    def __init__(self, name: str, tasks: IO[str], rates: IO[str], errors: IO[str]) -> None:
-        self.name, self._tasks, self._rates, self._said = name, tasks, rates, errors
-
-    def side(self, task: str) -> Side:
-        """Return a side that does one of the peer's tasks, in its process.
-
-        It raises CannotRunError if the peer ends instead.
-        """
-
-        def rate(seconds: float) -> float:
-            try:
-                self._tasks.write(json.dumps([task, seconds]) + "\n")
-                self._tasks.flush()
-                return float(json.loads(self._rates.readline()))
+                tasks.write(json.dumps([task, seconds]) + "\n")
+                tasks.flush()
+                return float(json.loads(rates.readline()))
             except (BrokenPipeError, ValueError):
-                self._said.seek(0)
-                last = (self._said.read().strip().splitlines() or ["nothing"])[-1]
-                raise CannotRunError(f"{self.name} ended, and said {last}") from None
+                errors.seek(0)
+                last = (errors.read().strip().splitlines() or ["nothing"])[-1]
+                raise CannotRunError(f"{name} ended, and said {last}") from None
 
-        return rate
+        try:
+            yield rate
+        finally:
+            process.terminate()

@@ -33,8 +33,8 @@ from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.shared.means import ScalarMean
 
-ERROR_OF_NUMBERS, ERROR_OF_VECTORS = 0.01, 0.1
-"""Standard error of a mean in [-1, 1]; root mean square distance from a mean in the unit ball."""
+SQUARE_ERRORS = {**dict.fromkeys(DATA, 0.01**2), VECTORS: 0.1**2}
+"""Of a mean in [-1, 1]; of the distance from a mean in the unit ball."""
 EPSILONS = {**dict.fromkeys(DATA, NOISE_EPSILONS), VECTORS: (1, 2, 4, 8)}
 OURS = {
     **dict.fromkeys(DATA, ("randomized_response", "laplace", "windows")),
@@ -60,7 +60,7 @@ def users(places: Places) -> Iterator[Outcome]:
                 if places.wants(name := f"users/{data}/{epsilon:g}/{mechanism}"):
                     ours = functools.partial(estimator, mechanism, data)
                     squares = -noise(ours, epsilon, held[data])
-                    yield Figure(name, squares / _square_error(data), "users")
+                    yield Figure(name, squares / SQUARE_ERRORS[data], "users")
     for peer, tasks in THEIRS.items():
         names = {
             f"users/{data}/{epsilon:g}/{peer}: {mechanism}": (data, mechanism, epsilon)
@@ -70,17 +70,13 @@ def users(places: Places) -> Iterator[Outcome]:
         }
         wanted = {name: task for name, task in names.items() if places.wants(name)}
         if wanted:
-            with serving(peer, places.sized(PEER_REPORTS)) as process:
+            with serving(peer, places.sized(PEER_REPORTS)) as rate:
                 for name, (data, mechanism, epsilon) in wanted.items():
-                    side = process.side(f"noise {data} {mechanism} {epsilon:g}")
                     try:
-                        yield Figure(name, side(0) / _square_error(data), "users")
+                        variance = rate(f"noise {data} {mechanism} {epsilon:g}", 0)
+                        yield Figure(name, variance / SQUARE_ERRORS[data], "users")
                     except CannotRunError as error:
                         yield NotRun(name, str(error))
-
-
-def _square_error(data: str) -> float:
-    return float((ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS) ** 2)
 
 
 def estimator(mechanism: str, data: str, epsilon: float) -> Randomize:

@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from deploy.checks import Fault
+from deploy.checks.folders import PACKAGES
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
-PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MANY_ARGUMENTS = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 RAISE = re.compile(r"(?:^Raise|\bRaises|\braise)\s+(\w+)")
 BACKQUOTED = re.compile(r"`(\w+)`")
 REFERENCE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
 NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
-REGISTERED = {
+REGISTERED: set[Callable[..., Any]] = {
     *(policy for policies in RELEASE_WEIGHTINGS.values() for policy in policies.values()),
-    *(run for experiment in EXPERIMENTS.values() for run in (experiment.run, experiment.run_on)),
+    *(experiment.run for experiment in EXPERIMENTS.values()),
 }
 """Functions in registries: the type of the registry's entries, `Policy` or `Experiment`, describes
 their arguments."""

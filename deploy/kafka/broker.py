@@ -134,8 +134,7 @@ class Broker:
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM, on which Kafka closes its logs; `end` waits for it."""
-        if self.process is not None:
-            self.process.terminate()
+        self.send_signal(signal.SIGTERM)
 
     def end(self, grace: float = 0.0) -> None:
         """Wait `grace` seconds for the process to end, then kill it (SIGKILL)."""
@@ -150,15 +149,8 @@ class Broker:
         assert process.stdin is not None  # noqa: S101  (for the type checker)
         process.stdin.close()
 
-    def freeze(self) -> None:
-        """Suspend the process (SIGSTOP), as a machine that hangs would."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let a frozen process continue (SIGCONT)."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it was started."""
         if self.process is not None:
             self.process.send_signal(number)
 

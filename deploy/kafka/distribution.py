@@ -87,12 +87,12 @@ def fetch_jars(jars: Path = JARS) -> None:
     Raises
     ------
     KafkaUnavailableError
-        If Maven is missing, failed or took too long.
+        If Java or Maven is missing, or Maven failed or took too long.
     """
+    if lacking := missing(jars):
+        raise KafkaUnavailableError(lacking)
     if is_fetched(jars):
         return
-    if shutil.which("mvn") is None:
-        raise KafkaUnavailableError(missing(jars) or "no mvn to fetch Apache Kafka with")
     target = jars.parent / "target"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as scratch:

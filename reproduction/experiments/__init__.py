@@ -6,13 +6,11 @@ synthetic unless an experiment says otherwise.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import tomllib
 from pathlib import Path
 
 from reproduction.outcome import Claim, Experiment, Number, Outcome
-from reproduction.records import Records
 
 __all__ = ["EXPERIMENTS", "Claim", "Experiment", "Number", "Outcome"]
 
@@ -23,12 +21,7 @@ def _load() -> dict[str, Experiment]:
     for key, entry in tomllib.loads(text).items():
         module, _, name = entry.pop("function").rpartition(".")
         run = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-        if "takes" in entry:
-            experiments[key] = Experiment(
-                **entry, run=functools.partial(run, Records()), run_on=run
-            )
-        else:
-            experiments[key] = Experiment(**entry, run=run)
+        experiments[key] = Experiment(**entry, run=run)
     return experiments
 
 

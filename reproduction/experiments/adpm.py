@@ -6,7 +6,9 @@ the largest of 255 levels that is not above the user's demand.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error, summed
 
 POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
 BASELINES = {"LDPE": separate_noise, "SM": sampling_mechanism}
@@ -37,23 +40,6 @@ def trusted(levels: Any, **domain: Any) -> TrustedMetric:
     levels = sorted({math.floor(10_000 * e + 1e-9) / 10_000 for e in levels})
     metric = define(name="m", kind=kind, trust="central", levels=levels, **domain)
     return TrustedMetric.require(metric)
-
-
-def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
-    """Return the statistic of true values.
-
-    Parameters
-    ----------
-    metric : TrustedMetric
-        The metric.
-    values : array_like, n rows
-        The users' values, within the metric's domain.
-    level : array_like of int, shape (n,)
-        Index of each value's level.
-    """
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level))
-    return statistic
 
 
 def released_error(
@@ -91,18 +77,17 @@ def demanded(spread: str, seed: int) -> tuple[TrustedMetric, Floats]:
 
 def table_2(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return the ln MSE of the mean of 1000 Beta(2, 3) values, averaged over drawn demands."""
+    logs = defaultdict[tuple[str, str], list[float]](list)
+    for spread, draw in steps([*itertools.product(TABLE_2, range(DRAWS))], tick):
+        metric, demands = demanded(spread, DRAWS * seed + draw)
+        errors = _errors(metric, demands, runs, seed + draw)
+        for method, squares in errors.items():
+            logs[spread, method].append(math.log(np.mean(squares)))
+        logs[spread, "FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
     numbers = []
-    for i, spread in enumerate(TABLE_2):
-        logs: dict[str, list[float]] = {method: [] for method in TABLE_2[spread]}
-        for draw in range(DRAWS):
-            metric, demands = demanded(spread, DRAWS * seed + draw)
-            errors = _errors(metric, demands, runs, seed + draw)
-            for method, squares in errors.items():
-                logs[method].append(math.log(np.mean(squares)))
-            logs["FME"].append(math.log(acquisition_error(demands, BETA_VARIANCE)))
-            tick((i * DRAWS + draw + 1) / (2 * DRAWS))
-        for method, paper in TABLE_2[spread].items():
-            value, error = mean_and_error(logs[method])
+    for spread, papers in TABLE_2.items():
+        for method, paper in papers.items():
+            value, error = mean_and_error(logs[spread, method])
             name = f"{method}, {spread} variance of epsilon"
             numbers.append(Number(name, value, error, paper, WITHIN.get(method, 0.15)))
     return Outcome(numbers, notes=[FME_INFERRED])
@@ -116,10 +101,10 @@ def acquisition_error(demands: Floats, variance: float) -> float:
 
 def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
     level, rng, bits = metric.level_of(demands), np.random.default_rng(seed), SeededBits(seed)
-    errors: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
+    errors = defaultdict[str, list[float]](list)
     for _ in range(runs):
         values = rng.beta(2, 3, USERS)
-        statistic = collected(metric, values - 0.5, level)
+        statistic = summed(metric, values - 0.5, level)
         for method, policy in POLICIES.items():
             released = metric.release(statistic, bits, policy, target="sample")
             errors[method].append((float(released.value) + 0.1) ** 2)
@@ -137,25 +122,22 @@ def errors_beyond_sampling(
     parameters are as for :func:`reproduction.running.run`.
     """
     metric = trusted((0.1, 0.15), range=(-0.5, 0.5))
-    sizes = [100, 300, 1000, 3000, 10_000]
-    policies = {method: policy for method, policy in POLICIES.items() if method != "PropDPM"}
-    curves: dict[str, list[float]] = {method: [] for method in (*policies, *BASELINES)}
-    for i, n in enumerate(sizes):
+    sizes, curves = [100, 300, 1000, 3000, 10_000], defaultdict[str, list[float]](list)
+    for n in steps(sizes, tick):
         level = np.repeat([0, 1], [n // 2, n - n // 2]).astype(np.uint8)
-        statistic = collected(metric, np.zeros(n), level)
-        for method, policy in policies.items():
-            error = released_error(metric, statistic, policy, seed, 1 / 12)
+        statistic = summed(metric, np.zeros(n), level)
+        for method in ("ADPM", "UNI"):
+            error = released_error(metric, statistic, POLICIES[method], seed, 1 / 12)
             curves[method].append(error - 1 / (12 * n))
         rng, demands = np.random.default_rng([seed, n]), np.array([0.1, 0.15])[level]
-        squares: dict[str, list[float]] = {method: [] for method in BASELINES}
+        squares = dict.fromkeys(BASELINES, 0.0)
         for _ in range(runs):
             values = rng.random(n)
             plain = (values.mean() - 0.5) ** 2  # subtracted here: of mean 1/(12 n)
             for method, mechanism in BASELINES.items():
-                squares[method].append((mechanism(values, demands, rng) - 0.5) ** 2 - plain)
-        for method, differences in squares.items():
-            curves[method].append(float(np.mean(differences)))
-        tick((i + 1) / len(sizes))
+                squares[method] += (mechanism(values, demands, rng) - 0.5) ** 2 - plain
+        for method, total in squares.items():
+            curves[method].append(float(total / runs))
     return sizes, curves
 
 
@@ -194,12 +176,12 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     floor = ratio / (4 * USERS * (0.7 + 0.3 * ratio))
     seconds = [0.1001, 0.13, 0.16, 0.1 * ratio, 0.3, 0.5, 1.0, 3.0, 10.0]
     group = np.repeat([0, 1], [700, 300]).astype(np.uint8)
-    curves: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
-    for i, second in enumerate(seconds):
+    curves = defaultdict[str, list[float]](list)
+    for i, second in enumerate(steps(seconds, tick)):
         metric = trusted((0.1, second), range=(-0.5, 0.5))
         demands = np.array([0.1, second])[group]
         level = metric.level_of(demands)
-        statistic = collected(metric, np.zeros(USERS), level)
+        statistic = summed(metric, np.zeros(USERS), level)
         for method, policy in POLICIES.items():
             curves[method].append(released_error(metric, statistic, policy, seed, 1 / 4))
         rng = np.random.default_rng([seed, i])
@@ -209,7 +191,6 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
                 for _ in range(runs)
             ]
             curves[method].append(float(np.mean(squares)))
-        tick((i + 1) / len(seconds))
     flat = max(curves["ADPM"][3:]) / min(curves["ADPM"][3:])
     claims = [
         Claim(
@@ -233,3 +214,92 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     ]  # fmt: skip
     lines = [Curve(method, seconds, y) for method, y in curves.items()]
     return Outcome(numbers, claims, Plot("epsilon_2", "MSE", lines))
+
+
+RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
+STATED_RATIO = 17.0
+"""R = 1 + 8 / (epsilon_1^2 n f) of Example 1: epsilon_1 = 0.01, n = 10,000, f = 1/2."""
+
+
+def weight_ratio(ratio: float, seed: int) -> float:
+    """Return ADPM's w_2 / w_1 in Example 1, where `ratio` is epsilon_2 / epsilon_1."""
+    if ratio == 1:
+        return 1.0
+    metric = trusted((0.01, 0.01 * ratio), range=(-0.5, 0.5))
+    level = np.repeat([0, 1], 5000).astype(np.uint8)
+    statistic = summed(metric, np.zeros(10_000), level)
+    released = metric.release(statistic, SeededBits(seed), "adpm", target="sample")
+    return float(released.weights[1] / released.weights[0])
+
+
+def stretching(runs: int, seed: int) -> tuple[float, float]:
+    """Return the squared error of Example 2: values shrunk by epsilon_i / 0.1, noise for 0.1.
+
+    All 1000 users have the value 1/2; half of them have epsilon 0.01, the others 0.1.
+    """
+    users = 1000
+    shrunk = np.repeat([0.1, 1.0], users // 2) * 0.5
+    noise = np.random.default_rng([seed, 2]).laplace(scale=1 / (0.1 * users), size=runs)
+    return mean_and_error(((shrunk.mean() + noise - 0.5) ** 2).tolist())
+
+
+def public_half(runs: int, seed: int) -> tuple[float, float]:
+    """Return LDPE's squared error of Remark 2: 700 users at 0.1 and 300 whose data are public."""
+    rng, demands = np.random.default_rng([seed, 3]), np.repeat([0.1, 1e9], [700, 300])
+    squares = []
+    for _ in range(runs):
+        values = rng.integers(0, 2, demands.size).astype(float)
+        squares.append((separate_noise(values, demands, rng) - 0.5) ** 2)
+    return mean_and_error(squares)
+
+
+def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return n (MSE - 1/(12 n)), Example 1's ratio of weights, errors of Example 2 and Remark 2."""
+    sizes, excess = errors_beyond_sampling(runs, seed, lambda share: tick(0.9 * share))
+    curves = {name: [n * e for n, e in zip(sizes, y, strict=True)] for name, y in excess.items()}
+    curves["FME"] = [
+        n * acquisition_error(np.repeat([0.1, 0.15], [n // 2, n - n // 2]), 1 / 12) - 1 / 12
+        for n in sizes
+    ]
+    rates = acquisition_rates(np.repeat([0.01, 5.12], 5000))
+    weight_ratios = [weight_ratio(ratio, seed) for ratio in RATIOS]
+    biased, biased_error = stretching(10 * runs, seed)
+    public, public_error = public_half(runs, seed)
+    saturated = 1 + 8 / (0.1**2 * 700)
+    limit = saturated / (4 * 1000 * (0.7 + 0.3 * saturated))
+    tick(1.0)
+    numbers = [
+        Number("w_2 / w_1 of ADPM at epsilon_2 = 5.12", weight_ratios[-1], 0, STATED_RATIO, 0.01),
+        Number(
+            "w_2 / w_1 of FME at epsilon_2 = 5.12", float(rates[-1] / rates[0]), 0, 2**0.5, 0.01
+        ),
+        Number("MSE of stretching, n = 1000", biased, biased_error, 0.05 + 200 / 1000**2, 0.001),
+        Number(
+            "MSE x 10^4 of LDPE, 300 public", 1e4 * public, 1e4 * public_error, 1e4 * limit, 0.1
+        ),
+    ]
+    follows = all(
+        abs(w - min(ratio, STATED_RATIO)) < 0.01 * ratio
+        for ratio, w in zip(RATIOS, weight_ratios, strict=True)
+    )
+    better = all(a < b for a, b in zip(curves["ADPM"], curves["LDPE"], strict=True))
+    claims = [
+        Claim(
+            "ADPM is better than LDPE at every n",
+            better,
+            f"{curves['ADPM'][0]:.3f} against {curves['LDPE'][0]:.3f} at n = 100",
+        ),
+        Claim(
+            "FME is an order of magnitude worse than ADPM at n = 10,000",
+            curves["FME"][-1] > 10 * curves["ADPM"][-1],
+            f"{curves['FME'][-1]:.3f} against {curves['ADPM'][-1]:.3f}",
+        ),
+        Claim(
+            "the weights follow epsilon_2 / epsilon_1 up to R, and stay there",
+            follows,
+            f"{weight_ratios[3]:.3f} at 4, {weight_ratios[-1]:.3f} at {RATIOS[-1]:g}; "
+            f"R = {STATED_RATIO:g}",
+        ),
+    ]
+    plot = Plot("n", "n (MSE - 1/(12 n))", [Curve(name, sizes, y) for name, y in curves.items()])
+    return Outcome(numbers, claims, plot, [FME_INFERRED])

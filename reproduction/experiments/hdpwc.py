@@ -20,8 +20,9 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from reproduction.baselines import sampling_frequencies, sampling_mechanism
-from reproduction.experiments.adpm import collected, trusted
+from reproduction.experiments.adpm import trusted
 from reproduction.records import Records, cases, wages
+from reproduction.sampling import quantile_and_error, summed
 
 BETA = 0.05
 BINS = 12
@@ -175,18 +176,17 @@ def _estimator(
         )
 
         def estimated(values: NDArray[Any]) -> Any:
-            statistic = local.zero()
-            local.accumulate(statistic, level, local.randomize(values, level, bits))
+            statistic = summed(local, values, level, bits)
             return local.estimate(statistic, bound="normal").value
 
         return estimated
     family = "hpm" if population.bins is None else "hpf"
     named = POLICIES | {"HP": "{}-c" if population.correlated else "{}-u"}
     policy = named.get(method, method).format(family)
-    fixed_statistic = collected(metric, population.values, level) if population.correlated else None
+    fixed_statistic = summed(metric, population.values, level) if population.correlated else None
 
     def released(values: NDArray[Any]) -> Any:
-        statistic = collected(metric, values, level) if fixed_statistic is None else fixed_statistic
+        statistic = summed(metric, values, level) if fixed_statistic is None else fixed_statistic
         return metric.release(statistic, bits, policy, beta, "sample").value
 
     return released
@@ -222,13 +222,8 @@ def largest_errors(
 
 
 def tail(errors: Floats) -> tuple[float, float]:
-    """Return the 95% quantile, and its standard error from the order statistics around it."""
-    ordered, runs = np.sort(errors), errors.size
-    reach = math.sqrt(runs * BETA * (1 - BETA))
-    low, high = (
-        ordered[min(runs - 1, max(0, round(runs * (1 - BETA) + side * reach)))] for side in (-1, 1)
-    )
-    return float(np.quantile(errors, 1 - BETA)), float(high - low) / 2
+    """Return the 95% quantile, and its standard error."""
+    return quantile_and_error(errors, 1 - BETA)
 
 
 def mean_square(errors: Floats) -> tuple[float, float]:

@@ -1,22 +1,29 @@
 """Locally Private Histograms in All Privacy Regimes (HIST): largest errors over all categories.
 
-Every report is randomized and decoded as in the product; nothing is clipped or normalised.
+Every report is randomized and decoded as in the product; nothing is clipped or normalised. The
+paper's Figure 4 shows only bounds, because simulating every report was too expensive. For a point
+mass the counts have a known law, from which they are drawn here; the product computes the
+estimates.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
 from estimators import define
+from estimators.bounds.signs.noise import FlipNoise
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import ProjectiveGeometryResponse
 from estimators.metrics.local import LocalMetric
 from estimators.shuffling.crowds import largest_level
-from reproduction.clones import clones_epsilon
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick
+from reproduction.baselines import clones_epsilon
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error, quantile_and_error, summed
 
 PROTOCOLS = {
     "RAPPOR": "rappor",
@@ -83,8 +90,7 @@ def largest_errors(
     level = np.zeros(users, np.uint8)
     for run in range(runs):
         values = rng.choice(frequencies.size, users, p=frequencies)
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed + run)))
+        statistic = summed(metric, values, level, SeededBits(seed + run))
         estimate = np.asarray(metric.estimate(statistic, bound="normal").value)
         held = np.bincount(values, minlength=frequencies.size) / users
         errors[run] = np.abs(estimate - held).max()
@@ -92,22 +98,18 @@ def largest_errors(
 
 
 def median(values: Floats, name: str) -> Number:
-    """Return a median with its standard error, from the order statistics around it."""
-    ordered, n = np.sort(values), values.size
-    reach = math.sqrt(n) / 2
-    low, high = (ordered[min(n - 1, max(0, round(n / 2 + side * reach)))] for side in (-1.0, 1.0))
-    return Number(name, float(np.median(values)), float(high - low) / 2)
+    """Return a median with its standard error."""
+    return Number(name, *quantile_and_error(values, 0.5))
 
 
 def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return the distribution of l_inf errors for a point mass: epsilon = 5, k = 5000, n = 2000."""
     numbers, curves = [], []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
+    for name, mechanism in steps(PROTOCOLS.items(), tick):
         metric = histogram(mechanism, 5000, 5.0)
         errors = largest_errors(metric, zipf(5000, 2000), 2000, runs, seed)
         numbers.append(median(errors, name))
         curves.append(Curve(name, QUANTILES, np.quantile(errors, QUANTILES).tolist()))
-        tick((i + 1) / len(PROTOCOLS))
     plot = Plot("share of runs", "l_inf", curves, (False, False))
     values = {number.name: number.ours for number in numbers}
     light, heavy = ("RAPPOR", "subset selection", "PGR"), ("RHR", "HR", "k-RR")
@@ -119,19 +121,30 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
     return Outcome(numbers, [claim], plot)
 
 
+def medians(
+    points: dict[float, tuple[int, float, float]], runs: int, seed: int, tick: Tick
+) -> tuple[list[Number], list[Curve]]:
+    """Return the median of the l_inf error of 1000 users at each point, by protocol.
+
+    `points`: the number of categories, epsilon and Zipf's exponent of each; the others are as for
+    :func:`reproduction.running.run`.
+    """
+    numbers, curves = [], []
+    for name, mechanism in PROTOCOLS.items():
+        for categories, epsilon, alpha in points.values():
+            metric = histogram(mechanism, categories, epsilon)
+            errors = largest_errors(metric, zipf(categories, alpha), 1000, runs, seed)
+            numbers.append(median(errors, f"{name}, Zipf({alpha:g})"))
+            tick(len(numbers) / len(PROTOCOLS) / len(points))
+        heights = [number.ours for number in numbers[-len(points) :]]
+        curves.append(Curve(name, list(points), heights))
+    return numbers, curves
+
+
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return medians of l_inf errors by Zipf's exponent: epsilon = 5, k = 500, n = 1000."""
     alphas = [0.0, 0.5, 1.0, 2.0, 2000.0]
-    numbers, curves = [], []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
-        metric, medians = histogram(mechanism, 500, 5.0), []
-        for j, alpha in enumerate(alphas):
-            errors = largest_errors(metric, zipf(500, alpha), 1000, runs, seed)
-            number = median(errors, f"{name}, Zipf({alpha:g})")
-            numbers.append(number)
-            medians.append(number.ours)
-            tick((i + (j + 1) / len(alphas)) / len(PROTOCOLS))
-        curves.append(Curve(name, [1 + alpha for alpha in alphas], medians))
+    numbers, curves = medians({1 + a: (500, 5.0, a) for a in alphas}, runs, seed, tick)
     values = {number.name: number.ours for number in numbers}
     rappor = [values[f"RAPPOR, Zipf({alpha:g})"] for alpha in alphas]
     spread = max(rappor) / min(rappor)
@@ -153,15 +166,7 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
 def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return medians of l_inf errors for a point mass by epsilon: k = 100, n = 1000."""
     epsilons = [0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
-    curves = []
-    for i, (name, mechanism) in enumerate(PROTOCOLS.items()):
-        medians = []
-        for j, epsilon in enumerate(epsilons):
-            metric = histogram(mechanism, 100, epsilon)
-            errors = largest_errors(metric, zipf(100, 2000), 1000, runs, seed)
-            medians.append(float(np.median(errors)))
-            tick((i + (j + 1) / len(epsilons)) / len(PROTOCOLS))
-        curves.append(Curve(name, epsilons, medians))
+    _, curves = medians({e: (100, e, 2000.0) for e in epsilons}, runs, seed, tick)
     falls = {c.name: c.y[2] / c.y[4] for c in curves if c.name in PROTOCOLS_OF_FIGURE_3}
     claims = [
         Claim(
@@ -213,15 +218,14 @@ def crowd(runs: int, seed: int, tick: Tick) -> Outcome:
         levels["proved here"].append(float(proved))
     levels["no shuffler"] = [1.0] * len(users)
     numbers, curves = [], []
-    for i, (name, of_users) in enumerate(levels.items()):
-        medians = []
+    for name, of_users in steps(levels.items(), tick):
+        heights = []
         for n, level in zip(users, of_users, strict=True):
             metric = histogram("projective_geometry_response", categories, level)
             errors = largest_errors(metric, zipf(categories, 0), n, runs, seed)
             numbers.append(median(errors, f"{name}, n = {n:,}, level {level:g}"))
-            medians.append(numbers[-1].ours)
-        curves.append(Curve(name, users, medians))
-        tick((i + 1) / len(levels))
+            heights.append(numbers[-1].ours)
+        curves.append(Curve(name, users, heights))
     paper, proved_errors = curves[0].y, curves[1].y
     slope = math.log(paper[-1] / paper[0]) / math.log(users[-1] / users[0])
     gains = [a / b for a, b in zip(paper, proved_errors, strict=True)]
@@ -238,3 +242,113 @@ def crowd(runs: int, seed: int, tick: Tick) -> Outcome:
         ),
     ]
     return Outcome(numbers, claims, Plot("users", "median l_inf", curves))
+
+
+USERS, CATEGORIES = 10_000, 100_000
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)
+PER_TILT = 2_000
+
+
+def lower_bound(epsilon: float) -> float:
+    """Return the shape of Theorem 10, whose constants are not given."""
+    log = math.log(CATEGORIES)
+    return max(
+        math.sqrt(log / USERS) / math.expm1(epsilon),
+        math.sqrt(log / USERS) * math.exp(-epsilon / 2),
+        log / (USERS * epsilon),
+    )
+
+
+def sub_gaussian_bound(epsilon: float) -> float:
+    """Return Theorem 6's bound for RAPPOR, with ln 2k, because errors have two signs."""
+    log = math.log(2 * CATEGORIES)
+    return math.sqrt(2 * log / (math.tanh(epsilon / 4) * USERS * epsilon))
+
+
+def geometry_bound(epsilon: float) -> float:
+    """Return Theorem 9's bound for projective geometry response, which a point mass can exceed."""
+    log, power = math.log(CATEGORIES + 1), math.exp(-epsilon)
+    ratio = (2 + power) / (1 - power)
+    first = 4 * ratio * math.sqrt(log * power / USERS)
+    return first + 4 * ratio * log * math.log(USERS) / (epsilon * USERS)
+
+
+def flip_chance(epsilon: float) -> float:
+    """Return the probability with which the product flips a bit of RAPPOR."""
+    return flip_threshold(Fraction(str(epsilon)) / 2) / WORD
+
+
+def exact_bound(epsilon: float) -> float:
+    """Return an upper bound of the mean largest error, from the law of the flips.
+
+    E max <= min over t of (ln 2k + ln E e^(t noise)) / t, for noise of 2k sides. The noise is that
+    of signs, twice as large as that of frequencies.
+    """
+    flip = flip_chance(epsilon)
+    coefficient = 1 / (USERS * (1 - 2 * flip))
+    noise = FlipNoise(np.array([float(USERS)]), np.array([coefficient]), np.array([flip]))
+    normal = math.sqrt(2 * math.log(2 * CATEGORIES) / noise.variance)
+    tilt = np.minimum(normal * np.geomspace(1e-3, 1e3, PER_TILT), noise.max_tilt)
+    return float(((math.log(2 * CATEGORIES) + noise.cumulant(tilt)) / tilt).min()) / 2
+
+
+def point_mass_errors(metric: LocalMetric, runs: int, seed: int) -> Floats:
+    """Return the largest error in each run, if all users have the first category.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+        A metric of `rappor` with one level.
+    runs : int
+        The number of runs.
+    seed : int
+        The seed of the sums, which are drawn from their law.
+    """
+    rng, errors = np.random.default_rng(seed), np.empty(runs)
+    flip = flip_chance(float(metric.levels[0]))
+    held = np.zeros(CATEGORIES)
+    held[0] = 1
+    for run in range(runs):
+        statistic = metric.zero()
+        statistic[0] = USERS
+        statistic[1] = USERS - rng.binomial(USERS, flip)
+        statistic[2:] = rng.binomial(USERS, flip, CATEGORIES - 1)
+        estimate = np.asarray(metric.estimate(statistic, bound="normal").value)
+        errors[run] = np.abs(estimate - held).max()
+    return errors
+
+
+def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return bounds by epsilon, and RAPPOR's mean error: n = 10,000, k = 100,000."""
+    numbers, means, lower_ends = [], [], []
+    exact = [exact_bound(epsilon) for epsilon in EPSILONS]
+    printed = [sub_gaussian_bound(epsilon) for epsilon in EPSILONS]
+    for epsilon, bound in steps([*zip(EPSILONS, printed, strict=True)], tick):
+        metric = histogram("rappor", CATEGORIES, epsilon)
+        mean, error = mean_and_error(point_mass_errors(metric, runs, seed).tolist())
+        means.append(mean)
+        lower_ends.append(mean - 3 * error)
+        numbers.append(Number(f"RAPPOR, epsilon = {epsilon:g}", mean, error, bound))
+    high = EPSILONS.index(32.0)
+    claims = [
+        Claim(
+            "the bound by the law holds, and is below Theorem 6's at every epsilon",
+            all(m <= e <= p for m, e, p in zip(lower_ends, exact, printed, strict=True)),
+            f"at epsilon = 1 {exact[2]:.4f} for {means[2]:.4f}, Theorem 6: {printed[2]:.4f}",
+        ),
+        Claim(
+            "at large epsilons Theorem 6's bound is tens of times too large",
+            printed[high] > 30 * means[high],
+            f"at 32: error {means[high]:.2g}, the law's bound {exact[high]:.2g}, Theorem 6's "
+            f"{printed[high]:.2g}, lower bound ~{lower_bound(32):.2g}",
+        ),
+    ]
+    curves = [
+        Curve("RAPPOR, mean error", EPSILONS, means),
+        Curve("by the law of the flips", EPSILONS, exact),
+        Curve("Theorem 6, RAPPOR", EPSILONS, printed),
+        Curve("Theorem 9, PGR", EPSILONS, [geometry_bound(e) for e in EPSILONS]),
+        Curve("Theorem 10, no constants", EPSILONS, [lower_bound(e) for e in EPSILONS]),
+    ]
+    notes = ["The paper's column is Theorem 6's bound; it gives neither k nor n of the figure."]
+    return Outcome(numbers, claims, Plot("epsilon", "l_inf", curves), notes)

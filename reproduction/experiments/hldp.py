@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -11,7 +12,8 @@ from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
-from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, mean_and_error, slope
+from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
+from reproduction.sampling import mean_and_error, share_and_error, slope, summed
 
 PROFILES = {
     "all at 1/2": ((0.5,), (1.0,)),
@@ -39,9 +41,7 @@ def _errors(
     errors = np.empty(runs)
     norm = np.inf if metric.kind == "frequency" else 2
     for run in range(runs):
-        statistic = metric.zero()
-        bits = SeededBits(seed + run)
-        metric.accumulate(statistic, level, metric.randomize(values, level, bits))
+        statistic = summed(metric, values, level, SeededBits(seed + run))
         value = np.atleast_1d(metric.estimate(statistic, bound="normal").value)
         errors[run] = np.linalg.norm(value - truth, norm)
     return errors
@@ -147,17 +147,15 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
     ratios = []
     size = 20_000
     level = np.repeat([0, 1], [size * 9 // 10, size // 10]).astype(np.uint8)
-    for low in GRID:
-        for high in (e for e in GRID if e > low):
-            metric = define(name="m", mechanism=mechanism, levels=[low, high], **WEIGHED[mechanism])
-            statistic = metric.zero()
-            values = np.zeros(size if metric.kind == "mean" else (size, 3))
-            metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(0)))
-            optimal, paper = (
-                metric.estimate(statistic, weights=policy, bound="normal").effective_reports
-                for policy in ("optimal", "paper")
-            )
-            ratios.append((optimal / paper, low, high))
+    for low, high in itertools.combinations(GRID, 2):
+        metric = define(name="m", mechanism=mechanism, levels=[low, high], **WEIGHED[mechanism])
+        values = np.zeros(size if metric.kind == "mean" else (size, 3))
+        statistic = summed(metric, values, level, SeededBits(0))
+        optimal, paper = (
+            metric.estimate(statistic, weights=policy, bound="normal").effective_reports
+            for policy in ("optimal", "paper")
+        )
+        ratios.append((optimal / paper, low, high))
     ratio, low, high = max(ratios)
     return low, high, ratio
 
@@ -165,11 +163,10 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
 def weights(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return how much larger mean squared errors are with the paper's than with optimal weights."""
     numbers, worst = [], {}
-    for i, mechanism in enumerate(WEIGHED):
+    for mechanism in steps(WEIGHED, tick):
         low, high, worst[mechanism] = cost_of_the_papers_weights(mechanism)
         label = f"{mechanism}: worst at epsilon {low:g} and {high:g}"
         numbers.append(Number(label, worst[mechanism]))
-        tick((i + 1) / len(WEIGHED))
     claims = [
         Claim(
             "the paper's weights cost Laplace's mean 1.5 times the squared error and more",
@@ -195,7 +192,7 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
     bounds = ("normal", "fixed", "anytime")
     failed, last = dict.fromkeys(bounds, 0), dict.fromkeys(bounds, 0)
     rng = np.random.default_rng(seed)
-    for run in range(runs):
+    for run in steps(range(runs), tick):
         values = np.where(rng.random(users) < 0.6, 1.0, -1.0)
         level = rng.integers(0, 2, users).astype(np.uint8)
         reports = metric.randomize(values, level, SeededBits(seed + run))
@@ -213,14 +210,11 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
                 last[bound] += bool(is_outside and end == users)
         for bound in bounds:
             failed[bound] += missed[bound]
-        tick((run + 1) / runs)
-
-    def share(count: int) -> tuple[float, float]:
-        chance = count / runs
-        return chance, math.sqrt(max(chance * (1 - chance), 1 / runs) / runs)
-
-    numbers = [Number(f"{bound}: fails at the end", *share(last[bound])) for bound in bounds]
-    numbers += [Number(f"{bound}: fails at some look", *share(failed[bound])) for bound in bounds]
+    numbers = [
+        Number(f"{bound}: fails at {when}", *share_and_error(count, runs))
+        for when, counts in (("the end", last), ("some look", failed))
+        for bound, count in counts.items()
+    ]
     rate = {bound: failed[bound] / runs for bound in bounds}
     slack = 3 * math.sqrt(0.05 * 0.95 / runs)
     claims = [

@@ -22,6 +22,6 @@ def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:
 
 def test_a_gateway_opens_what_comes_through_a_relay() -> None:
     posted, sealed = (need(Fleet(1e9, batch_reports=5e4, sealed=x), RATES) for x in (0.0, 1.0))
-    busy = sealed.reports_per_second / RATES.opened
-    assert posted.gateways == 1
-    assert sealed.gateways == pytest.approx(2 * busy, abs=1)
+    busy = sealed["reports per second"] / RATES.opened
+    assert posted["gateways"] == 1
+    assert sealed["gateways"] == pytest.approx(2 * busy, abs=1)

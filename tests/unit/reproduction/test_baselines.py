@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from reproduction.clones import clones_epsilon
+from reproduction.baselines import clones_epsilon
 
 
 def test_the_numbers_of_the_theorem() -> None:
