@@ -9,8 +9,7 @@ from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.compared import Compared, CompareOptions, CompareQuery
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
-from aggregator.features.discovery.closed_window import describe_discovery
-from aggregator.reading.discovered_strings import Discovered, discover_strings
+from aggregator.reading.discovered_strings import Discovered, describe_discovery, discover_strings
 from aggregator.reading.query import Length, Progress, Start, Time, ignore_progress
 from aggregator.reading.reader import MetricReader
 

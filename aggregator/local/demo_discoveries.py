@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.features.discovery.closed_window import describe_discovery
-from aggregator.reading.discovered_strings import Discovered, discover_strings
+from aggregator.reading.discovered_strings import Discovered, describe_discovery, discover_strings
 from aggregator.reading.reader import MetricReader
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric

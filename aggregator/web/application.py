@@ -22,9 +22,8 @@ from aggregator.web.http.hosts import ExpectedHosts
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
 from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
-from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
-from aggregator.web.http.traffic import CountTraffic
+from aggregator.web.http.traffic import CountTraffic, TraceRequests
 from aggregator.web.operations import Operation
 from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
 from aggregator.web.service_context import Service

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -114,3 +116,24 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     headers.
     """
     return Response(msgspec.json.encode(value), status, headers, media_type=JSON_TYPE)
+
+
+def validators(*facts: Any) -> dict[str, str]:
+    """Return headers with an entity tag made of the facts that determine an answer."""
+    text = repr((version("dither"), facts))
+    digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return {"ETag": f'W/"{digest}"', "Cache-Control": "no-cache"}
+
+
+def not_modified(request: Request, headers: Mapping[str, str]) -> Response | None:
+    """Return a response with status 304 if the client already has the answer with these headers."""
+    client_tags = request.headers.get("if-none-match", "")
+    tags = {part.strip().removeprefix("W/") for part in client_tags.split(",")}
+    is_current = "*" in tags or headers["ETag"].removeprefix("W/") in tags
+    return Response(status_code=304, headers=headers) if is_current else None
+
+
+def as_json_unless_known(request: Request, value: Any) -> Response:
+    """Return a response with a value and its tag; with status 304 if the client has the value."""
+    tag = validators(hashlib.blake2b(msgspec.json.encode(value)).hexdigest())
+    return not_modified(request, tag) or as_json(value, headers=tag)

@@ -95,8 +95,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     `worker`: the process's number if several processes share the port; None if it serves alone.
     """
     from aggregator.local.ports import refuse_taken
-    from aggregator.monitoring.instances import server_instance
-    from aggregator.monitoring.tracing_setup import configured_tracing
+    from aggregator.monitoring.tracing_setup import configured_tracing, server_instance
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import MetricReader

@@ -9,11 +9,11 @@ import click
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import (
     COMMON_SHARE,
     Discovered,
     DiscoveryAnswer,
+    describe_discovery,
     discover_strings,
     discovery_answer,
     reports_needed,

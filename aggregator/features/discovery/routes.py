@@ -9,14 +9,13 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.features.discovery.searches import (
     DiscoveryProgress,
     Searches,
     StringsQuestion,
     TooManySearchesError,
 )
-from aggregator.reading.discovered_strings import DiscoveryAnswer
+from aggregator.reading.discovered_strings import DiscoveryAnswer, describe_discovery
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse

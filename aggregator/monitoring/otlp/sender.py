@@ -21,8 +21,8 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.families import Families
-from aggregator.monitoring.instances import server_instance
 from aggregator.monitoring.otlp.translation import Translation
+from aggregator.monitoring.tracing_setup import server_instance
 from aggregator.storage.failures import explain_redis_error
 from estimators.durations import milliseconds
 
