@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,6 @@ from aggregator.web.service_context import Service
 from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
-    from starlette.types import Lifespan
-
     from aggregator.monitoring.otlp.sender import OtlpSender
     from aggregator.monitoring.otlp.tracing import Tracing
     from aggregator.publishing.publisher import Publisher
@@ -67,40 +66,26 @@ def application(
     spans of requests; it is stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
-    posts = None if gateway is None else gateway.check_kafka
-    stalled = None if gateway is None else lambda: gateway.stalled
-    unpublished = None if publisher is None else publisher.obstacles
-    ends = publisher.ends if ends is None and publisher is not None else ends
     counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
-    service = Service(reader, settings, ends, posts, stalled, unpublished, counts)
+    service = Service(reader, settings, ends, gateway, publisher, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     untraced = frozenset(operation.path for operation in GATEWAY_OPERATIONS)
-    guard = Guard(settings.access)
-    sender = _metrics_sender(service)
+    tracers = () if tracing is None else (Middleware(TraceRequests, tracing, untraced),)
+    guard, proxies = Guard(settings.access), proxy_middleware(settings.serve)
     max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
-        *proxy_middleware(settings.serve),
+        *proxies,
         Middleware(CountTraffic, traffic=service.traffic),
-        *(
-            []
-            if tracing is None
-            else [Middleware(TraceRequests, tracing=tracing, untraced=untraced)]
-        ),
+        *tracers,
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(AddressLimit),
         Middleware(ExpectedHosts, serve=settings.serve),
         *cors_middleware(settings.serve),
-        Middleware(
-            AccessControl,
-            guard=guard,
-            routes=routes,
-            scopes=scopes,
-            origins=settings.serve.cors_origins,
-        ),
+        Middleware(AccessControl, guard, routes, scopes, settings.serve.cors_origins),
         Middleware(UnreadLimit),
         Middleware(BodyLimit, max_bytes=max_bytes, by_path={CROWDS_PATH: MAX_CROWD_BODY}),
     ]
@@ -108,16 +93,11 @@ def application(
         routes=routes,
         middleware=middleware,
         exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=_lifespan(service, gateway, publisher, sender, tracing),
+        lifespan=functools.partial(_running, service, _metrics_sender(service), tracing),
     )
     app.state.operations = operations
     app.state.small_posts = gateway and SmallPosts(
-        gateway,
-        guard,
-        service.traffic,
-        settings.serve,
-        POST_REPORTS.scopes,
-        proxy_middleware(settings.serve),
+        gateway, guard, service.traffic, settings.serve, POST_REPORTS.scopes, proxies
     )
     app.router.redirect_slashes = False
     return app
@@ -134,28 +114,20 @@ def _metrics_sender(service: Service) -> OtlpSender | None:
     return sender
 
 
-def _lifespan(
-    service: Service,
-    gateway: Gateway | None,
-    publisher: Publisher | None,
-    sender: OtlpSender | None,
-    tracing: Tracing | None,
-) -> Lifespan[Starlette]:
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            if gateway is not None:
-                await stack.enter_async_context(gateway)
-            if tracing is not None:
-                stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
-            stack.push_async_callback(service.hub.close)
-            stack.push_async_callback(anyio.to_thread.run_sync, service.close)
-            if publisher is not None:
-                publisher.start()
-                stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
-            if sender is not None:
-                sender.start()
-                stack.push_async_callback(anyio.to_thread.run_sync, sender.stop)
-            yield
-
-    return lifespan
+@contextlib.asynccontextmanager
+async def _running(
+    service: Service, sender: OtlpSender | None, tracing: Tracing | None, _: Starlette
+) -> AsyncIterator[None]:
+    """Start what serves the application, and close it at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+        if service.gateway is not None:
+            await stack.enter_async_context(service.gateway)
+        if tracing is not None:
+            stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
+        stack.push_async_callback(service.hub.close)
+        stack.push_async_callback(anyio.to_thread.run_sync, service.close)
+        for thread in (service.publisher, sender):
+            if thread is not None:
+                thread.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, thread.stop)
+        yield

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import hashlib
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -29,6 +29,10 @@ from aggregator.web.http.pools import Pool
 from aggregator.web.http.traffic import Traffic
 from estimators import Metric
 
+if TYPE_CHECKING:
+    from aggregator.publishing.publisher import Publisher
+    from producers.gateway import Gateway
+
 
 @runtime_checkable
 class Closable(Protocol):
@@ -48,14 +52,12 @@ class Service:
     Attributes
     ----------
     log_ends : Ends, optional
-        Returns the ends of the log; by default it asks the settings' Kafka.
-    posts : callable, optional
-        Returns why posts are refused, or "" if they are accepted. None if this server accepts no
-        posts.
-    stalled : callable, optional
-        Returns why the last posts were not acknowledged although Kafka answers, or "" if they were.
-    unpublished : callable, optional
-        Returns what prevents publishing. None if this server does not publish.
+        Returns the ends of the log; by default the publisher's, or else it asks the settings'
+        Kafka.
+    gateway : Gateway, optional
+        Accepts posts; None if this server accepts none.
+    publisher : Publisher, optional
+        Publishes events; None if this server publishes none.
     collectors : sequence of Collector
         Collectors that export the counts of other parts of this server.
     silent_ms : int
@@ -65,13 +67,13 @@ class Service:
     reader: MetricReader
     settings: Settings
     log_ends: Ends | None = None
-    posts: Callable[[], Awaitable[str]] | None = None
-    stalled: Callable[[], str] | None = None
-    unpublished: Callable[[], list[str]] | None = None
+    gateway: Gateway | None = None
+    publisher: Publisher | None = None
     collectors: Sequence[Collector] = ()
 
     def __post_init__(self) -> None:
-        self.ends = self.log_ends or KafkaLog(self.settings)
+        of_publisher = None if self.publisher is None else self.publisher.ends
+        self.ends = self.log_ends or of_publisher or KafkaLog(self.settings)
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self._lock, self._shared = threading.Lock(), dict[type[object], object]()
@@ -80,7 +82,7 @@ class Service:
     @property
     def needs_redis(self) -> bool:
         """Whether this server needs Redis: it publishes, or it accepts no reports."""
-        return self.settings.publish.enabled or self.posts is None
+        return self.settings.publish.enabled or self.gateway is None
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return the status of the service."""

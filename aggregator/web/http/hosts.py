@@ -44,18 +44,16 @@ class ExpectedHosts:
         if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
             host = Headers(scope=scope).get("host", "")
             if not is_expected(host, self.expected):
-                await self._problem(host).response(scope["path"])(scope, receive, send)
+                problem = Problem(
+                    421,
+                    f"the request is for host {host[:MAX_SHOWN_HOST]!r}, which is not one of this "
+                    "server's names",
+                    "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if "
+                    "it belongs to this server or its proxy; IP addresses are always accepted",
+                )
+                await problem.response(scope["path"])(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-    def _problem(self, host: str) -> Problem:
-        return Problem(
-            421,
-            f"the request is for host {host[:MAX_SHOWN_HOST]!r}, which is not one of this server's "
-            "names",
-            "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it "
-            "belongs to this server or its proxy; IP addresses are always accepted",
-        )
 
 
 def expected(serve: Serve) -> re.Pattern[str]:
