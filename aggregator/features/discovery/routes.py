@@ -64,8 +64,7 @@ class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
 async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings, or with the progress of the search."""
     name = service.metric_name(request)
-    with invalid_as_problem():
-        parameters = parse(request, DiscoveryParameters)
+    parameters = parse(request, DiscoveryParameters)
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         client, should_search = client_of(request.scope), parameters.search
@@ -95,8 +94,7 @@ async def discover(service: Service, request: Request) -> Response:
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a search, and answer with its progress."""
     name = service.metric_name(request)
-    with invalid_as_problem():
-        parameters = parse(request, WindowOfStrings)
+    parameters = parse(request, WindowOfStrings)
 
     def cancel() -> DiscoveryProgress | None:
         with invalid_as_problem():

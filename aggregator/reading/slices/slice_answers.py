@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -123,12 +122,6 @@ def slices_answer(slices: Slices) -> SlicesAnswer:
         left_out=slices.left_out,
         **({names: list(labels)} if names else {}),
     )
-
-
-def as_dict(slices: Slices) -> dict[str, Any]:
-    """Return :func:`slices_answer` as a dict whose keys are the names in JSON."""
-    document: dict[str, Any] = msgspec.to_builtins(slices_answer(slices))
-    return document
 
 
 def _slice(slice_estimate: SliceEstimate) -> SliceAnswer:
