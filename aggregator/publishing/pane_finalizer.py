@@ -9,10 +9,9 @@ import structlog
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, UnpublishedPanes
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
-from aggregator.publishing.unpublished_panes import UnpublishedPanes
 from aggregator.reading.grouping import Groupings, queries
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.slices.estimates import Slices

@@ -23,7 +23,7 @@ from aggregator.feature import features
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, batch_events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
@@ -31,7 +31,6 @@ from aggregator.publishing.leader import TURN_INTERVAL_SECONDS, Leader
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import HeartbeatSchedule
-from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress

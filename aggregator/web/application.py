@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 from aggregator.config.settings import Settings
 from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
+from aggregator.monitoring.tracing_setup import server_instance
 from aggregator.reading.reader import MetricReader
 from aggregator.web import documents, events, pages, probes, questions
 from aggregator.web.events import Abortable
@@ -25,9 +26,8 @@ from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, TraceRequests
-from aggregator.web.operations import Operation
+from aggregator.web.operations import Operation, Service
 from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
-from aggregator.web.service_context import Service
 from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def application(
     spans of requests; it is stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
+    ends = publisher.ends if ends is None and publisher is not None else ends
     counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
     service = Service(reader, settings, ends, gateway, publisher, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
@@ -105,11 +106,12 @@ def application(
 
 def _metrics_sender(service: Service) -> OtlpSender | None:
     """Return a sender of metrics; None if no collector is configured."""
-    if not service.settings.otlp.endpoint:
+    settings = service.settings
+    if not settings.otlp.endpoint:
         return None
     from aggregator.monitoring.otlp.sender import OtlpSender
 
-    sender = OtlpSender(service.settings, service.exported.collect)
+    sender = OtlpSender(settings, server_instance(settings), service.exported.collect)
     service.exported.register(sender)
     return sender
 

@@ -6,8 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.web import asyncapi, openapi
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json
 
 DOCUMENT_CONTENT = Content("The document.", plain={"type": "object"})
 

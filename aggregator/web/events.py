@@ -20,9 +20,8 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT_KEY
 from aggregator.web.http.problem_responses import RETRY_SECONDS, redis_failure
 from aggregator.web.live import Follower
-from aggregator.web.operations import Content, Operation, as_json
+from aggregator.web.operations import Content, Operation, Service, as_json
 from aggregator.web.queries import EventsParameters, parse
-from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 

@@ -21,8 +21,7 @@ from aggregator.reading.status import (
 )
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import as_problem, unavailable
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json
 from producers.gateway.problems import Problem
 
 

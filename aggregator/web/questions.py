@@ -33,6 +33,7 @@ from aggregator.web.operations import (
     JSON_TYPE,
     Content,
     Operation,
+    Service,
     as_json,
     as_json_unless_known,
     as_table,
@@ -40,7 +41,6 @@ from aggregator.web.operations import (
     validators,
 )
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
-from aggregator.web.service_context import Service
 from estimators import weights
 from estimators.central import release_weights
 from estimators.errors import meant

@@ -11,7 +11,7 @@ from aggregator.feature import EventType
 from aggregator.features.alarms.answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
 from aggregator.features.alarms.run import AlarmRun
-from aggregator.features.alarms.series import state_key
+from aggregator.features.alarms.standing import state_key
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -52,7 +52,7 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
     `raised`: the data of the event; `identity`: the alarm's identity, from
-    :func:`aggregator.features.alarms.series.identity`; `source`: the CloudEvents attribute
+    :func:`aggregator.features.alarms.standing.identity`; `source`: the CloudEvents attribute
     `source`.
     """
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.series import (
+from aggregator.features.alarms.standing import (
     MAX_STORED_RAISED,
     AlarmSeries,
     StoredAlarm,
@@ -62,7 +62,7 @@ class AlarmRun:
     Attributes
     ----------
     name : str
-        The alarm's :func:`aggregator.features.alarms.series.identity`.
+        The alarm's :func:`aggregator.features.alarms.standing.identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     skipped : int

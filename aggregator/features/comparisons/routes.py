@@ -28,9 +28,8 @@ from aggregator.reading.query import conditions
 from aggregator.reading.steps import ESTIMATES_PER_COMPARISON, check_slices
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
-from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Format, Policy, Time, Where, WindowParameters, moment, parse
-from aggregator.web.service_context import Service
 from producers.gateway.problems import Problem
 
 Below = Annotated[

@@ -15,11 +15,11 @@ from aggregator.features.discovery.searches import (
     StringsQuestion,
     TooManySearchesError,
 )
-from aggregator.reading.discovered_strings import DiscoveryAnswer, describe_discovery
+from aggregator.reading.discovered_strings import DiscoveryAnswer
+from aggregator.reading.query import Query
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
-from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse
-from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 
@@ -35,8 +35,8 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
     def question(self, service: Service, name: str) -> StringsQuestion:
         """Return the question; raise ValueError if the metric or the window cannot be used."""
         start, end = moment("from", self.start), moment("to", self.end)
-        described = describe_discovery(service.reader, name, start, end, window=self.window)
-        return StringsQuestion(*described, self.beta)
+        query = Query(start, end, window=self.window)
+        return StringsQuestion(*service.reader.describe_closed(name, query), self.beta)
 
 
 class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):

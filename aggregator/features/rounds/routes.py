@@ -7,8 +7,7 @@ from starlette.responses import Response
 
 from aggregator.features.rounds.plan import SearchPlan
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
-from aggregator.web.operations import Content, Operation, as_json_unless_known
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json_unless_known
 from estimators import SearchMetric
 from producers.device.rounds import Round
 

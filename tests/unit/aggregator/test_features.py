@@ -22,8 +22,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from aggregator.web import asyncapi, openapi
 from aggregator.web.application import core_and_features
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json
 from estimators import Metric
 from tests.support.reports.counted import Client
 
