@@ -14,6 +14,7 @@ from aggregator.reading.serialization import (
     Numbers,
     Status,
     Value,
+    named,
     plain_numbers,
     values,
 )
@@ -99,7 +100,7 @@ def final_answer(
 def slices_answer(slices: Slices) -> SlicesAnswer:
     """Return the JSON form of the estimates of slices, as a struct."""
     window, query = slices.window, slices.query
-    metric, names = window.metric, window.metric.domain.names
+    metric = window.metric
     labels, _ = metric.domain.select(query.categories)
     return SlicesAnswer(
         metric=metric.name,
@@ -120,7 +121,7 @@ def slices_answer(slices: Slices) -> SlicesAnswer:
         simultaneous=slices.simultaneous,
         slices=[_slice(slice_estimate) for slice_estimate in slices.slices],
         left_out=slices.left_out,
-        **({names: list(labels)} if names else {}),
+        **named(metric, labels),
     )
 
 

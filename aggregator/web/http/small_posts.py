@@ -12,6 +12,7 @@ slow path.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
@@ -259,13 +260,6 @@ class PostProtocol(PunctualProtocol):
             post.refuse(as_problem(error))
 
 
-class _NoEvent:
-    """Stands for the event that wakes a request's task."""
-
-    def set(self) -> None:
-        """Wake nobody."""
-
-
 class _Post:
     """A small post until it is answered; for uvicorn it is the connection's request."""
 
@@ -278,7 +272,7 @@ class _Post:
         "response_complete",
         "small",
     )
-    message_event = _NoEvent()
+    message_event = asyncio.Event()  # for which nobody waits
 
     def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: PostAdmission) -> None:
         self.protocol, self.small, self.admission = protocol, small, admission
