@@ -64,6 +64,8 @@ class Run(Protocol):
     """A procedure that takes the final panes in order and keeps a state, such as an alarm."""
 
     name: str
+    state_key: str
+    """The Redis key of the run's state."""
 
     @property
     def position(self) -> object:
@@ -93,10 +95,6 @@ class RunWatch(abc.ABC, Generic[R]):
         `run`: the run; `overview`: the progress of counting; `closed`: the event time in ms up to
         which panes are final, by metric.
         """
-
-    @abc.abstractmethod
-    def state_key(self, run: R) -> str:
-        """Return the Redis key of a run's state."""
 
     def note_published(self, event: Event) -> None:
         """Do what must follow the publication of an event of these runs: by default, nothing."""
@@ -135,7 +133,7 @@ class RunWatch(abc.ABC, Generic[R]):
             yield events
             if run.position != start_position:
                 state: Any = msgspec.msgpack.encode(run.stored())
-                published.lease.write([["SET", self.state_key(run), state]])
+                published.lease.write([["SET", run.state_key, state]])
             for event in events:
                 self.note_published(event)
         if first_error is not None:

@@ -17,12 +17,11 @@ from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
 from aggregator.monitoring.tracing_setup import server_instance
 from aggregator.reading.reader import MetricReader
-from aggregator.web import documents, events, pages, probes, questions
+from aggregator.web import events, pages, probes, questions
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
-from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, TraceRequests
@@ -40,12 +39,7 @@ if TYPE_CHECKING:
 def core_and_features() -> list[Operation]:
     """Return the HTTP operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
-    core = (
-        *questions.QUESTION_OPERATIONS,
-        *events.EVENT_OPERATIONS,
-        *probes.PROBE_OPERATIONS,
-        *documents.DOCUMENT_OPERATIONS,
-    )
+    core = (*questions.QUESTION_OPERATIONS, *events.EVENT_OPERATIONS, *probes.PROBE_OPERATIONS)
     return [*core, *of_features]
 
 

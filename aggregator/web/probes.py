@@ -1,4 +1,4 @@
-"""Routes for monitoring: Prometheus metrics, liveness and readiness."""
+"""Routes about the server: metrics, liveness, readiness, and the documents of its interfaces."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from aggregator.reading.status import (
     unusable_definitions,
 )
 from aggregator.storage.progress import TopicProgress
+from aggregator.web import asyncapi, openapi
 from aggregator.web.http.problem_responses import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, Service, as_json
 from producers.gateway.problems import Problem
+
+DOCUMENT_CONTENT = Content("The document.", plain={"type": "object"})
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -154,4 +157,29 @@ def _publishing_obstacles(service: Service) -> list[str]:
     ]
 
 
-PROBE_OPERATIONS = (metrics, healthz, readyz)
+@Operation(
+    path="/openapi.json",
+    summary="This interface, as OpenAPI 3.1.",
+    scopes=(),
+    answers={200: DOCUMENT_CONTENT},
+    problems=(429, 503),
+)
+async def openapi_json(service: Service, request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    operations, metrics = request.app.state.operations, service.reader.metrics
+    return await service.probes.run(request, lambda: as_json(openapi.document(operations, metrics)))
+
+
+@Operation(
+    path="/asyncapi.json",
+    summary="What is in the Kafka topics, as AsyncAPI 3.",
+    scopes=(),
+    answers={200: DOCUMENT_CONTENT},
+    problems=(429, 503),
+)
+async def asyncapi_json(service: Service, request: Request) -> Response:
+    """Answer with the AsyncAPI document."""
+    return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
+
+
+PROBE_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)

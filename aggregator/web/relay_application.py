@@ -27,9 +27,8 @@ from aggregator.monitoring.collector import DITHER_VERSION
 from aggregator.monitoring.families import Families
 from aggregator.reading import serialization
 from aggregator.web.http.access import Guard
-from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, Traffic

@@ -19,6 +19,7 @@ from aggregator.features.alarms.standing import (
     promise,
     read_state,
     series_of,
+    state_key,
     unit_of,
 )
 from aggregator.lazy_log import LazyLog
@@ -79,6 +80,7 @@ class AlarmRun:
         self.reader, self.definition = reader, definition
         self.metric = LocalMetric.require(reader.metric(definition.metric))
         self.name = identity(definition, self.metric)
+        self.state_key = state_key(reader.store.topic, self.name)
         self._begin()
         if stored is not None:
             try:

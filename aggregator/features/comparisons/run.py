@@ -196,6 +196,7 @@ class ComparisonRun:
         self.reader, self.definition = reader, definition
         self.metrics = arm_metrics(reader, definition)
         self.name = identity(definition, *self.metrics)
+        self.state_key = state_key(reader.store.topic, self.name)
         self._step_ms = step_ms(*self.metrics)
         self.next_ms, self.incomplete, self._stride = definition.start_ms, 0, 1
         self.sums: tuple[Counts, Counts] = self.metrics[0].zero(), self.metrics[1].zero()
