@@ -92,12 +92,11 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
         *(shown.value, shown.lower, shown.upper),
     )
     edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
-    names = [*edge_texts(estimate.edges[edge_indices]), "+Inf"]
     shares = (estimate.shown, estimate.cdf_lower, estimate.cdf_upper)
     yield from bounded_samples(
         metric_definitions.BOUNDED_SHARE_BELOW,
         (window.metric.name,),
-        names,
+        [*edge_texts(estimate.edges[edge_indices]), "+Inf"],
         *(np.append(x[edge_indices], 1.0) for x in shares),
     )
 

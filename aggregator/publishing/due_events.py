@@ -280,8 +280,7 @@ def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:
         for event in events:
             batch.append(event)
             size += len(event.data)
-            is_full = len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES
-            if is_full or time.monotonic() > deadline:
+            if len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES or time.monotonic() > deadline:
                 yield batch
                 batch, size, deadline = [], 0, time.monotonic() + BATCH_SECONDS
     except StateUnreadable as error:

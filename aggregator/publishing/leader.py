@@ -102,8 +102,7 @@ class Leader(ABC):
 
     def start(self) -> None:
         """Start a thread that does the task whenever the lease, Kafka and Redis are available."""
-        name = f"dither-{self.work}"
-        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self.run, name=f"dither-{self.work}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -138,7 +138,6 @@ class PaneFinalizer:
         """Yield the due panes, each with its estimate and the slices that became final with it."""
         unreadable: StateUnreadable | None = None
         for windows in unpublished.windows(overview, partitions, postponed):
-            name = windows[0].metric.name
             for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 try:
                     slices = self._slices(overview, window)
@@ -146,7 +145,7 @@ class PaneFinalizer:
                     unreadable = error
                     break
                 if slices is None:
-                    log.info("state changed while it was read", metric=name)
+                    log.info("state changed while it was read", metric=windows[0].metric.name)
                     return
                 yield window, estimate, slices
         if unreadable is not None:

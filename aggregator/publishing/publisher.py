@@ -153,8 +153,7 @@ class Publisher(Leader):
     def _publish_totals(self) -> None:
         """Publish the changed running totals, once in every `publish.interval`."""
         if time.monotonic() >= self._next_totals:
-            overview = self.reader.store.overview()
-            self._publish(self._finalizer.provisional_events(overview))
+            self._publish(self._finalizer.provisional_events(self.reader.store.overview()))
             self._next_totals = time.monotonic() + self._interval
 
     def _publish(self, batch: Sequence[Event]) -> None:

@@ -193,8 +193,7 @@ class PaneSums:
         for batch in batches:
             if batch is not batches[0]:
                 checkpoint()
-            is_last = batch is batches[-1]
-            later = overview.history_reads(self.store.topic) if is_last else []
+            later = overview.history_reads(self.store.topic) if batch is batches[-1] else []
             values, owners = self.store.panes.read_statistics(batch, later)
             add(batch, values)
         return overview.is_continued(owners)

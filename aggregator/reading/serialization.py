@@ -371,8 +371,7 @@ def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[s
         crossed=True if estimate.crossed else UNSET,
         **plain_numbers(estimate),
     )
-    fields = _numbers(window, estimate, shown) | {"unbiased": UNSET}
-    return fields | {"distribution": distribution}
+    return _numbers(window, estimate, shown) | {"unbiased": UNSET, "distribution": distribution}
 
 
 def _search(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:

@@ -247,8 +247,7 @@ class Operation:
     def route(self, service: Service) -> Route:
         """Return the route that calls the handler with a service."""
         assert self.handler is not None  # noqa: S101
-        endpoint = functools.partial(self.handler, service)
-        return Route(self.path, endpoint, methods=[self.method])
+        return Route(self.path, functools.partial(self.handler, service), methods=[self.method])
 
 
 def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -272,8 +271,7 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 def validators(*facts: Any) -> dict[str, str]:
     """Return headers with an entity tag made of the facts that determine an answer."""
-    text = repr((version("dither"), facts))
-    digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(repr((version("dither"), facts)).encode(), digest_size=12).hexdigest()
     return {"ETag": f'W/"{digest}"', "Cache-Control": "no-cache"}
 
 

@@ -143,8 +143,7 @@ async def estimate(service: Service, request: Request) -> Response:
             labels = (*metric.domain.select(query.categories)[0], *shares)
             work = metric.domain.work_of(labels)
             if query.by and (grouping := Grouping.of(metric, query)) is not None:
-                slices = min(grouping.size, query.top or grouping.size)
-                check_slices(metric, slices, work)
+                check_slices(metric, min(grouping.size, query.top or grouping.size), work)
             else:
                 check_shown(min(len(labels), query.top or len(labels)))
                 if query.categories is not None:

@@ -277,13 +277,12 @@ class AlarmRun:
             return None
         if window.status == "expired":
             window = pane
-        chosen = None if series.category is None or series.below else [series.category]
         estimate = metric.estimate(
             _rows(window)[series.group],
             SINCE_BETA,
             DEFAULT_POLICY,
             "fixed",
-            categories=chosen,
+            categories=None if series.category is None or series.below else [series.category],
             simultaneous=not series.below,
         )
         numbers = compared_numbers(estimate, series.below)

@@ -108,8 +108,7 @@ def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
     """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
     keys = [metric_key(metric.name, metric.revision) for metric in metrics]
     keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
-    text = " ".join((definition.key, *keys))
-    return definition.hashed(text)
+    return definition.hashed(" ".join((definition.key, *keys)))
 
 
 def state_key(topic: str, comparison: str) -> str:

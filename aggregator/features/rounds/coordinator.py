@@ -285,8 +285,7 @@ class Coordinator(Leader):
     def _note_open(self, metric: SearchMetric, opened: Round) -> None:
         """Store a published round for readers, and for devices that use HTTP."""
         key = metric_key(metric.name, metric.revision)
-        redis_key = rounds_key(self.settings.topics.reports)
-        self.lease.write([["HSET", redis_key, key, encode(opened)]])
+        self.lease.write([["HSET", rounds_key(self.settings.topics.reports), key, encode(opened)]])
         self._open[metric.name] = opened
         self._ends.pop(metric.name, None)
 

@@ -111,15 +111,13 @@ class Translation:
         for labels, cumulative in buckets.items():
             bounds = sorted(cumulative)
             counts = [cumulative[bound] for bound in bounds]
-            differences = [counts[0], *(b - a for a, b in itertools.pairwise(counts))]
-            start = self._start((family.name, labels), counts[-1], now)
             yield HistogramDataPoint(
                 attributes=dict(labels),
-                start_time_unix_nano=start,
+                start_time_unix_nano=self._start((family.name, labels), counts[-1], now),
                 time_unix_nano=now,
                 count=counts[-1],
                 sum=sums[labels],
-                bucket_counts=differences,
+                bucket_counts=[counts[0], *(b - a for a, b in itertools.pairwise(counts))],
                 explicit_bounds=bounds[:-1],
                 min=None,  # type: ignore[arg-type, unused-ignore]
                 max=None,  # type: ignore[arg-type, unused-ignore]

@@ -125,8 +125,7 @@ class Frame:
         }
         columns = {}
         for name, values in self.to_dict().items():
-            dtype = types[kind_of(name)][None in values]
-            columns[name] = pandas.Series(values, dtype=dtype)
+            columns[name] = pandas.Series(values, dtype=types[kind_of(name)][None in values])
         return pandas.DataFrame(columns)
 
     def to_polars(self) -> polars.DataFrame:

@@ -112,12 +112,11 @@ class Intervals:
         """Return the intervals as HTML."""
         shown = self.rows[:MAX_SHOWN_INTERVALS]
         low, high = _range(shown, () if self.reference is None else (self.reference,))
-        texts = _texts(shown, self.unit)
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(row.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
             f"<td {CELL_STYLE}>{escape(text)}</td></tr>"
-            for row, text in zip(shown, texts, strict=True)
+            for row, text in zip(shown, _texts(shown, self.unit), strict=True)
         ]
         table = f"{TABLE_START}{''.join(rows)}</table>"
         return _page(self.title, self.facts, table, _more_note(len(self.rows) - len(shown)))

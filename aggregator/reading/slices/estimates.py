@@ -108,8 +108,7 @@ class Slices(Pictured):
         metric, by = self.window.metric, [f"{ATTRIBUTE_PREFIX}{name}" for name in self.query.by]
         frame = self.to_frame()
         words = [[NO_VALUE if word is None else word for word in frame[name]] for name in by]
-        rows_of_words = zip(*words, frame["label"], strict=True)
-        labels = [" · ".join(filter(None, row)) for row in rows_of_words]
+        labels = [" · ".join(filter(None, row)) for row in zip(*words, frame["label"], strict=True)]
         columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER_COLUMNS[1:4])
         rows = tuple(LabelledInterval(*row) for row in zip(labels, *columns, strict=True))
         begin, end = iso(self.window.start_ms) or "the first report", iso(self.window.end_ms)
