@@ -13,12 +13,7 @@ from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
 from aggregator.monitoring.families import Encode, text_of
-from aggregator.reading.status import (
-    START_WORKERS,
-    silence_text,
-    uncounted_partitions,
-    unusable_definitions,
-)
+from aggregator.reading import status
 from aggregator.storage.progress import TopicProgress
 from aggregator.web import asyncapi, openapi
 from aggregator.web.http.problem_responses import as_problem, unavailable
@@ -125,10 +120,10 @@ async def readyz(service: Service, request: Request) -> Response:
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
         else:
-            now_ms = time.time_ns() // 10**6
-            silent = silence_text(overview, now_ms, service.silent_ms)
-            warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            unowned = [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
+            now_ms, silent_ms = time.time_ns() // 10**6, service.silent_ms
+            silent = status.silence_text(overview, now_ms, silent_ms)
+            warnings += [f"{silent}: {status.START_WORKERS}"] * bool(silent)
+            unowned = [] if silent else status.uncounted_partitions(overview, now_ms, silent_ms)
             if unowned:
                 warnings.append(f"no worker counts partitions {unowned}, see /v1/status")
             halted = [n for n, partition in overview.partitions.items() if partition.is_halted]
@@ -141,7 +136,7 @@ async def readyz(service: Service, request: Request) -> Response:
         details = "; ".join(problem.detail for problem in failures)
         raise unavailable(details, "; ".join(problem.remedy for problem in failures))
     warnings += [problem.detail for problem in failures]
-    warnings += unusable_definitions(service.reader.metrics, overview)
+    warnings += status.unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 

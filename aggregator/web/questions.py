@@ -12,7 +12,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.reading import serialization
+from aggregator.reading import serialization, steps
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans import LocalPlan
@@ -20,13 +20,6 @@ from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
 from aggregator.reading.slices.slice_answers import SlicesAnswer, slices_answer
-from aggregator.reading.steps import (
-    MAX_QUICK_NUMBERS,
-    check_shown,
-    check_slices,
-    check_work,
-    numbers_per_estimate,
-)
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import (
@@ -143,12 +136,13 @@ async def estimate(service: Service, request: Request) -> Response:
             labels = (*metric.domain.select(query.categories)[0], *shares)
             work = metric.domain.work_of(labels)
             if query.by and (grouping := Grouping.of(metric, query)) is not None:
-                check_slices(metric, min(grouping.size, query.top or grouping.size), work)
+                steps.check_slices(metric, min(grouping.size, query.top or grouping.size), work)
             else:
-                check_shown(min(len(labels), query.top or len(labels)))
+                steps.check_shown(min(len(labels), query.top or len(labels)))
                 if query.categories is not None:
-                    check_work(metric, work)
-        return not query.is_sliced and numbers_per_estimate(metric, work) <= MAX_QUICK_NUMBERS
+                    steps.check_work(metric, work)
+        cost = steps.numbers_per_estimate(metric, work)
+        return not query.is_sliced and cost <= steps.MAX_QUICK_NUMBERS
 
     def compute() -> Response:
         with invalid_as_problem():

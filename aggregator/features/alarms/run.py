@@ -309,6 +309,5 @@ class AlarmRun:
 
 def _rows(window: Window) -> Counts:
     """Return the statistics of a window's slices, shape (slices, cells); one row without slices."""
-    if isinstance(window.content, SliceSums):
-        return window.content.statistics
-    return window.sums[None]
+    content = window.content
+    return content.statistics if isinstance(content, SliceSums) else window.sums[None]
