@@ -22,7 +22,7 @@ from aggregator.timestamps import from_iso
 
 log = structlog.get_logger("dither.exporter")
 
-DIFFERENCE = Bounded.of(
+BOUNDED_DIFFERENCE = Bounded.of(
     "dither_difference{comparison,category}",
     'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
     "ratio. Absent while it is unknown.",
@@ -103,7 +103,7 @@ class ComparisonSamples(Samples):
             was_decided = (labels[index] or UNSET) in decided_categories
             decided = p_value[index] <= comparison.definition.beta or was_decided
             numbers = (value[index], lower[index], upper[index], p_value[index], int(decided))
-            kinds = (*DIFFERENCE, DIFFERENCE_P_VALUE, COMPARISON_DECIDED)
+            kinds = (*BOUNDED_DIFFERENCE, DIFFERENCE_P_VALUE, COMPARISON_DECIDED)
             for exported, number in zip(kinds, numbers, strict=True):
                 if np.isfinite(number):
                     yield Sample(exported, number, facts)
