@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 import structlog
@@ -162,9 +161,7 @@ class PaneFinalizer:
         edges = {"start": (end_ms - slicing.pane_ms) / 1000, "end": end_ms / 1000}
         groupings = []
         for query in queries(self._groupings, pane.metric, **edges):
-            slice_pane = self.reader.describe(overview, pane.metric.name, query)
-            final = dataclasses.replace(slice_pane, status="final", arrived_ms=NO_TIME)
-            window = self.reader.read(final)
+            window = self.reader.read_final(overview, pane.metric.name, query)
             if window.status != "final":
                 return None
             groupings.append(LocalPlan.answer_slices(window, query))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -286,6 +287,14 @@ class MetricReader:
     def read(self, window: Window) -> Window:
         """Return a window with its content: its sums, its release, or a search's progress."""
         return self._plan(window.metric).read(window)
+
+    def read_final(self, overview: TopicProgress, name: str, query: Query) -> Window:
+        """Return a window that is known to be final; "provisional" if Redis lost data meanwhile.
+
+        `overview`, `name`, `query`: as for :meth:`describe`.
+        """
+        described = self.describe(overview, name, query)
+        return self.read(dataclasses.replace(described, status="final", arrived_ms=NO_TIME))
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:

@@ -27,7 +27,6 @@ from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain, values
 from aggregator.reading.window import SliceSums, Window
-from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
@@ -214,21 +213,15 @@ class AlarmRun:
 
         It is "expired" even if only the tables of slices lack some reports of the window.
         """
-        definition = self.definition
-
-        def read(query: Query) -> Window:
-            described = self.reader.describe(overview, definition.metric, query)
-            final = dataclasses.replace(described, status="final", arrived_ms=NO_TIME)
-            return self.reader.read(final)
-
-        query = Query(start_ms / 1000, end_ms / 1000)
+        definition, query = self.definition, Query(start_ms / 1000, end_ms / 1000)
         if not definition.sliced:
-            return read(query)
-        window = read(dataclasses.replace(query, by=definition.by, where=dict(definition.where)))
+            return self.reader.read_final(overview, definition.metric, query)
+        sliced = dataclasses.replace(query, by=definition.by, where=dict(definition.where))
+        window = self.reader.read_final(overview, definition.metric, sliced)
         if window.status == "provisional":
             return window
         if window.coverage is None:  # it has no reports, or an unknown number
-            whole = read(query)
+            whole = self.reader.read_final(overview, definition.metric, query)
             return window if whole.status == "final" else whole
         return window.expired() if window.coverage < 1 else window
 
