@@ -36,7 +36,6 @@ ESTIMATE_EVENTS = (
     EventType(
         events.FINAL_TYPE,
         FinalAnswer,
-        ids_key_name="",
         message="finalEstimate",
         summary="The estimate of one closed pane: once for each id, and never changed.",
         key="The metric, its revision and the pane, as in delay@0000001f/2013-01-01T01:00:00Z.",
@@ -44,7 +43,6 @@ ESTIMATE_EVENTS = (
     EventType(
         events.PROVISIONAL_TYPE,
         Answer,
-        ids_key_name="",
         message="provisionalEstimate",
         summary="The running total of a metric, whenever it has changed.",
         key="The metric.",
@@ -53,7 +51,6 @@ ESTIMATE_EVENTS = (
 ROUND_EVENT = EventType(
     ROUND_EVENT_TYPE,
     Round,
-    ids_key_name="",
     message="round",
     summary="The round of a metric that is open, with the decisions that led to it.",
     key="The metric and its revision, as in longest@0000001f.",

@@ -33,7 +33,7 @@ class Tide(msgspec.Struct):
     height: float
 
 
-TURNED = EventType("toy.turned", Tide, "turned", "tideTurned", "The tide has turned.", "The port.")
+TURNED = EventType("toy.turned", Tide, "tideTurned", "The tide has turned.", "The port.", "turned")
 HEIGHT = Exported("toy_tide_height{port}", "Height of the tide.")
 
 
