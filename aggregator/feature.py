@@ -31,22 +31,22 @@ class EventType:
         The CloudEvents attribute `type`.
     data : type
         The class of the events' data.
-    ids_key_name : str
-        The name of the set of published ids in Redis.
     message : str
         The name of the message in the AsyncAPI document.
     summary : str
         When such an event is published, in a sentence.
     key : str
         What the key of the Kafka message contains.
+    ids_key_name : str
+        Of a feature's events: the name of the set of published ids in Redis.
     """
 
     name: str
     data: type[msgspec.Struct]
-    ids_key_name: str
     message: str
     summary: str
     key: str
+    ids_key_name: str = ""
 
 
 class Feature:

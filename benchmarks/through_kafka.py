@@ -20,11 +20,10 @@ from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
 from aggregator.kafka import clients, topic_admin, worker_clients
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, batch_events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.state.pane_keys import PaneKey, metric_key

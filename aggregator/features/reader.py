@@ -9,9 +9,8 @@ from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.compared import Compared, CompareOptions, CompareQuery
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import Discovered, discover_strings
-from aggregator.reading.query import Length, Progress, Start, Time, ignore_progress
+from aggregator.reading.query import Length, Progress, Query, Start, Time, ignore_progress
 from aggregator.reading.reader import MetricReader
 
 
@@ -118,7 +117,7 @@ class Reader(MetricReader):
         ValueError
             If the metric does not discover strings, or the window is empty.
         """
-        described, reading = describe_discovery(self, name, start, end, window=window)
+        described, reading = self.describe_closed(name, Query(start, end, window=window))
         return discover_strings(self.read(described), beta, reading, progress)
 
     def comparison(self, name: str, *, each: bool = False) -> Living:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import Discovered, discover_strings
 from aggregator.reading.reader import MetricReader
 from aggregator.timestamps import iso
@@ -91,7 +90,7 @@ class TrueDiscoveries:
         for name, metric in self._reader.metrics.items():
             if not discovers(metric):
                 continue
-            described, reading = describe_discovery(self._reader, name)
+            described, reading = self._reader.describe_closed(name)
             discovery = self._discoveries.get(name)
             if discovery is None or discovery.discovered.window.end_ms != described.end_ms:
                 answer = discover_strings(self._reader.read(described), DISCOVERY_BETA, reading)

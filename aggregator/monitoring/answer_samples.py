@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.metric_definitions import Bounded
 from aggregator.monitoring.samples import Sample, bounded_samples, category_labels
 from aggregator.reading.grouping import Groupings, queries, slice_name
 from aggregator.reading.plans import LocalPlan
@@ -58,34 +59,24 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     if estimate.saturation is not None:
         yield Sample(metric_definitions.RELEASE_SATURATION, estimate.saturation, (name,))
     shown = estimate.top(top)
-    yield from _bounds(name, shown)
+    yield from _bounds(metric_definitions.BOUNDED_ESTIMATE, (name,), shown)
     unbiased = np.atleast_1d(shown.value).tolist()
     for category, value in zip(category_labels(shown), unbiased, strict=True):
         yield Sample(metric_definitions.UNBIASED_ESTIMATE, value, (name, category))
     if estimate.radius is not None:
         yield Sample(metric_definitions.ESTIMATE_RADIUS, estimate.radius, (name,))
     if estimate.shares is not None:
-        yield from _shares(name, estimate.shares)
+        for sample in _bounds(metric_definitions.BOUNDED_SHARE_AMONG, (name,), estimate.shares):
+            if not math.isnan(sample.value):  # only bounds if nobody may be among them
+                yield sample
     if estimate.labels:
         left_out = len(estimate.labels) - len(shown.labels)
         yield Sample(metric_definitions.CATEGORIES_LEFT_OUT, left_out, (name,))
 
 
-def _shares(name: str, shares: Estimate) -> Iterable[Sample]:
-    """Yield the shares of A among B that the definition lists; only bounds if B may be empty."""
-    labels, numbers = _labels(name, shares.labels), (shares.shown, shares.lower, shares.upper)
-    for sample in bounded_samples(metric_definitions.BOUNDED_SHARE_AMONG, labels, *numbers):
-        if not math.isnan(sample.value):
-            yield sample
-
-
-def _labels(name: str, labels: Iterable[str]) -> list[tuple[str, str]]:
-    return [(name, label) for label in labels]
-
-
-def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
-    labels, numbers = _labels(name, category_labels(shown)), (shown.shown, shown.lower, shown.upper)
-    return bounded_samples(metric_definitions.BOUNDED_ESTIMATE, labels, *numbers)
+def _bounds(exported: Bounded, shared: tuple[object, ...], shown: Estimate) -> Iterator[Sample]:
+    numbers = (shown.shown, shown.lower, shown.upper)
+    return bounded_samples(exported, shared, category_labels(shown), *numbers)
 
 
 def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
@@ -96,15 +87,16 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
     shown = estimate.numbers
     yield from bounded_samples(
         metric_definitions.BOUNDED_QUANTILE,
-        _labels(window.metric.name, shown.labels),
+        (window.metric.name,),
+        shown.labels,
         *(shown.value, shown.lower, shown.upper),
     )
     edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
-    names = [*edge_texts(estimate.edges[edge_indices]), "+Inf"]
     shares = (estimate.shown, estimate.cdf_lower, estimate.cdf_upper)
     yield from bounded_samples(
         metric_definitions.BOUNDED_SHARE_BELOW,
-        _labels(window.metric.name, names),
+        (window.metric.name,),
+        [*edge_texts(estimate.edges[edge_indices]), "+Inf"],
         *(np.append(x[edge_indices], 1.0) for x in shares),
     )
 
@@ -131,7 +123,7 @@ def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     if progress.tail is not None:
         yield Sample(metric_definitions.SEARCH_ALPHA, progress.tail.alpha, name)
     if estimate.status not in UNEXPORTED_STATUSES:
-        yield from _bounds(metric.name, estimate)
+        yield from _bounds(metric_definitions.BOUNDED_ESTIMATE, name, estimate)
 
 
 SAMPLES_BY_SHAPE: dict[Shape, Callable[[Window, Estimate, int], Iterable[Sample]]] = {
@@ -186,8 +178,4 @@ class SliceExport:
         if slice_estimate.estimate is None:
             return
         shown = slice_estimate.estimate.numbers.top(self.top_categories)
-        yield from bounded_samples(
-            metric_definitions.BOUNDED_SLICE,
-            [(*labels, category) for category in category_labels(shown)],
-            *(shown.shown, shown.lower, shown.upper),
-        )
+        yield from _bounds(metric_definitions.BOUNDED_SLICE, labels, shown)

@@ -131,8 +131,7 @@ class Exporter(Collector):
         for kind, count in sorted(events.items()):
             families.put(metric_definitions.PUBLISHED_EVENTS, count, kind)
         keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
-        expired = registry.expired_panes(keys)
-        for name, count in zip(self.reader.metrics, expired, strict=True):
+        for name, count in zip(self.reader.metrics, registry.expired_panes(keys), strict=True):
             families.put(metric_definitions.EXPIRED_PANES, count, name)
         for name, count in sorted(registry.failed_searches().items()):
             families.put(metric_definitions.FAILED_SEARCHES, count, name)
@@ -156,12 +155,10 @@ class Exporter(Collector):
             families.put(metric_definitions.PARTITION_HALTED, 1, number)
         for number in sorted({*overview.partitions, *ends.ranges}):
             counted = overview.partitions.get(number)
-            done = 0 if counted is None else int(counted.owner.get("next", 0))
-            lag = ends.lag(number, done)
+            lag = ends.lag(number, 0 if counted is None else int(counted.owner.get("next", 0)))
             families.put(metric_definitions.CONSUMER_LAG, math.nan if lag is None else lag, number)
         if math.isfinite(ends.asked_at):
-            age = max(0.0, time.monotonic() - ends.asked_at)
-            families.put(metric_definitions.LOG_END_AGE, age)
+            families.put(metric_definitions.LOG_END_AGE, max(0.0, time.monotonic() - ends.asked_at))
         families.put(metric_definitions.ACTIVE_WORKERS, len(workers))
 
     def _committed(self, number: int, measured_ms: int) -> float:

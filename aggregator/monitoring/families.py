@@ -116,15 +116,13 @@ class Collected(Collector):
 def text_of(collector: Collector, encode: Encode, content_type: str) -> bytes:
     """Return the text of all families, as `encode` writes it; the text of a part is kept.
 
-    `collector`: the families; `encode`: writes a collector as text; `content_type`: names the
-    format and the version of `encode`.
+    `collector`: the families, all from :meth:`Families.filled`; `encode`: writes a collector as
+    text; `content_type`: names the format and the version of `encode`.
     """
     end = encode(Collected([]))
     pieces = []
     for family in collector.collect():
-        if not isinstance(family, JoinedFamily):
-            pieces.append(encode(Collected([family])).removesuffix(end))
-            continue
+        assert isinstance(family, JoinedFamily)  # noqa: S101
         empty = Family(family.name, family.documentation, family.type)
         head = encode(Collected([empty])).removesuffix(end)
         pieces.append(head)

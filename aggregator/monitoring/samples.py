@@ -23,16 +23,17 @@ class Sample(NamedTuple):
 
 
 def bounded_samples(
-    exported: Bounded, labels: Iterable[tuple[object, ...]], *numbers: Any
+    exported: Bounded, shared: tuple[object, ...], labels: Iterable[object], *numbers: Any
 ) -> Iterator[Sample]:
     """Yield the samples of values and their bounds.
 
-    `exported`: the declared metrics of values and bounds; `labels`: the label values of each value;
-    `numbers`, shape (values,): the values, their lower and their upper bounds.
+    `exported`: the declared metrics of values and bounds; `shared`: the values of all labels but
+    the last; `labels`: the last label of each value; `numbers`, shape (values,): the values, their
+    lower and their upper bounds.
     """
     columns = (np.atleast_1d(x).tolist() for x in numbers)
-    for value_labels, *row in zip(labels, *columns, strict=True):
-        yield from map(Sample, exported, row, (value_labels,) * 3)
+    for label, *row in zip(labels, *columns, strict=True):
+        yield from map(Sample, exported, row, ((*shared, label),) * 3)
 
 
 def category_labels(estimate: Estimate) -> Sequence[str]:

@@ -106,9 +106,8 @@ def _schema(field_type: inspect.Type, has_several: bool) -> Schema:
         case inspect.TupleType():
             return {"type": "array", "items": _item(field_type.item_types[0], has_several)}
         case inspect.DictType():
-            keys = {"type": "string", "optional": False}
             values = _item(field_type.value_type, has_several)
-            return {"type": "map", "keys": keys, "values": values}
+            return {"type": "map", "keys": {"type": "string", "optional": False}, "values": values}
         case inspect.LiteralType():
             return {"type": "boolean" if isinstance(field_type.values[0], bool) else "string"}
         case inspect.UnionType():

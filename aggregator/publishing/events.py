@@ -145,8 +145,7 @@ def final_event(
     pane.
     """
     pane = dataclasses.replace(window, arrived_ms=NO_TIME)
-    data = _data(pane, estimate, top, slices, strings)
-    return _final(window, window.policy, data, origin)
+    return _final(window, window.policy, _data(pane, estimate, top, slices, strings), origin)
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:

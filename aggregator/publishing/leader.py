@@ -15,10 +15,14 @@ import redis
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.config.live_metrics import current
+from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, TopicGone
+from aggregator.reading.reader import MetricReader
 from aggregator.storage.failures import explain_redis_error
 from aggregator.storage.lease import Lease, LeaseLost
+from aggregator.tracing import Tracer
 from estimators import Metric
+from estimators.durations import milliseconds
 from producers.kafka.kafka_errors import describe_kafka_error
 
 TURN_INTERVAL_SECONDS = 1.0
@@ -43,8 +47,10 @@ class Leader(ABC):
     ----------
     key : str
         A key with a hash tag: see :class:`aggregator.storage.lease.Lease`.
-    seconds : float
-        The length of the lease.
+    lease : str
+        The length of the lease, a duration.
+    tracer : Tracer, optional
+        Records spans of the work.
 
     Attributes
     ----------
@@ -59,9 +65,12 @@ class Leader(ABC):
     """The task as a verb, for the log line "cannot ..."."""
     log: ClassVar[Any]
 
-    def __init__(self, client: redis.Redis, key: str, seconds: float) -> None:
+    def __init__(
+        self, settings: Settings, reader: MetricReader, key: str, lease: str, tracer: Tracer | None
+    ) -> None:
+        self.settings, self.reader, self._tracer = settings, reader, tracer or Tracer()
         self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.lease = Lease(client, key, self.name, seconds)
+        self.lease = Lease(reader.store.client, key, self.name, milliseconds(lease) / 1000)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._looked_at = time.monotonic()
@@ -69,16 +78,16 @@ class Leader(ABC):
         self._logged_at = float("-inf")
         self.failing = ""
 
-    def _still_leads(self, metrics: Mapping[str, Metric], led: Mapping[str, Metric]) -> bool:
+    def _still_leads(self, led: Mapping[str, Metric]) -> bool:
         """Record that a turn begins; return whether this process still leads.
 
-        It stops leading after :meth:`stop`, or when the definitions `metrics` are no longer `led`.
+        It stops leading after :meth:`stop`, or when the current definitions are no longer `led`.
         """
         self._looked_at = time.monotonic()
         if self._turns:
             self.failing = ""
         self._turns += 1
-        return not self._stopping.is_set() and current(metrics) is led
+        return not self._stopping.is_set() and current(self.reader.metrics) is led
 
     def _has_task(self) -> bool:
         """Return whether there is a task; without one, other processes may take the lease."""
@@ -93,8 +102,7 @@ class Leader(ABC):
 
     def start(self) -> None:
         """Start a thread that does the task whenever the lease, Kafka and Redis are available."""
-        name = f"dither-{self.work}"
-        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self.run, name=f"dither-{self.work}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 import structlog
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, UnpublishedPanes
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
-from aggregator.publishing.unpublished_panes import UnpublishedPanes
 from aggregator.reading.grouping import Groupings, queries
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.slices.estimates import Slices
@@ -139,7 +137,6 @@ class PaneFinalizer:
         """Yield the due panes, each with its estimate and the slices that became final with it."""
         unreadable: StateUnreadable | None = None
         for windows in unpublished.windows(overview, partitions, postponed):
-            name = windows[0].metric.name
             for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 try:
                     slices = self._slices(overview, window)
@@ -147,7 +144,7 @@ class PaneFinalizer:
                     unreadable = error
                     break
                 if slices is None:
-                    log.info("state changed while it was read", metric=name)
+                    log.info("state changed while it was read", metric=windows[0].metric.name)
                     return
                 yield window, estimate, slices
         if unreadable is not None:
@@ -164,9 +161,7 @@ class PaneFinalizer:
         edges = {"start": (end_ms - slicing.pane_ms) / 1000, "end": end_ms / 1000}
         groupings = []
         for query in queries(self._groupings, pane.metric, **edges):
-            slice_pane = self.reader.describe(overview, pane.metric.name, query)
-            final = dataclasses.replace(slice_pane, status="final", arrived_ms=NO_TIME)
-            window = self.reader.read(final)
+            window = self.reader.read_final(overview, pane.metric.name, query)
             if window.status != "final":
                 return None
             groupings.append(LocalPlan.answer_slices(window, query))

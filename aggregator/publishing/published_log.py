@@ -338,5 +338,4 @@ def _pane(key: str) -> tuple[str, int]:
     ('delay@0000001f', 1357002000000)
     """
     metric, _, start = key.partition("/")
-    moment = datetime.datetime.fromisoformat(start)
-    return metric, round(moment.timestamp() * 1000)
+    return metric, round(datetime.datetime.fromisoformat(start).timestamp() * 1000)

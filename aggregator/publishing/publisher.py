@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import structlog
 
@@ -23,7 +23,7 @@ from aggregator.feature import features
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, batch_events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
@@ -31,13 +31,11 @@ from aggregator.publishing.leader import TURN_INTERVAL_SECONDS, Leader
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import HeartbeatSchedule
-from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.tracing import Attributes, Tracer
-from estimators import Metric
 from estimators.durations import milliseconds
 
 log = structlog.get_logger("dither.publisher")
@@ -57,10 +55,9 @@ class Publisher(Leader):
     def __init__(
         self, settings: Settings, reader: MetricReader, tracer: Tracer | None = None
     ) -> None:
-        self.settings, self.reader, self._tracer = settings, reader, tracer or Tracer()
-        key, client = publisher_key(settings.topics.reports), reader.store.client
-        super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
-        self.published = PublishedLog(client, self.lease, key, settings)
+        key = publisher_key(settings.topics.reports)
+        super().__init__(settings, reader, key, settings.publish.lease, tracer)
+        self.published = PublishedLog(reader.store.client, self.lease, key, settings)
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
@@ -79,7 +76,11 @@ class Publisher(Leader):
     def _lead(self) -> None:
         """Publish as the leader, until a failure or a change of the definitions."""
         defined = current(self.reader.metrics)
-        self.published.keep_ms = _retentions(defined)
+        self.published.keep_ms = {
+            metric_key(name, metric.revision): metric.retention_ms
+            for name, metric in defined.items()
+            if metric.retention_ms is not None
+        }
         topic_admin.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
@@ -102,7 +103,7 @@ class Publisher(Leader):
             closing.enter_context(contextlib.closing(heartbeats))
             log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
             self._next_totals = time.monotonic()
-            while self._still_leads(self.reader.metrics, defined):
+            while self._still_leads(defined):
                 for batch in self._due():
                     self._publish(batch)
                     self._publish_totals()
@@ -152,8 +153,7 @@ class Publisher(Leader):
     def _publish_totals(self) -> None:
         """Publish the changed running totals, once in every `publish.interval`."""
         if time.monotonic() >= self._next_totals:
-            overview = self.reader.store.overview()
-            self._publish(self._finalizer.provisional_events(overview))
+            self._publish(self._finalizer.provisional_events(self.reader.store.overview()))
             self._next_totals = time.monotonic() + self._interval
 
     def _publish(self, batch: Sequence[Event]) -> None:
@@ -185,12 +185,3 @@ def _in_turn(
             first_error = first_error or error
     if first_error is not None:
         raise first_error
-
-
-def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:
-    """Return the retention of releases in ms, by metric key."""
-    return {
-        metric_key(name, metric.revision): metric.retention_ms
-        for name, metric in metrics.items()
-        if metric.retention_ms is not None
-    }

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import msgspec
 
 from aggregator.reading.frames.columns import WINDOW_COLUMNS
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Intervals, LabelledInterval, Picture, Pictured
+from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
 from estimators import Discovery, LocalMetric
@@ -225,10 +225,7 @@ def reports_needed(reports: int, found_from: float) -> int:
 
 
 def discover_strings(
-    window: Window,
-    beta: float,
-    reading: int | None,
-    progress: Callable[[float], None] = lambda _: None,
+    window: Window, beta: float, reading: int | None, progress: Progress = ignore_progress
 ) -> Discovered:
     """Return the frequent strings of a window.
 

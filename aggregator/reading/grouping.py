@@ -51,12 +51,10 @@ class Grouping:
             raise ValueError(
                 f"metric {metric.name!r} has no slices: name attributes as `by` in its definition"
             )
-        where: dict[str, int] = {}
         for name in (*query.by, *(name for name, _ in query.conditions)):
             if name not in slicing.attributes:
                 raise ValueError(f"attribute {name!r}: {meant(name, slicing.attributes)}")
-        for name, value in query.conditions:
-            where[name] = _value_index(slicing, name, value)
+        where = {name: _value_index(slicing, name, value) for name, value in query.conditions}
         return cls(slicing, tuple(query.by), where)
 
     @property

@@ -150,15 +150,13 @@ class PaneSums:
 
         Raises StateUnreadable if the sum of a running total cannot be read.
         """
-        windows_by_name = {window.metric.name: window for window in windows}
+        keys = [metric_key(window.metric.name, window.metric.revision) for window in windows]
         totals = [
-            total_request(
-                window.metric, metric_key(name, window.metric.revision), [*window.watermarks]
-            )
-            for name, window in windows_by_name.items()
+            total_request(window.metric, key, [*window.watermarks])
+            for window, key in zip(windows, keys, strict=True)
         ]
-        sums = zip(windows_by_name.items(), self.store.panes.totals(totals), strict=True)
-        return {name: sum(parts, window.metric.zero()) for (name, window), parts in sums}
+        sums = zip(windows, self.store.panes.totals(totals), strict=True)
+        return {window.metric.name: sum(parts, window.metric.zero()) for window, parts in sums}
 
     def read_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round.
@@ -195,8 +193,7 @@ class PaneSums:
         for batch in batches:
             if batch is not batches[0]:
                 checkpoint()
-            is_last = batch is batches[-1]
-            later = overview.history_reads(self.store.topic) if is_last else []
+            later = overview.history_reads(self.store.topic) if batch is batches[-1] else []
             values, owners = self.store.panes.read_statistics(batch, later)
             add(batch, values)
         return overview.is_continued(owners)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +40,8 @@ from aggregator.state.watermark import NO_TIME
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
-from estimators import Estimate, Metric, SearchMetric
+from estimators import Estimate, LocalMetric, Metric, SearchMetric
+from estimators.durations import above_zero
 from estimators.errors import meant
 from estimators.estimate import Counts
 
@@ -244,9 +246,55 @@ class MetricReader:
         overview.require_readable()
         return plan.describe(overview, query, grouping)
 
+    def describe_closed(self, name: str, query: Query = RUNNING_TOTAL) -> tuple[Window, int | None]:
+        """Return a window of closed panes, for a search for strings, and how many panes it has.
+
+        `name`: the metric's name; `query`: the query, of which only the window is used. The errors
+        are those of :meth:`describe`.
+
+        Returns
+        -------
+        window : Window
+            The window, without its sums.
+        reading : int or None
+            The number of closed panes if the window is all panes so far; None if its end is fixed.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no search for strings, or both a length and an edge are given.
+        """
+        metric = LocalMetric.require(self.metric(name))
+        metric.require_discovery()
+        start, end, length = query.stretch
+        overview = self.progress(name)
+        reading, closed = None, self.finality_watermarks(overview).get(name)
+        if length is not None and (start, end) != (None, None):
+            raise ValueError(f"window = {length!r} and a start or an end: expected one of the two")
+        if closed is not None:
+            closed = metric.pane_start(closed)
+        if closed is not None and length is not None:
+            end = closed / 1000
+            start = (closed - above_zero("window", length)) / 1000
+        elif closed is not None and end is None:
+            end = closed / 1000
+            key = metric_key(metric.name, metric.revision)
+            extent = overview.extent(key, overview.partitions)
+            first = closed if extent is None else extent[0]
+            reading = max(1, (closed - first) // metric.pane_ms)
+        return self.describe(overview, name, Query(start, end)), reading
+
     def read(self, window: Window) -> Window:
         """Return a window with its content: its sums, its release, or a search's progress."""
         return self._plan(window.metric).read(window)
+
+    def read_final(self, overview: TopicProgress, name: str, query: Query) -> Window:
+        """Return a window that is known to be final; "provisional" if Redis lost data meanwhile.
+
+        `overview`, `name`, `query`: as for :meth:`describe`.
+        """
+        described = self.describe(overview, name, query)
+        return self.read(dataclasses.replace(described, status="final", arrived_ms=NO_TIME))
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:

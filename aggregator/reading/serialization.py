@@ -371,8 +371,7 @@ def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[s
         crossed=True if estimate.crossed else UNSET,
         **plain_numbers(estimate),
     )
-    fields = _numbers(window, estimate, shown) | {"unbiased": UNSET}
-    return fields | {"distribution": distribution}
+    return _numbers(window, estimate, shown) | {"unbiased": UNSET, "distribution": distribution}
 
 
 def _search(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
@@ -460,15 +459,10 @@ def manipulation_bound(metric: LocalMetric, estimate: Estimate) -> ManipulationB
     )
 
 
-def as_dict(
-    window: Window, estimate: Estimate, top: int | None = None, nearest: Floats | None = None
-) -> dict[str, Any]:
-    """Return :func:`answer` as a dict whose keys are the names in JSON.
-
-    `window`, `estimate`, `top`, `nearest`: as for :func:`answer`.
-    """
-    shown: dict[str, Any] = msgspec.to_builtins(answer(window, estimate, top, nearest))
-    return shown
+def as_dict(document: msgspec.Struct) -> dict[str, Any]:
+    """Return an answer as a dict whose keys are the names in JSON."""
+    plain_document: dict[str, Any] = msgspec.to_builtins(document)
+    return plain_document
 
 
 def definition(metric: Metric, policy: str | None = None) -> Definition:

@@ -244,11 +244,10 @@ def _slice_points(
             if of_slice.estimate is not None:
                 point = _point(window, of_slice.estimate, chosen, bins)
             else:
-                is_expired = window.status == "expired"
                 point = Point(
                     **_edges(window),
                     **plain_numbers(None),
-                    status="expired" if is_expired else "too_few_reports",
+                    status="expired" if window.status == "expired" else "too_few_reports",
                     reports=of_slice.reports,
                 )
             where = values(of_slice.slice) or UNSET

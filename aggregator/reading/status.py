@@ -192,10 +192,8 @@ def _version() -> str:
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
     """Return the status while Redis cannot be read; `reason`: why it cannot."""
-    kafka, definitions = (
-        "not queried while Redis cannot be read",
-        "; ".join(unusable_definitions(metrics)) or "ok",
-    )
+    kafka = "not queried while Redis cannot be read"
+    definitions = "; ".join(unusable_definitions(metrics)) or "ok"
     return ServiceStatus({}, [], {}, reason, [], kafka, definitions, None, None, _version())
 
 
@@ -242,18 +240,13 @@ def uncounted_partitions(
     `silent_ms`: the result of :func:`silence_ms`.
     """
     stated = (int(progress.owner.get("partitions", 0)) for progress in overview.partitions.values())
-    return [
+    halted_or_counted = {
         number
-        for number in sorted({*range(max(stated, default=0)), *overview.partitions})
-        if number not in overview.unreadable
-        and not _is_halted_or_counted(overview.partitions.get(number), now_ms, silent_ms)
-    ]
-
-
-def _is_halted_or_counted(progress: PartitionProgress | None, now_ms: int, silent_ms: int) -> bool:
-    return progress is not None and (
-        progress.is_halted or _is_counting(progress, now_ms, silent_ms)
-    )
+        for number, progress in overview.partitions.items()
+        if progress.is_halted or _is_counting(progress, now_ms, silent_ms)
+    }
+    partitions = {*range(max(stated, default=0)), *overview.partitions}
+    return sorted(partitions - halted_or_counted - overview.unreadable.keys())
 
 
 def _is_counting(progress: PartitionProgress, now_ms: int, silent_ms: int) -> bool:

@@ -81,10 +81,13 @@ def check_points(metric: Metric, first: int, last: int, step: int, max_points: i
     the largest number of points. Raises ValueError, which names the shortest step that fits.
     """
     if _points(first, last, step) > max_points:
-        fits = duration(_smallest(metric, first, last, max_points))
+        fits, why = duration(_smallest(metric, first, last, max_points)), ""
+        if max_points < MAX_SERIES_POINTS:
+            why = " of an answer of so many numbers; ask for fewer categories (category), or a "
+            why += "shorter time"
         raise ValueError(
             f"step = {duration(step)!r}: {_points(first, last, step)} points, expected at most "
-            f"{max_points}{_many_numbers(max_points)}: the smallest step that fits is {fits}"
+            f"{max_points}{why}: the smallest step that fits is {fits}"
         )
 
 
@@ -127,14 +130,6 @@ def check_shown(labels: int, max_numbers: int = MAX_ANSWER_NUMBERS) -> None:
             f"{labels} numbers, expected at most {max_numbers}: ask for {suggestion}some "
             "categories (category)"
         )
-
-
-def _many_numbers(max_points: int) -> str:
-    if max_points >= MAX_SERIES_POINTS:
-        return ""
-    return (
-        " of an answer of so many numbers; ask for fewer categories (category), or a shorter time"
-    )
 
 
 def duration(ms: int) -> str:

@@ -95,7 +95,9 @@ def _earlier_reports(reader: MetricReader, overview: TopicProgress, metric: Metr
     earlier_reports = 0
     for _ in range(MAX_READ_ATTEMPTS if numbers else 0):
         accepted = _accepted(overview, metric, numbers)
-        earlier_reports = max(0, accepted - _sums(reader, metric, numbers))
+        keys = counted_keys(metric)
+        counted = sum(reader.sums.count_reports(metric, key, numbers) for key in keys)
+        earlier_reports = max(0, accepted - counted)
         overview = reader.store.overview()
         if _accepted(overview, metric, numbers) == accepted:
             break
@@ -112,11 +114,6 @@ def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> in
     outcome = f"accepted:{metric.name}"
     partitions = (overview.partitions.get(number) for number in numbers)
     return sum(progress.counts.get(outcome, 0) for progress in partitions if progress is not None)
-
-
-def _sums(reader: MetricReader, metric: Metric, numbers: list[int]) -> int:
-    """Return the number of reports that partitions have counted under this definition."""
-    return sum(reader.sums.count_reports(metric, key, numbers) for key in counted_keys(metric))
 
 
 def _reports(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -14,25 +15,21 @@ from starlette.routing import BaseRoute
 from aggregator.config.settings import Settings
 from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
+from aggregator.monitoring.tracing_setup import server_instance
 from aggregator.reading.reader import MetricReader
-from aggregator.web import documents, events, pages, probes, questions
+from aggregator.web import events, pages, probes, questions
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
-from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
-from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
-from aggregator.web.http.traffic import CountTraffic
-from aggregator.web.operations import Operation
+from aggregator.web.http.traffic import CountTraffic, TraceRequests
+from aggregator.web.operations import Operation, Service
 from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
-from aggregator.web.service_context import Service
 from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
-    from starlette.types import Lifespan
-
     from aggregator.monitoring.otlp.sender import OtlpSender
     from aggregator.monitoring.otlp.tracing import Tracing
     from aggregator.publishing.publisher import Publisher
@@ -42,12 +39,7 @@ if TYPE_CHECKING:
 def core_and_features() -> list[Operation]:
     """Return the HTTP operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
-    core = (
-        *questions.QUESTION_OPERATIONS,
-        *events.EVENT_OPERATIONS,
-        *probes.PROBE_OPERATIONS,
-        *documents.DOCUMENT_OPERATIONS,
-    )
+    core = (*questions.QUESTION_OPERATIONS, *events.EVENT_OPERATIONS, *probes.PROBE_OPERATIONS)
     return [*core, *of_features]
 
 
@@ -68,40 +60,27 @@ def application(
     spans of requests; it is stopped with the application.
     """
     operations = [*core_and_features(), *(() if gateway is None else GATEWAY_OPERATIONS)]
-    posts = None if gateway is None else gateway.check_kafka
-    stalled = None if gateway is None else lambda: gateway.stalled
-    unpublished = None if publisher is None else publisher.obstacles
     ends = publisher.ends if ends is None and publisher is not None else ends
     counts = () if gateway is None else (CrowdCounts(gateway.crowds.counts),)
-    service = Service(reader, settings, ends, posts, stalled, unpublished, counts)
+    service = Service(reader, settings, ends, gateway, publisher, counts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     untraced = frozenset(operation.path for operation in GATEWAY_OPERATIONS)
-    guard = Guard(settings.access)
-    sender = _metrics_sender(service)
+    tracers = () if tracing is None else (Middleware(TraceRequests, tracing, untraced),)
+    guard, proxies = Guard(settings.access), proxy_middleware(settings.serve)
     max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
-        *proxy_middleware(settings.serve),
+        *proxies,
         Middleware(CountTraffic, traffic=service.traffic),
-        *(
-            []
-            if tracing is None
-            else [Middleware(TraceRequests, tracing=tracing, untraced=untraced)]
-        ),
+        *tracers,
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(AddressLimit),
         Middleware(ExpectedHosts, serve=settings.serve),
         *cors_middleware(settings.serve),
-        Middleware(
-            AccessControl,
-            guard=guard,
-            routes=routes,
-            scopes=scopes,
-            origins=settings.serve.cors_origins,
-        ),
+        Middleware(AccessControl, guard, routes, scopes, settings.serve.cors_origins),
         Middleware(UnreadLimit),
         Middleware(BodyLimit, max_bytes=max_bytes, by_path={CROWDS_PATH: MAX_CROWD_BODY}),
     ]
@@ -109,16 +88,11 @@ def application(
         routes=routes,
         middleware=middleware,
         exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=_lifespan(service, gateway, publisher, sender, tracing),
+        lifespan=functools.partial(_running, service, _metrics_sender(service), tracing),
     )
     app.state.operations = operations
     app.state.small_posts = gateway and SmallPosts(
-        gateway,
-        guard,
-        service.traffic,
-        settings.serve,
-        POST_REPORTS.scopes,
-        proxy_middleware(settings.serve),
+        gateway, guard, service.traffic, settings.serve, POST_REPORTS.scopes, proxies
     )
     app.router.redirect_slashes = False
     return app
@@ -126,37 +100,30 @@ def application(
 
 def _metrics_sender(service: Service) -> OtlpSender | None:
     """Return a sender of metrics; None if no collector is configured."""
-    if not service.settings.otlp.endpoint:
+    settings = service.settings
+    if not settings.otlp.endpoint:
         return None
     from aggregator.monitoring.otlp.sender import OtlpSender
 
-    sender = OtlpSender(service.settings, service.exported.collect)
+    sender = OtlpSender(settings, server_instance(settings), service.exported.collect)
     service.exported.register(sender)
     return sender
 
 
-def _lifespan(
-    service: Service,
-    gateway: Gateway | None,
-    publisher: Publisher | None,
-    sender: OtlpSender | None,
-    tracing: Tracing | None,
-) -> Lifespan[Starlette]:
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            if gateway is not None:
-                await stack.enter_async_context(gateway)
-            if tracing is not None:
-                stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
-            stack.push_async_callback(service.hub.close)
-            stack.push_async_callback(anyio.to_thread.run_sync, service.close)
-            if publisher is not None:
-                publisher.start()
-                stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
-            if sender is not None:
-                sender.start()
-                stack.push_async_callback(anyio.to_thread.run_sync, sender.stop)
-            yield
-
-    return lifespan
+@contextlib.asynccontextmanager
+async def _running(
+    service: Service, sender: OtlpSender | None, tracing: Tracing | None, _: Starlette
+) -> AsyncIterator[None]:
+    """Start what serves the application, and close it at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+        if service.gateway is not None:
+            await stack.enter_async_context(service.gateway)
+        if tracing is not None:
+            stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
+        stack.push_async_callback(service.hub.close)
+        stack.push_async_callback(anyio.to_thread.run_sync, service.close)
+        for thread in (service.publisher, sender):
+            if thread is not None:
+                thread.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, thread.stop)
+        yield

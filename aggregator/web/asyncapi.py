@@ -10,6 +10,7 @@ import msgspec
 
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import HEADER_PREFIX, TRUNCATED_HEADER, UNREADABLE_HEADER
+from aggregator.feature import EventType
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.slice_answers import FinalAnswer
@@ -31,13 +32,37 @@ DEAD_LETTER_HEADERS = {
     UNREADABLE_HEADER: "Why its own headers are missing, if they could not be read.",
 }
 
+ESTIMATE_EVENTS = (
+    EventType(
+        events.FINAL_TYPE,
+        FinalAnswer,
+        message="finalEstimate",
+        summary="The estimate of one closed pane: once for each id, and never changed.",
+        key="The metric, its revision and the pane, as in delay@0000001f/2013-01-01T01:00:00Z.",
+    ),
+    EventType(
+        events.PROVISIONAL_TYPE,
+        Answer,
+        message="provisionalEstimate",
+        summary="The running total of a metric, whenever it has changed.",
+        key="The metric.",
+    ),
+)
+ROUND_EVENT = EventType(
+    ROUND_EVENT_TYPE,
+    Round,
+    message="round",
+    summary="The round of a metric that is open, with the decisions that led to it.",
+    key="The metric and its revision, as in longest@0000001f.",
+)
+
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the AsyncAPI document of a deployment's topics."""
-    of_features = events.feature_event_types().values()
-    structs = [Answer, FinalAnswer, *(kind.data for kind in of_features), Round]
+    topics, source = settings.topics, events.source(settings.topics.reports)
+    estimates = (*ESTIMATE_EVENTS, *events.feature_event_types().values())
+    structs = [Answer, *(kind.data for kind in (*estimates, ROUND_EVENT))]
     _, components = msgspec.json.schema_components(structs, ref_template=EVENT_SCHEMA_REFERENCE)
-    topics = settings.topics
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -56,9 +81,7 @@ def document(settings: Settings) -> dict[str, Any]:
             "estimates": _channel(
                 topics.estimates,
                 "Estimates as CloudEvents 1.0 in binary mode; read committed.",
-                "finalEstimate",
-                "provisionalEstimate",
-                *(kind.message for kind in of_features),
+                *(kind.message for kind in estimates),
                 is_compacted=True,
             ),
             "rounds": _channel(
@@ -82,31 +105,7 @@ def document(settings: Settings) -> dict[str, Any]:
         "components": {
             "messages": {
                 "reportBatch": _report_batch(),
-                "round": _event(
-                    ROUND_EVENT_TYPE,
-                    "The round of a metric that is open, with the decisions that led to it.",
-                    "The metric and its revision, as in longest@0000001f.",
-                    settings,
-                    Round,
-                ),
-                "finalEstimate": _event(
-                    events.FINAL_TYPE,
-                    "The estimate of one closed pane: once for each id, and never changed.",
-                    "The metric, its revision and the pane, as in delay@0000001f/"
-                    "2013-01-01T01:00:00Z.",
-                    settings,
-                    FinalAnswer,
-                ),
-                "provisionalEstimate": _event(
-                    events.PROVISIONAL_TYPE,
-                    "The running total of a metric, whenever it has changed.",
-                    "The metric.",
-                    settings,
-                ),
-                **{
-                    kind.message: _event(kind.name, kind.summary, kind.key, settings, kind.data)
-                    for kind in of_features
-                },
+                **{kind.message: _event(kind, source) for kind in (ROUND_EVENT, *estimates)},
                 "deadLetter": _dead_letter(),
             },
             "schemas": components,
@@ -148,25 +147,23 @@ def _report_batch() -> dict[str, Any]:
     }
 
 
-def _event(
-    kind: str, summary: str, key: str, settings: Settings, payload: type = Answer
-) -> dict[str, Any]:
+def _event(kind: EventType, source: str) -> dict[str, Any]:
     headers = {
         "ce_specversion": {"type": "string", "const": "1.0"},
         "ce_id": {"type": "string", "description": "The same for the same event, whenever sent."},
-        "ce_source": {"type": "string", "const": events.source(settings.topics.reports)},
-        "ce_type": {"type": "string", "const": kind},
+        "ce_source": {"type": "string", "const": source},
+        "ce_type": {"type": "string", "const": kind.name},
         "ce_time": {"type": "string", "format": "date-time"},
         "ce_subject": {"type": "string", "description": "The metric, alarm or comparison."},
         "content-type": {"type": "string", "const": events.CONTENT_TYPE},
     }
     return {
-        "name": kind,
-        "summary": summary,
+        "name": kind.name,
+        "summary": kind.summary,
         "contentType": events.CONTENT_TYPE,
         "headers": {"type": "object", "required": [*headers], "properties": headers},
-        "payload": {"$ref": EVENT_SCHEMA_REFERENCE.format(name=payload.__name__)},
-        "bindings": _keyed(key),
+        "payload": {"$ref": EVENT_SCHEMA_REFERENCE.format(name=kind.data.__name__)},
+        "bindings": _keyed(kind.key),
     }
 
 

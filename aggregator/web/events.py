@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import anyio
@@ -17,9 +19,9 @@ from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT_KEY
 from aggregator.web.http.problem_responses import RETRY_SECONDS, redis_failure
-from aggregator.web.operations import Content, Operation, as_json
+from aggregator.web.live import Follower
+from aggregator.web.operations import Content, Operation, Service, as_json
 from aggregator.web.queries import EventsParameters, parse
-from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 
@@ -62,7 +64,6 @@ async def events(service: Service, request: Request) -> Response:
     query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
-    max_streams = limits.max_streams
     if service.hub.count_streams(client) >= limits.max_streams_per_client:
         raise Problem(
             429,
@@ -71,41 +72,34 @@ async def events(service: Service, request: Request) -> Response:
             "in [serve] trusted_proxies, so that its clients are counted separately",
             retry_after=RETRY_SECONDS,
         )
-    if len(service.hub) >= max_streams:
+    if len(service.hub) >= limits.max_streams:
         raise Problem(
             503,
-            f"{max_streams} clients already follow the events",
+            f"{limits.max_streams} clients already follow the events",
             "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )
-    return EventStream(
-        service,
-        metrics or None,
-        query.top or service.settings.serve.top_categories,
-        request.headers.get("last-event-id") or query.last_event_id or "",
-    )
+    top = query.top or limits.top_categories
+    last_id = request.headers.get("last-event-id") or query.last_event_id or ""
+    return EventStream(functools.partial(service.hub.follow, metrics or None, top, last_id))
 
 
 class EventStream(Response):
     """The response that follows the hub until the client leaves or is cut off.
 
-    Its parameters are those of :meth:`aggregator.web.event_hub.Hub.follow`.
+    `follow`: begins to follow, given how to cut the client off, and the client.
     """
 
-    def __init__(
-        self, service: Service, metrics: frozenset[str] | None, top: int, last_id: str
-    ) -> None:
+    def __init__(self, follow: Callable[..., AbstractContextManager[Follower]]) -> None:
         super().__init__()
-        self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
+        self._follow = follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events of the hub until the client leaves."""
         with anyio.CancelScope() as stream:
             # an abort also drops the connection's buffer, if the server supports it
             cut = scope.get(ABORT_KEY) or stream.cancel
-            client = client_of(scope)
-            followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut, client)
-            with followed as follower:
+            with self._follow(cut, client_of(scope)) as follower:
                 leaving = anyio.Event()
 
                 async def end() -> None:

@@ -162,8 +162,7 @@ class Follower:
             if all(event.cached_encoding(self.top) is not None for event in events):
                 yield self._encode(events)
             else:
-                encode = anyio.to_thread.run_sync
-                yield await encode(self._encode, events, limiter=self.encoding)
+                yield await anyio.to_thread.run_sync(self._encode, events, limiter=self.encoding)
 
     def _encode(self, events: Sequence[LiveEvent]) -> bytes:
         return b"".join(event.encode(self.top) for event in events)

@@ -81,8 +81,7 @@ def _operation(
         "responses": _responses(operation, schemas_by_type),
     }
     if operation.body is not None:
-        body = {"required": True, **_content(operation.body, schemas_by_type)}
-        described["requestBody"] = body
+        described["requestBody"] = {"required": True, **_content(operation.body, schemas_by_type)}
     if operation.scopes:
         needed_scopes = " or ".join(operation.scopes)
         described["description"] = f"Needs scope {needed_scopes}, of a token or of everybody."

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggregator.web.http.middleware import PROTECTIVE_HEADERS
+from aggregator.web.operations import not_modified
 from producers.gateway.problems import Problem
 
 CONTENT_TYPES = {
@@ -68,10 +69,8 @@ class File:
         """
         headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
         headers |= {"Link": links} if links else {}
-        client_tags = request.headers.get("if-none-match", "")
-        if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, headers=headers, media_type=self.content_type)
+        current = Response(self.content, headers=headers, media_type=self.content_type)
+        return not_modified(request, headers) or current
 
 
 def routes() -> list[Route]:

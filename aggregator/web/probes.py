@@ -1,4 +1,4 @@
-"""Routes for monitoring: Prometheus metrics, liveness and readiness."""
+"""Routes about the server: metrics, liveness, readiness, and the documents of its interfaces."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.config.settings import Serve
 from aggregator.errors import StateUnreadable
 from aggregator.monitoring.families import Encode, text_of
-from aggregator.reading.status import (
-    START_WORKERS,
-    silence_text,
-    uncounted_partitions,
-    unusable_definitions,
-)
+from aggregator.reading import status
 from aggregator.storage.progress import TopicProgress
+from aggregator.web import asyncapi, openapi
 from aggregator.web.http.problem_responses import as_problem, unavailable
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json
 from producers.gateway.problems import Problem
+
+DOCUMENT_CONTENT = Content("The document.", plain={"type": "object"})
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -62,11 +58,13 @@ async def metrics(service: Service, request: Request) -> Response:
     """Answer in Prometheus or OpenMetrics text, as requested."""
     serve = service.settings.serve
     if serve.workers > 1 and (request.scope.get("server") or ("", 0))[1] == serve.port:
+        first, last = serve.worker_port, serve.worker_port + serve.workers - 1
+        ports = f"{first} to {last}" if first else "from [serve] worker_port on"
         raise Problem(
             421,
             f"port {serve.port} is shared by {serve.workers} processes, each with metrics of its "
             "own: a scrape would reach any one of them",
-            f"scrape each process at its own port, {_own_ports(serve)}",
+            f"scrape each process at its own port, {ports}",
         )
     encode, content_type = _encoder(request.headers.get("accept", ""))
     body = await service.probes.run(request, text_of, service.exported, encode, content_type)
@@ -79,11 +77,6 @@ def _encoder(accept: str) -> tuple[Encode, str]:
         return choose_encoder(accept)
     except (TypeError, ValueError):  # the version is not a number
         return choose_encoder("")
-
-
-def _own_ports(serve: Serve) -> str:
-    first = serve.worker_port
-    return f"{first} to {first + serve.workers - 1}" if first else "from [serve] worker_port on"
 
 
 @Operation(
@@ -111,58 +104,77 @@ async def readyz(service: Service, request: Request) -> Response:
     partitions: int | UnsetType = UNSET
     overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
-    if service.posts is not None and (why := await service.posts()):
+    gateway = service.gateway
+    if gateway is not None and (why := await gateway.check_kafka()):
         failures.append(unavailable(f"{why}: posts are refused", "check the brokers and the log"))
-    elif service.stalled is not None and (why := service.stalled()):
+    elif gateway is not None and (why := gateway.stalled):
         warnings.append(why)
     if service.needs_redis:
         try:
             overview = await service.lookups.run(request, service.reader.store.overview)
-            partitions = _count_partitions(overview)
+            partitions = len(overview.partitions) + len(overview.unreadable)
+            if not partitions:
+                raise unavailable("nothing was counted yet", "start `dither aggregate`")
             evicts = await service.lookups.run(request, service.eviction)
             warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
         else:
-            now_ms = time.time_ns() // 10**6
-            silent = silence_text(overview, now_ms, service.silent_ms)
-            warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            unowned = [] if silent else uncounted_partitions(overview, now_ms, service.silent_ms)
+            now_ms, silent_ms = time.time_ns() // 10**6, service.silent_ms
+            silent = status.silence_text(overview, now_ms, silent_ms)
+            warnings += [f"{silent}: {status.START_WORKERS}"] * bool(silent)
+            unowned = [] if silent else status.uncounted_partitions(overview, now_ms, silent_ms)
             if unowned:
                 warnings.append(f"no worker counts partitions {unowned}, see /v1/status")
             halted = [n for n, partition in overview.partitions.items() if partition.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing_panes)
             warnings += await service.lookups.run(request, _publishing_obstacles, service)
-    if len(failures) == (service.posts is not None) + service.needs_redis:
-        raise failures[0] if len(failures) == 1 else _merged_problem(failures)
+    if len(failures) == (gateway is not None) + service.needs_redis:
+        if len(failures) == 1:
+            raise failures[0]
+        details = "; ".join(problem.detail for problem in failures)
+        raise unavailable(details, "; ".join(problem.remedy for problem in failures))
     warnings += [problem.detail for problem in failures]
-    warnings += unusable_definitions(service.reader.metrics, overview)
+    warnings += status.unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 
 def _publishing_obstacles(service: Service) -> list[str]:
     """Return what keeps this server from publishing, as public sentences."""
-    if service.unpublished is None:
+    if service.publisher is None:
         return []
     failed = service.reader.store.registry.failed_searches()
-    return service.unpublished() + [
+    return service.publisher.obstacles() + [
         f"{panes} final events of {name} wait for a search of strings that failed"
         for name, panes in failed.items()
         if panes
     ]
 
 
-def _count_partitions(overview: TopicProgress) -> int:
-    partitions = len(overview.partitions) + len(overview.unreadable)
-    if not partitions:
-        raise unavailable("nothing was counted yet", "start `dither aggregate`")
-    return partitions
+@Operation(
+    path="/openapi.json",
+    summary="This interface, as OpenAPI 3.1.",
+    scopes=(),
+    answers={200: DOCUMENT_CONTENT},
+    problems=(429, 503),
+)
+async def openapi_json(service: Service, request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    operations, metrics = request.app.state.operations, service.reader.metrics
+    return await service.probes.run(request, lambda: as_json(openapi.document(operations, metrics)))
 
 
-def _merged_problem(failures: list[Problem]) -> Problem:
-    details = "; ".join(problem.detail for problem in failures)
-    return unavailable(details, "; ".join(problem.remedy for problem in failures))
+@Operation(
+    path="/asyncapi.json",
+    summary="What is in the Kafka topics, as AsyncAPI 3.",
+    scopes=(),
+    answers={200: DOCUMENT_CONTENT},
+    problems=(429, 503),
+)
+async def asyncapi_json(service: Service, request: Request) -> Response:
+    """Answer with the AsyncAPI document."""
+    return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
 
 
-PROBE_OPERATIONS = (metrics, healthz, readyz)
+PROBE_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)

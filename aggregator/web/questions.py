@@ -12,7 +12,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.reading import serialization
+from aggregator.reading import serialization, steps
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans import LocalPlan
@@ -20,19 +20,20 @@ from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
 from aggregator.reading.slices.slice_answers import SlicesAnswer, slices_answer
-from aggregator.reading.steps import (
-    MAX_QUICK_NUMBERS,
-    check_shown,
-    check_slices,
-    check_work,
-    numbers_per_estimate,
-)
-from aggregator.web import conditional
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
-from aggregator.web.operations import JSON_TYPE, Content, Operation, as_json
+from aggregator.web.operations import (
+    JSON_TYPE,
+    Content,
+    Operation,
+    Service,
+    as_json,
+    as_json_unless_known,
+    as_table,
+    not_modified,
+    validators,
+)
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
-from aggregator.web.service_context import Service
 from estimators import weights
 from estimators.central import release_weights
 from estimators.errors import meant
@@ -76,14 +77,14 @@ async def list_metrics(service: Service, request: Request) -> Response:
         policies = service.reader.store.registry.policies()
         # Read first: the next status shows a later change.
         definitions_hash = service.definitions_hash()
-        tag = conditional.etag(definitions_hash, sorted(policies.items()))
-        if (not_modified := conditional.not_modified(request, tag)) is not None:
-            return not_modified
+        tag = validators(definitions_hash, sorted(policies.items()))
+        if (unchanged := not_modified(request, tag)) is not None:
+            return unchanged
         definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return conditional.respond(Definitions(definitions, definitions_hash), tag)
+        return as_json(Definitions(definitions, definitions_hash), headers=tag)
 
     return await service.lookups.run(request, read)
 
@@ -101,10 +102,8 @@ async def show_metric(service: Service, request: Request) -> Response:
     name = service.metric_name(request)
 
     def read() -> Response:
-        policies = service.reader.store.registry.policies()
-        return conditional.respond_unless_known(
-            request, _definition(service, name, policies.get(name))
-        )
+        policy = service.reader.store.registry.policies().get(name)
+        return as_json_unless_known(request, _definition(service, name, policy))
 
     return await service.lookups.run(request, read)
 
@@ -137,32 +136,31 @@ async def estimate(service: Service, request: Request) -> Response:
             labels = (*metric.domain.select(query.categories)[0], *shares)
             work = metric.domain.work_of(labels)
             if query.by and (grouping := Grouping.of(metric, query)) is not None:
-                slices = min(grouping.size, query.top or grouping.size)
-                check_slices(metric, slices, work)
+                steps.check_slices(metric, min(grouping.size, query.top or grouping.size), work)
             else:
-                check_shown(min(len(labels), query.top or len(labels)))
+                steps.check_shown(min(len(labels), query.top or len(labels)))
                 if query.categories is not None:
-                    check_work(metric, work)
-        return not query.is_sliced and numbers_per_estimate(metric, work) <= MAX_QUICK_NUMBERS
+                    steps.check_work(metric, work)
+        cost = steps.numbers_per_estimate(metric, work)
+        return not query.is_sliced and cost <= steps.MAX_QUICK_NUMBERS
 
     def compute() -> Response:
         with invalid_as_problem():
             described = reader.describe(reader.progress(name), name, query)
-        tag = conditional.etag(described.version, query, parameters.format)
-        if (not_modified := conditional.not_modified(request, tag)) is not None:
-            return not_modified
+        tag = validators(described.version, query, parameters.format)
+        if (unchanged := not_modified(request, tag)) is not None:
+            return unchanged
         window, is_table = reader.read(described), parameters.format == "csv"
         with invalid_as_problem():
             if query.by:
                 slices = LocalPlan.answer_slices(window, query, stop_if_abandoned)
                 if is_table:
-                    return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
-                return conditional.respond(slices_answer(slices), tag)
+                    return as_table(slices.to_frame(), f"{name}-slices", tag)
+                return as_json(slices_answer(slices), headers=tag)
             answer = reader.cached_answer(window, query)
         if is_table:
-            table = estimate_frame(window, answer, query.top)
-            return conditional.respond_with_table(table, tag, f"{name}-estimate")
-        return conditional.respond(serialization.answer(window, answer, query.top), tag)
+            return as_table(estimate_frame(window, answer, query.top), f"{name}-estimate", tag)
+        return as_json(serialization.answer(window, answer, query.top), headers=tag)
 
     response = await service.estimates.run(request, lambda: compute() if is_light() else None)
     return await service.surveys.run(request, compute) if response is None else response
@@ -187,14 +185,14 @@ async def series(service: Service, request: Request) -> Response:
     def compute() -> Response:
         with invalid_as_problem():
             plan = service.reader.plan_series(query)
-        tag = conditional.etag(plan.version, query, parameters.format)
-        if (not_modified := conditional.not_modified(request, tag)) is not None:
-            return not_modified
+        tag = validators(plan.version, query, parameters.format)
+        if (unchanged := not_modified(request, tag)) is not None:
+            return unchanged
         with invalid_as_problem():
             answers = service.reader.read_series(plan, stop_if_abandoned)
         if parameters.format == "csv":
-            return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
-        return conditional.respond(answers, tag)
+            return as_table(answers.to_frame(), f"{name}-series", tag)
+        return as_json(answers, headers=tag)
 
     return await service.surveys.run(request, compute)
 

@@ -26,14 +26,13 @@ from aggregator.monitoring import metric_definitions, relay_metrics
 from aggregator.monitoring.collector import DITHER_VERSION
 from aggregator.monitoring.families import Families
 from aggregator.reading import serialization
-from aggregator.web import conditional
 from aggregator.web.http.access import Guard
-from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.origins import cors_middleware, proxy_middleware
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, Traffic
+from aggregator.web.operations import as_json, as_json_unless_known, not_modified, validators
 from estimators import Metric
 from estimators.errors import meant
 from producers.relay.intake import MAX_BODY, SEALED_PATH, CrowdRelay
@@ -45,7 +44,7 @@ def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -
     `relay`: the relay, which the application starts and closes; `settings`: the settings of the
     deployment; `traffic`: counts the application's answers.
     """
-    encoded: dict[str, tuple[Metric, msgspec.Raw, str]] = {}
+    encoded: dict[str, tuple[Metric, msgspec.Raw, Mapping[str, str]]] = {}
 
     async def show_metric(request: Request) -> Response:
         name = request.path_params["name"]
@@ -54,12 +53,12 @@ def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -
             raise UnknownMetric(name, meant(name, relay.metrics))
         if name not in encoded or encoded[name][0] is not metric:
             data = msgspec.json.encode(serialization.definition(metric, None))
-            encoded[name] = metric, msgspec.Raw(data), conditional.etag(data)
+            encoded[name] = metric, msgspec.Raw(data), validators(data)
         _, definition, tag = encoded[name]
-        return conditional.not_modified(request, tag) or conditional.respond(definition, tag)
+        return not_modified(request, tag) or as_json(definition, headers=tag)
 
     async def show_key(request: Request) -> Response:
-        return conditional.respond_unless_known(request, {"key": relay.public_key.hex()})
+        return as_json_unless_known(request, {"key": relay.public_key.hex()})
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

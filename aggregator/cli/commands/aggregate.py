@@ -18,8 +18,7 @@ from aggregator.counting.worker import Worker
 from aggregator.kafka import topic_admin, worker_clients
 from aggregator.kafka.topic_admin import refuse_compaction
 from aggregator.malloc_settings import apply_malloc_variables
-from aggregator.monitoring.instances import process_instance
-from aggregator.monitoring.tracing_setup import configured_tracing
+from aggregator.monitoring.tracing_setup import configured_tracing, process_instance
 from aggregator.storage.eviction import refuse_eviction
 from aggregator.terminal.options import (
     live_metrics,

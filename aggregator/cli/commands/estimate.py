@@ -10,13 +10,13 @@ import click
 
 from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
 from aggregator.config.settings import Settings
+from aggregator.reading import serialization
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import as_dict
-from aggregator.reading.slices.slice_answers import as_dict as as_rows
+from aggregator.reading.slices.slice_answers import slices_answer
 from aggregator.reading.uncounted_reports import (
     UncountedReports,
     find_uncounted_reports,
@@ -200,10 +200,15 @@ def estimate(
     if output.is_table:
         frame = estimate_frame(window, answer, query.top)
         output.write(frame if slices is None else slices.to_frame())
-    elif slices is not None:
-        click.echo(json.dumps(as_rows(slices)) if output.as_json else slices_as_text(slices, notes))
     elif output.as_json:
-        click.echo(json.dumps(as_dict(window, answer, query.top, nearest_distribution)))
+        document = (
+            serialization.answer(window, answer, query.top, nearest_distribution)
+            if slices is None
+            else slices_answer(slices)
+        )
+        click.echo(json.dumps(serialization.as_dict(document)))
+    elif slices is not None:
+        click.echo(slices_as_text(slices, notes))
     else:
         about = scope_lines(window) if query.is_sliced else window_lines(window)
         if categories:

@@ -82,8 +82,7 @@ def _run(
     """Run the relay in this process."""
     from aggregator.health_port import answer_health
     from aggregator.local.ports import refuse_taken
-    from aggregator.web.http import tls
-    from aggregator.web.http.listening import run_server
+    from aggregator.web.http.listening import certificate_files, run_server
     from aggregator.web.http.traffic import Traffic
     from aggregator.web.relay_application import relay_application, relay_pages
     from estimators.durations import milliseconds
@@ -104,7 +103,7 @@ def _run(
     rate_limit = settings.gateway.rate_limit
     if "gateway.rate_limit" not in settings.sources:
         rate_limit = default_rate_limit(defined.values())
-    certificate, traffic = tls.certificate_files(settings), Traffic()
+    certificate, traffic = certificate_files(settings), Traffic()
     refuse_taken(settings.serve.host, settings.serve.port, "--listen")
     try:
         relay = CrowdRelay(

@@ -59,8 +59,7 @@ def serve(
 def _supervise(settings: Settings) -> None:
     """Run several processes that share the port, and restart those that die."""
     from aggregator.local.ports import refuse_taken
-    from aggregator.web.http import tls
-    from aggregator.web.http.listening import shared_sockets
+    from aggregator.web.http.listening import certificate_files, shared_sockets
 
     serve = settings.serve
     first_port = serve.worker_port
@@ -72,7 +71,7 @@ def _supervise(settings: Settings) -> None:
     for port in worker_ports:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
-    tls.certificate_files(settings)
+    certificate_files(settings)
     # Held until the end: nobody else takes the port.
     shared = shared_sockets(serve.host, serve.port)
     sharing_options = ["--port", str(shared[0].getsockname()[1]), "--workers", str(serve.workers)]
@@ -95,15 +94,13 @@ def _serve(settings: Settings, worker: int | None) -> None:
     `worker`: the process's number if several processes share the port; None if it serves alone.
     """
     from aggregator.local.ports import refuse_taken
-    from aggregator.monitoring.instances import server_instance
-    from aggregator.monitoring.tracing_setup import configured_tracing
+    from aggregator.monitoring.tracing_setup import configured_tracing, server_instance
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import MetricReader
     from aggregator.web import reports
     from aggregator.web.application import application
-    from aggregator.web.http import tls
-    from aggregator.web.http.listening import run_server, shared_sockets
+    from aggregator.web.http.listening import certificate_files, run_server, shared_sockets
     from estimators.metrics.crowd_epsilon import crowd_warnings
 
     log_level = click.get_current_context().params["log_level"]
@@ -114,7 +111,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     store = opened_store(settings)
     reader = MetricReader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
-    certificate = tls.certificate_files(settings)
+    certificate = certificate_files(settings)
     sockets = None
     if worker is None:
         refuse_taken(settings.serve.host, settings.serve.port)

@@ -16,7 +16,7 @@ import redis
 from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import as_dict
+from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.status import START_WORKERS, halted_partitions, silence_ms, silence_text
 from aggregator.reading.window import Window
 from aggregator.terminal.format import as_line
@@ -108,7 +108,7 @@ def changes(
 @contextlib.contextmanager
 def _view(as_json: bool, top: int) -> Iterator[Show]:
     if as_json:
-        yield lambda seen, found: _line(json.dumps(as_dict(seen, found, top)))
+        yield lambda seen, found: _line(json.dumps(as_dict(answer(seen, found, top))))
     elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         from aggregator.cli.live_view import LiveView
 

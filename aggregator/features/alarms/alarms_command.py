@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
@@ -10,13 +10,18 @@ import msgspec
 from aggregator.config.settings import Settings
 from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
 from aggregator.features.alarms.run import AlarmRun, WatchedPane
-from aggregator.features.alarms.standing import alarms_frame, all_alarms, definition_of, steps_frame
+from aggregator.features.alarms.standing import alarms_frame, all_alarms, definition_of
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.grouping import slice_name
 from aggregator.terminal.format import table
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 
 NOT_KNOWN = "-"
+STEP_COLUMNS = (
+    *("alarm", "metric", "slice", "label", "window_start", "evidence", "informative", "raised"),
+)
 
 
 @click.group(invoke_without_command=True)
@@ -56,12 +61,29 @@ def replay(settings: Settings, name: str, output: Output) -> None:
     closed = reader.finality_watermarks(overview).get(run.metric.name, 0)
     panes = run.advance(overview, closed)
     if output.is_table:
-        output.write(steps_frame(name, run.metric.name, panes))
+        output.write(_steps_frame(name, run.metric.name, panes))
     else:
         for pane in panes:
             _show(pane, output.as_json)
     if run.reason or run.is_learning:
         click.echo(run.reason or "the baseline is not final yet", err=True)
+
+
+def _steps_frame(alarm: str, metric: str, panes: Iterable[WatchedPane]) -> Frame:
+    """Return a table with the evidence of each pane and series.
+
+    `alarm`, `metric`: the names of the alarm and of its metric; `panes`: the panes with their
+    evidence.
+    """
+    rows = (
+        (
+            *(alarm, metric, slice_name(series.slice), series.category, pane.start_ms),
+            *(step.evidence / step.needed, step.informative, bool(step.raised)),
+        )
+        for pane in panes
+        for series, step in pane.steps
+    )
+    return Frame.of(STEP_COLUMNS, rows)
 
 
 def _show(pane: WatchedPane, as_json: bool) -> None:

@@ -11,7 +11,6 @@ from aggregator.feature import EventType
 from aggregator.features.alarms.answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
 from aggregator.features.alarms.run import AlarmRun
-from aggregator.features.alarms.series import state_key
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -39,10 +38,6 @@ class AlarmWatch(RunWatch[AlarmRun]):
         for pane in run.advance(overview, closed.get(run.metric.name, 0)):
             yield [alarm_event(raised, run.name, self.publication.source) for raised in pane.raised]
 
-    def state_key(self, run: AlarmRun) -> str:
-        """Return the Redis key of an alarm's state."""
-        return state_key(self.publication.reader.store.topic, run.name)
-
     def note_published(self, event: Event) -> None:
         """Log a published alarm."""
         log.warning("alarm raised", alarm=event.subject, id=event.id)
@@ -52,7 +47,7 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
     `raised`: the data of the event; `identity`: the alarm's identity, from
-    :func:`aggregator.features.alarms.series.identity`; `source`: the CloudEvents attribute
+    :func:`aggregator.features.alarms.standing.identity`; `source`: the CloudEvents attribute
     `source`.
     """
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"

@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from aggregator.features.alarms.answers import AlarmsAnswer
 from aggregator.features.alarms.standing import alarms_frame, all_alarms
-from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Format, parse
-from aggregator.web.service_context import Service
 
 
 class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):

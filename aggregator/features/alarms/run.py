@@ -11,7 +11,7 @@ import numpy as np
 
 from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.series import (
+from aggregator.features.alarms.standing import (
     MAX_STORED_RAISED,
     AlarmSeries,
     StoredAlarm,
@@ -19,6 +19,7 @@ from aggregator.features.alarms.series import (
     promise,
     read_state,
     series_of,
+    state_key,
     unit_of,
 )
 from aggregator.lazy_log import LazyLog
@@ -26,7 +27,6 @@ from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import plain, values
 from aggregator.reading.window import SliceSums, Window
-from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
@@ -62,7 +62,7 @@ class AlarmRun:
     Attributes
     ----------
     name : str
-        The alarm's :func:`aggregator.features.alarms.series.identity`.
+        The alarm's :func:`aggregator.features.alarms.standing.identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     skipped : int
@@ -79,6 +79,7 @@ class AlarmRun:
         self.reader, self.definition = reader, definition
         self.metric = LocalMetric.require(reader.metric(definition.metric))
         self.name = identity(definition, self.metric)
+        self.state_key = state_key(reader.store.topic, self.name)
         self._begin()
         if stored is not None:
             try:
@@ -212,21 +213,15 @@ class AlarmRun:
 
         It is "expired" even if only the tables of slices lack some reports of the window.
         """
-        definition = self.definition
-
-        def read(query: Query) -> Window:
-            described = self.reader.describe(overview, definition.metric, query)
-            final = dataclasses.replace(described, status="final", arrived_ms=NO_TIME)
-            return self.reader.read(final)
-
-        query = Query(start_ms / 1000, end_ms / 1000)
+        definition, query = self.definition, Query(start_ms / 1000, end_ms / 1000)
         if not definition.sliced:
-            return read(query)
-        window = read(dataclasses.replace(query, by=definition.by, where=dict(definition.where)))
+            return self.reader.read_final(overview, definition.metric, query)
+        sliced = dataclasses.replace(query, by=definition.by, where=dict(definition.where))
+        window = self.reader.read_final(overview, definition.metric, sliced)
         if window.status == "provisional":
             return window
         if window.coverage is None:  # it has no reports, or an unknown number
-            whole = read(query)
+            whole = self.reader.read_final(overview, definition.metric, query)
             return window if whole.status == "final" else whole
         return window.expired() if window.coverage < 1 else window
 
@@ -275,13 +270,12 @@ class AlarmRun:
             return None
         if window.status == "expired":
             window = pane
-        chosen = None if series.category is None or series.below else [series.category]
         estimate = metric.estimate(
             _rows(window)[series.group],
             SINCE_BETA,
             DEFAULT_POLICY,
             "fixed",
-            categories=chosen,
+            categories=None if series.category is None or series.below else [series.category],
             simultaneous=not series.below,
         )
         numbers = compared_numbers(estimate, series.below)
@@ -308,6 +302,5 @@ class AlarmRun:
 
 def _rows(window: Window) -> Counts:
     """Return the statistics of a window's slices, shape (slices, cells); one row without slices."""
-    if isinstance(window.content, SliceSums):
-        return window.content.statistics
-    return window.sums[None]
+    content = window.content
+    return content.statistics if isinstance(content, SliceSums) else window.sums[None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -110,11 +110,9 @@ def comparison_answer(compared: Compared) -> ComparisonAnswer:
     )
 
 
-def as_dicts(comparisons: list[Compared]) -> dict[str, Any]:
-    """Return comparisons as a dict whose keys are the names in JSON."""
-    answer = ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)])
-    document: dict[str, Any] = msgspec.to_builtins(answer)
-    return document
+def comparisons_answer(comparisons: Iterable[Compared]) -> ComparisonsAnswer:
+    """Return the JSON form of comparisons, as a struct."""
+    return ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)])
 
 
 def _arm(arm: ArmAnswer, query: CompareQuery) -> ComparedArm:

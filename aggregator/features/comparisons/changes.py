@@ -128,5 +128,4 @@ def _query(reader: MetricReader, a: Query, b: Query) -> CompareQuery:
         for metric in reader.metrics.values()
         if isinstance(metric, LocalMetric | TrustedMetric)
     )
-    windows = comparisons * len(OFFERED_PERIODS)
-    return CompareQuery(a=dataclasses.replace(a, windows=windows), b=b)
+    return CompareQuery(a=dataclasses.replace(a, windows=comparisons * len(OFFERED_PERIODS)), b=b)

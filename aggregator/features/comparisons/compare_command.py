@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from aggregator.config.settings import Settings
-from aggregator.features.comparisons.answers import P_VALUES, as_dicts
+from aggregator.features.comparisons.answers import P_VALUES, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.compared import (
     Compared,
@@ -20,6 +20,7 @@ from aggregator.features.comparisons.compared import (
 )
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.reading.query import conditions
+from aggregator.reading.serialization import as_dict
 from aggregator.terminal.format import printable
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
@@ -177,7 +178,7 @@ def compare(
             click.echo(note, err=True)
     output.show(
         lambda: comparison_frame(comparisons),
-        lambda: json.dumps(as_dicts(comparisons)),
+        lambda: json.dumps(as_dict(comparisons_answer(comparisons))),
         lambda: "\n\n".join(map(as_text, comparisons)),
     )
 

@@ -281,8 +281,7 @@ def _arm_rows(compared: Compared, arm_name: str, count: int) -> list[tuple[Any, 
     numbers = [_spread(x, count) for x in bounds]
     if not compared.query.each:
         numbers[1:] = [[math.nan] * count] * 2
-    is_rest = arm_name == "b" and compared.query.rest
-    where = REST_SLICE if is_rest else slice_name(arm.where)
+    where = REST_SLICE if arm_name == "b" and compared.query.rest else slice_name(arm.where)
     window = (arm.window.start_ms, arm.window.end_ms, arm.estimate.reports)
     return [(arm.metric, where, *window, *row) for row in zip(*numbers, strict=True)]
 

@@ -64,8 +64,7 @@ def comparisons(
 
 def _as_text(comparison: Living) -> str:
     run = comparison.run
-    verdicts = ("different now", "not decided now")
-    lines = [comparison.definition.name, as_text(comparison, verdicts)]
+    lines = [comparison.definition.name, as_text(comparison, ("different now", "not decided now"))]
     lines += map(_decision, run.decided)
     if run.has_begun:
         lines.append(f"looked at final panes until {iso(run.next_ms)}")

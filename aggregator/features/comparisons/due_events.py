@@ -9,7 +9,7 @@ import structlog
 
 from aggregator.feature import EventType
 from aggregator.features.comparisons.definitions import comparisons_of
-from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, state_key
+from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -37,10 +37,6 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
         source = self.publication.source
         for decisions in run.advance(overview, closed):
             yield [decision_event(decision, run.name, source) for decision in decisions]
-
-    def state_key(self, run: ComparisonRun) -> str:
-        """Return the Redis key of a comparison's state."""
-        return state_key(self.publication.reader.store.topic, run.name)
 
     def note_published(self, event: Event) -> None:
         """Log a published decision."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import UnknownComparison
-from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
+from aggregator.features.comparisons.answers import ComparisonsAnswer, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.changes import Changes, Period
 from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
@@ -28,9 +28,8 @@ from aggregator.reading.query import conditions
 from aggregator.reading.steps import ESTIMATES_PER_COMPARISON, check_slices
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
-from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Format, Policy, Time, Where, WindowParameters, moment, parse
-from aggregator.web.service_context import Service
 from producers.gateway.problems import Problem
 
 Below = Annotated[
@@ -132,7 +131,7 @@ async def compare(service: Service, request: Request) -> Response:
             comparisons = compare_all(reader, parameters.metric, query, stop_if_abandoned)
         if parameters.format == "csv":
             return as_table(comparison_frame(comparisons), f"{parameters.metric}-comparison")
-        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, comparisons)]))
+        return as_json(comparisons_answer(comparisons))
 
     await service.estimates.run(request, check_size)
     return await service.surveys.run(request, compute)
@@ -153,14 +152,12 @@ async def compare(service: Service, request: Request) -> Response:
 async def change(service: Service, request: Request) -> Response:
     """Answer with a metric's change against the period before."""
     name, reader = service.metric_name(request), service.reader
-    with invalid_as_problem():
-        period = parse(request, ChangeParameters).period
-        reader.metric(name)
+    period = parse(request, ChangeParameters).period
 
     def compute() -> Response:
         with invalid_as_problem():
             changes = service.shared(Changes, lambda: Changes(reader)).read(name, period)
-        return as_json(ComparisonsAnswer(comparisons=[*map(comparison_answer, changes)]))
+        return as_json(comparisons_answer(changes))
 
     return await service.surveys.run(request, compute)
 

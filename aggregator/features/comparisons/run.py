@@ -108,8 +108,7 @@ def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
     """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
     keys = [metric_key(metric.name, metric.revision) for metric in metrics]
     keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
-    text = " ".join((definition.key, *keys))
-    return definition.hashed(text)
+    return definition.hashed(" ".join((definition.key, *keys)))
 
 
 def state_key(topic: str, comparison: str) -> str:
@@ -196,6 +195,7 @@ class ComparisonRun:
         self.reader, self.definition = reader, definition
         self.metrics = arm_metrics(reader, definition)
         self.name = identity(definition, *self.metrics)
+        self.state_key = state_key(reader.store.topic, self.name)
         self._step_ms = step_ms(*self.metrics)
         self.next_ms, self.incomplete, self._stride = definition.start_ms, 0, 1
         self.sums: tuple[Counts, Counts] = self.metrics[0].zero(), self.metrics[1].zero()

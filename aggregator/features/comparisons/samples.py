@@ -14,7 +14,7 @@ from aggregator.features.comparisons.compared import number_list
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.living import Living, living
 from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.monitoring.metric_definitions import Exported, declared
+from aggregator.monitoring.metric_definitions import Bounded, Exported, declared
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
@@ -22,18 +22,11 @@ from aggregator.timestamps import from_iso
 
 log = structlog.get_logger("dither.exporter")
 
-DIFFERENCE_VALUE = Exported(
+BOUNDED_DIFFERENCE = Bounded.of(
     "dither_difference{comparison,category}",
     'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
     "ratio. Absent while it is unknown.",
-)
-DIFFERENCE_LOWER = Exported(
-    "dither_difference_lower{comparison,category}",
-    "Lower bound of a comparison, at all times from its start on.",
-)
-DIFFERENCE_UPPER = Exported(
-    "dither_difference_upper{comparison,category}",
-    "Upper bound of a comparison, at all times from its start on; absent where it is infinite.",
+    "{} bound of a comparison, at all times from its start on; absent where it is infinite.",
 )
 DIFFERENCE_P_VALUE = Exported(
     "dither_difference_pvalue{comparison,category}",
@@ -109,13 +102,9 @@ class ComparisonSamples(Samples):
             facts = (name, labels[index])
             was_decided = (labels[index] or UNSET) in decided_categories
             decided = p_value[index] <= comparison.definition.beta or was_decided
-            for exported, number in (
-                (DIFFERENCE_VALUE, value[index]),
-                (DIFFERENCE_LOWER, lower[index]),
-                (DIFFERENCE_UPPER, upper[index]),
-                (DIFFERENCE_P_VALUE, p_value[index]),
-                (COMPARISON_DECIDED, int(decided)),
-            ):
+            numbers = (value[index], lower[index], upper[index], p_value[index], int(decided))
+            kinds = (*BOUNDED_DIFFERENCE, DIFFERENCE_P_VALUE, COMPARISON_DECIDED)
+            for exported, number in zip(kinds, numbers, strict=True):
                 if np.isfinite(number):
                     yield Sample(exported, number, facts)
 

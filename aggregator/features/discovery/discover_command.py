@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.reading.discovered_strings import (
     COMMON_SHARE,
     Discovered,
@@ -18,6 +17,7 @@ from aggregator.reading.discovered_strings import (
     discovery_answer,
     reports_needed,
 )
+from aggregator.reading.query import Query
 from aggregator.terminal.format import printable, table
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
@@ -52,7 +52,7 @@ def discover(settings: Settings, metric: str, output: Output, beta: float, **str
     """
     reader = opened_reader(settings)
     try:
-        described, reading = describe_discovery(reader, metric, **stretch)
+        described, reading = reader.describe_closed(metric, Query(**stretch))
         discovered = discover_strings(reader.read(described), beta, reading)
     except ValueError as error:
         raise click.UsageError(str(error)) from None

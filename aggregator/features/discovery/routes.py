@@ -9,7 +9,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.features.discovery.closed_window import describe_discovery
 from aggregator.features.discovery.searches import (
     DiscoveryProgress,
     Searches,
@@ -17,10 +16,10 @@ from aggregator.features.discovery.searches import (
     TooManySearchesError,
 )
 from aggregator.reading.discovered_strings import DiscoveryAnswer
+from aggregator.reading.query import Query
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
-from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse
-from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 
@@ -36,8 +35,8 @@ class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):
     def question(self, service: Service, name: str) -> StringsQuestion:
         """Return the question; raise ValueError if the metric or the window cannot be used."""
         start, end = moment("from", self.start), moment("to", self.end)
-        described = describe_discovery(service.reader, name, start, end, window=self.window)
-        return StringsQuestion(*described, self.beta)
+        query = Query(start, end, window=self.window)
+        return StringsQuestion(*service.reader.describe_closed(name, query), self.beta)
 
 
 class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
@@ -65,8 +64,7 @@ class DiscoveryParameters(WindowOfStrings, kw_only=True, frozen=True):
 async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings, or with the progress of the search."""
     name = service.metric_name(request)
-    with invalid_as_problem():
-        parameters = parse(request, DiscoveryParameters)
+    parameters = parse(request, DiscoveryParameters)
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         client, should_search = client_of(request.scope), parameters.search
@@ -96,8 +94,7 @@ async def discover(service: Service, request: Request) -> Response:
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """Cancel a search, and answer with its progress."""
     name = service.metric_name(request)
-    with invalid_as_problem():
-        parameters = parse(request, WindowOfStrings)
+    parameters = parse(request, WindowOfStrings)
 
     def cancel() -> DiscoveryProgress | None:
         with invalid_as_problem():

@@ -28,8 +28,7 @@ def coordinate(settings: Settings) -> None:
     maximum, a coordinator waits for definitions that have one. SIGTERM or Ctrl-C ends it.
     """
     from aggregator.features.rounds.coordinator import Coordinator
-    from aggregator.monitoring.instances import process_instance
-    from aggregator.monitoring.tracing_setup import configured_tracing
+    from aggregator.monitoring.tracing_setup import configured_tracing, process_instance
     from aggregator.reading.reader import MetricReader
 
     metrics = live_metrics(settings)

@@ -32,7 +32,6 @@ from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
 from aggregator.tracing import Attributes, Span, Tracer, ending
 from estimators import Metric, SearchMetric
-from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
 from producers.device.round_follower import Rounds
@@ -96,11 +95,9 @@ class Coordinator(Leader):
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer | None = None,
     ) -> None:
-        self.settings, self.reader, self._clock = settings, reader, clock
-        self._tracer = tracer or Tracer()
-        self._topic, self._client = settings.topics.rounds, reader.store.client
-        self._key = coordinator_key(settings.topics.reports)
-        super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
+        key = coordinator_key(settings.topics.reports)
+        super().__init__(settings, reader, key, settings.coordinate.lease, tracer)
+        self._topic, self._clock, self._stored = settings.topics.rounds, clock, f"{key}:stored"
         self._metrics: list[SearchMetric] = []
         self._has_searches: bool | None = None
         self._open: dict[str, Round] = {}
@@ -129,7 +126,7 @@ class Coordinator(Leader):
             for metric in self._metrics:
                 self._resume(metric, published.get(metric_key(metric.name, metric.revision)))
             log.info("coordinator started", topic=self._topic, epoch=self.lease.epoch)
-            while self._still_leads(self.reader.metrics, defined):
+            while self._still_leads(defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
                     self._decide_due_round(overview, metric)
@@ -166,7 +163,7 @@ class Coordinator(Leader):
         there is neither round, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
-        text: Any = self._client.hget(self._stored, key) or b""
+        text: Any = self.reader.store.client.hget(self._stored, key) or b""
         stored = self._decode_stored(text, metric)
         if newest is not None and newest != Round.of(metric, newest.progress, newest.opened_ms):
             raise DitherError(
@@ -189,10 +186,6 @@ class Coordinator(Leader):
             self._publish(metric, current)
         self._note_open(metric, current)
         self._log_step("resumed", metric=metric.name, round=current.number)
-
-    @property
-    def _stored(self) -> str:
-        return f"{self._key}:stored"
 
     def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
         """Return a stored round; None if it is invalid, so that the topic's round is used."""
@@ -292,8 +285,7 @@ class Coordinator(Leader):
     def _note_open(self, metric: SearchMetric, opened: Round) -> None:
         """Store a published round for readers, and for devices that use HTTP."""
         key = metric_key(metric.name, metric.revision)
-        redis_key = rounds_key(self.settings.topics.reports)
-        self.lease.write([["HSET", redis_key, key, encode(opened)]])
+        self.lease.write([["HSET", rounds_key(self.settings.topics.reports), key, encode(opened)]])
         self._open[metric.name] = opened
         self._ends.pop(metric.name, None)
 

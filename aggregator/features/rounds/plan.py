@@ -36,9 +36,8 @@ class SearchPlan(ReadingPlan[SearchMetric]):
         counted = overview.count_version(name)
         facts = (self.definition_hash, opened, counted, sorted(watermarks.items()))
         status = "not_ready" if opened is None else "final" if opened.is_over else "provisional"
-        policy = self.metric.policies[0]
         return Window.described(
-            self.metric, overview, watermarks, facts, status=status, policy=policy
+            self.metric, overview, watermarks, facts, status=status, policy=self.metric.policies[0]
         )
 
     def read(self, window: Window) -> Window:

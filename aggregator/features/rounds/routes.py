@@ -6,10 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.features.rounds.plan import SearchPlan
-from aggregator.web import conditional
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
-from aggregator.web.operations import Content, Operation
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json_unless_known
 from estimators import SearchMetric
 from producers.device.rounds import Round
 
@@ -24,14 +22,13 @@ from producers.device.rounds import Round
 async def show_round(service: Service, request: Request) -> Response:
     """Answer with the open or last round."""
     name, reader = service.metric_name(request), service.reader
-    metric = reader.metric(name)
     with invalid_as_problem():
-        search = SearchMetric.require(metric)
+        search = SearchMetric.require(reader.metric(name))
     rounds = await service.lookups.run(request, reader.store.registry.rounds)
     opened = SearchPlan(reader.sums, search).open_round(rounds)
     if opened is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
-    return conditional.respond_unless_known(request, opened)
+    return as_json_unless_known(request, opened)
 
 
 HTTP_OPERATIONS = (show_round,)

@@ -12,9 +12,8 @@ import structlog
 
 from aggregator.feature import EventType
 from aggregator.publishing import events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, UnpublishedPanes, batch_events
 from aggregator.publishing.events import Event
-from aggregator.publishing.unpublished_panes import UnpublishedPanes, batch_events
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key

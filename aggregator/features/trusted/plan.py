@@ -35,12 +35,11 @@ def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Rele
     a release of this metric.
     """
     try:
-        estimate = estimate_of(decode_json(data, Answer), metric)
+        return Release(start_ms, estimate_of(decode_json(data, Answer), metric))
     except msgspec.DecodeError as error:
         raise StateUnreadable(key, str(error), "a release") from None
     except (ValueError, OverflowError) as error:
         raise StateUnreadable(key, str(error), f"a release of {metric.name!r}") from None
-    return Release(start_ms, estimate)
 
 
 def newest_releases(

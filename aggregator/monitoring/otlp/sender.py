@@ -21,7 +21,6 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.families import Families
-from aggregator.monitoring.instances import server_instance
 from aggregator.monitoring.otlp.translation import Translation
 from aggregator.storage.failures import explain_redis_error
 from estimators.durations import milliseconds
@@ -76,14 +75,18 @@ class OtlpSender(Collector):
 
     Parameters
     ----------
+    instance : str
+        The name of this process.
     collect : callable
         Returns the families of a scrape.
     """
 
-    def __init__(self, settings: Settings, collect: Callable[[], Iterable[Family]]) -> None:
+    def __init__(
+        self, settings: Settings, instance: str, collect: Callable[[], Iterable[Family]]
+    ) -> None:
         self._collect = collect
         self._interval = milliseconds(settings.otlp.interval) / 1000
-        self._translation = Translation(resource_of(server_instance(settings)))
+        self._translation = Translation(resource_of(instance))
         self._exporter = OTLPMetricExporter(f"{settings.otlp.endpoint.rstrip('/')}/v1/metrics")
         self._results = Counter[str]()
         self._reason = ""

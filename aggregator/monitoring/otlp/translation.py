@@ -7,24 +7,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Metric as Family
 
 UNIT_SUFFIXES = {"_seconds": "s", "_bytes": "By"}
-CUMULATIVE_TEMPORALITY = AggregationTemporality.CUMULATIVE
+CUMULATIVE_TEMPORALITY = export.AggregationTemporality.CUMULATIVE
 SCOPE_NAME = "dither"
 
 Labels = tuple[tuple[str, str], ...]
@@ -63,42 +52,43 @@ class Translation:
         self._resource = resource
         self._last_points: dict[Series, tuple[int, float]] = {}
 
-    def translate(self, families: Iterable[Family], now: int) -> MetricsData:
+    def translate(self, families: Iterable[Family], now: int) -> export.MetricsData:
         """Return metric families as OTLP metrics, without NaN values and empty labels.
 
         `families`: the families; `now`: the time of the export, in nanoseconds since the epoch.
         """
         metrics = [metric for family in families for metric in self._metric(family, now)]
-        scope = ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")
-        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
+        scope = export.ScopeMetrics(InstrumentationScope(SCOPE_NAME), metrics, "")
+        return export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
 
-    def _metric(self, family: Family, now: int) -> Iterator[Metric]:
+    def _metric(self, family: Family, now: int) -> Iterator[export.Metric]:
         """Yield the OTLP metric of a family, if the family has points."""
         name, unit = otlp_name(family.name)
-        data: Gauge | Sum | Histogram
+        data: export.Gauge | export.Sum | export.Histogram
         if family.type == "histogram":
-            data = Histogram([*self._histograms(family, now)], CUMULATIVE_TEMPORALITY)
+            data = export.Histogram([*self._histograms(family, now)], CUMULATIVE_TEMPORALITY)
         elif family.type == "counter":
-            data = Sum([*self._counters(family, now)], CUMULATIVE_TEMPORALITY, is_monotonic=True)
+            points = [*self._counters(family, now)]
+            data = export.Sum(points, CUMULATIVE_TEMPORALITY, is_monotonic=True)
         else:
             name += ".info" if family.type == "info" else ""
-            data = Gauge(
+            data = export.Gauge(
                 [
-                    NumberDataPoint(dict(_labels(sample.labels)), 0, now, float(sample.value))
-                    for sample in family.samples
-                    if not math.isnan(sample.value)
+                    export.NumberDataPoint(dict(_labels(point.labels)), 0, now, float(point.value))
+                    for point in family.samples
+                    if not math.isnan(point.value)
                 ]
             )
         if data.data_points:
-            yield Metric(name, family.documentation, unit, data)
+            yield export.Metric(name, family.documentation, unit, data)
 
-    def _counters(self, family: Family, now: int) -> Iterator[NumberDataPoint]:
+    def _counters(self, family: Family, now: int) -> Iterator[export.NumberDataPoint]:
         for sample in family.samples:
             labels = _labels(sample.labels)
             start = self._start((family.name, labels), sample.value, now)
-            yield NumberDataPoint(dict(labels), start, now, int(sample.value))
+            yield export.NumberDataPoint(dict(labels), start, now, int(sample.value))
 
-    def _histograms(self, family: Family, now: int) -> Iterator[HistogramDataPoint]:
+    def _histograms(self, family: Family, now: int) -> Iterator[export.HistogramDataPoint]:
         """Yield a point for each series of a histogram; its buckets are not cumulative."""
         buckets = defaultdict[Labels, dict[float, int]](dict)
         sums: dict[Labels, float] = {}
@@ -111,15 +101,13 @@ class Translation:
         for labels, cumulative in buckets.items():
             bounds = sorted(cumulative)
             counts = [cumulative[bound] for bound in bounds]
-            differences = [counts[0], *(b - a for a, b in itertools.pairwise(counts))]
-            start = self._start((family.name, labels), counts[-1], now)
-            yield HistogramDataPoint(
+            yield export.HistogramDataPoint(
                 attributes=dict(labels),
-                start_time_unix_nano=start,
+                start_time_unix_nano=self._start((family.name, labels), counts[-1], now),
                 time_unix_nano=now,
                 count=counts[-1],
                 sum=sums[labels],
-                bucket_counts=differences,
+                bucket_counts=[counts[0], *(b - a for a, b in itertools.pairwise(counts))],
                 explicit_bounds=bounds[:-1],
                 min=None,  # type: ignore[arg-type, unused-ignore]
                 max=None,  # type: ignore[arg-type, unused-ignore]

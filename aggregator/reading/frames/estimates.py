@@ -49,10 +49,11 @@ class WindowEstimate(Pictured, Estimate):
     def picture(self) -> Picture:
         """The picture of the intervals of the estimate's numbers."""
         shown, metric = self.numbers, self.window.metric
+        rows = zip(_labels(shown), *_columns(shown), strict=True)
         return Intervals(
             metric.heading,
             picture_lines(self.window, self),
-            tuple(_intervals(shown)),
+            tuple(LabelledInterval(label or "", *row) for label, *row in rows),
             metric.unit,
             of_quantiles=metric.domain.names == "quantiles",
         )
@@ -164,8 +165,3 @@ def _columns(estimate: Estimate) -> list[list[float]]:
         np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
         for x in (estimate.shown, estimate.lower, estimate.upper)
     ]
-
-
-def _intervals(estimate: Estimate) -> Iterator[LabelledInterval]:
-    for label, *numbers in zip(_labels(estimate), *_columns(estimate), strict=True):
-        yield LabelledInterval(label or "", *numbers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import datetime
 import json
 import math
 import os
@@ -89,7 +88,9 @@ class Frame:
     def __getitem__(self, name: str) -> list[Any]:
         """Return the values of a column; times are datetimes in UTC."""
         values = self.columns[name]
-        return [*map(_datetime, values)] if kind_of(name) is ColumnKind.TIME else [*values]
+        if kind_of(name) is ColumnKind.TIME:
+            return [None if ms is None else utc(ms) for ms in values]
+        return [*values]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict of values by column name; times are datetimes in UTC."""
@@ -124,8 +125,7 @@ class Frame:
         }
         columns = {}
         for name, values in self.to_dict().items():
-            dtype = types[kind_of(name)][None in values]
-            columns[name] = pandas.Series(values, dtype=dtype)
+            columns[name] = pandas.Series(values, dtype=types[kind_of(name)][None in values])
         return pandas.DataFrame(columns)
 
     def to_polars(self) -> polars.DataFrame:
@@ -241,10 +241,6 @@ def _known(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
     if kind is not ColumnKind.FLOAT:
         return values
     return [None if x is None or not math.isfinite(x) else x for x in values]
-
-
-def _datetime(ms: int | None) -> datetime.datetime | None:
-    return None if ms is None else utc(ms)
 
 
 def _cells(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:

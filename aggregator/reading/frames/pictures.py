@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -52,18 +51,6 @@ class HistoryLine:
     steps: Sequence[LabelledInterval]
 
 
-class Picture(ABC):
-    """The picture of an answer."""
-
-    @abstractmethod
-    def to_html(self) -> str:
-        """Return the picture as HTML."""
-
-    @abstractmethod
-    def plot(self, axes: Axes) -> None:
-        """Draw the picture with matplotlib."""
-
-
 class Pictured:
     """An answer with a table and a picture."""
 
@@ -101,7 +88,7 @@ class Pictured:
 
 
 @dataclasses.dataclass(frozen=True)
-class Intervals(Picture):
+class Intervals:
     """Intervals, one below the other, on one scale.
 
     Attributes
@@ -125,12 +112,11 @@ class Intervals(Picture):
         """Return the intervals as HTML."""
         shown = self.rows[:MAX_SHOWN_INTERVALS]
         low, high = _range(shown, () if self.reference is None else (self.reference,))
-        texts = _texts(shown, self.unit)
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(row.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
             f"<td {CELL_STYLE}>{escape(text)}</td></tr>"
-            for row, text in zip(shown, texts, strict=True)
+            for row, text in zip(shown, _texts(shown, self.unit), strict=True)
         ]
         table = f"{TABLE_START}{''.join(rows)}</table>"
         return _page(self.title, self.facts, table, _more_note(len(self.rows) - len(shown)))
@@ -154,7 +140,7 @@ class Intervals(Picture):
 
 
 @dataclasses.dataclass(frozen=True)
-class History(Picture):
+class History:
     """Numbers over time, each with its band; `facts` are lines of text below the title."""
 
     title: str
@@ -205,6 +191,9 @@ class History(Picture):
         axes.xaxis.set_major_locator(locator)
         form = dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(form)
+
+
+Picture = Intervals | History
 
 
 def _more_note(hidden: int) -> list[str]:

@@ -97,12 +97,11 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         status = window_status(watermarks, closed, last)
         expiry = 0 if first is None and last is None else expiry_period(metric)
         question = (self.definition_hash, first, last, status, policy, repr(grouping))
-        marks = sorted(watermarks.items())
         return Window.described(
             metric,
             overview,
             watermarks,
-            (*question, counts, marks, expiry),
+            (*question, counts, sorted(watermarks.items()), expiry),
             start_ms=first,
             end_ms=last,
             status=status,
@@ -142,8 +141,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             numbers = steps.numbers_per_estimate(metric, len(metric.labels))
             size = max(1, min(MAX_ESTIMATED_TOGETHER, steps.MAX_QUICK_NUMBERS // numbers))
         for batch in batched(windows, size):
-            answer_each = functools.partial(LocalPlan.answer_each, batch)
-            yield from with_shares(batch, query, answer_each)
+            yield from with_shares(batch, query, functools.partial(LocalPlan.answer_each, batch))
 
     def cached_answer(self, window: Window, query: Query, cache: EstimateCache) -> Estimate:
         """Return :meth:`answer`, from the cache if the window's sums were estimated before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,11 +94,8 @@ class Slices(Pictured):
             )
             if slice_estimate.estimate is not None:
                 numbers = number_rows(window, slice_estimate.estimate)
-            row_head = (
-                *window_values(window),
-                *(slice_estimate.slice[name] for name in query.by),
-                *fixed.values(),
-            )
+            by = (slice_estimate.slice[name] for name in query.by)
+            row_head = (*window_values(window), *by, *fixed.values())
             stated = (query.beta, self.bound, query.target, self.covers, self.policy)
             rows += [(*row_head, *number, *stated, self.coverage) for number in numbers]
         return Frame.of(
@@ -110,10 +107,8 @@ class Slices(Pictured):
         """The picture of the slices' intervals, one below the other."""
         metric, by = self.window.metric, [f"{ATTRIBUTE_PREFIX}{name}" for name in self.query.by]
         frame = self.to_frame()
-        labels = [
-            " · ".join(NO_VALUE if word is None else word for word in words if word != "")
-            for words in zip(*(frame[name] for name in by), _blank(frame["label"]), strict=True)
-        ]
+        words = [[NO_VALUE if word is None else word for word in frame[name]] for name in by]
+        labels = [" · ".join(filter(None, row)) for row in zip(*words, frame["label"], strict=True)]
         columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER_COLUMNS[1:4])
         rows = tuple(LabelledInterval(*row) for row in zip(labels, *columns, strict=True))
         begin, end = iso(self.window.start_ms) or "the first report", iso(self.window.end_ms)
@@ -122,8 +117,7 @@ class Slices(Pictured):
             f"{certainty(self.query.beta)} {self.bound} bounds, {self.query.target}; "
             f"covers {self.covers}",
         )
-        title = metric.heading
-        return Intervals(title, facts, rows, metric.unit)
+        return Intervals(metric.heading, facts, rows, metric.unit)
 
     @property
     def bound(self) -> str:
@@ -138,15 +132,11 @@ class Slices(Pictured):
     @property
     def covers(self) -> str:
         """What the bounds cover; "" if no slice has bounds."""
-        estimates = [
-            slice_estimate.estimate
-            for slice_estimate in self.slices
-            if slice_estimate.estimate is not None
-        ]
-        if not estimates:
+        estimate = next((s.estimate for s in self.slices if s.estimate is not None), None)
+        if estimate is None:
             return ""
         together = f", for {self.simultaneous} slices together" if self.simultaneous > 1 else ""
-        return coverage_text(self.window, estimates[0], self.query) + together
+        return coverage_text(self.window, estimate, self.query) + together
 
     @property
     def status(self) -> str:
@@ -156,12 +146,7 @@ class Slices(Pictured):
     @property
     def coverage(self) -> float | None:
         """The share of the window's reports that tables of slices have; None if unknown."""
-        assert isinstance(self.window.content, SliceSums)  # noqa: S101
-        return self.window.content.coverage
-
-
-def _blank(labels: Iterable[str | None]) -> Iterator[str]:
-    return ("" if label is None else label for label in labels)
+        return self.window.coverage
 
 
 class SliceTables:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,6 +14,7 @@ from aggregator.reading.serialization import (
     Numbers,
     Status,
     Value,
+    named,
     plain_numbers,
     values,
 )
@@ -100,7 +100,7 @@ def final_answer(
 def slices_answer(slices: Slices) -> SlicesAnswer:
     """Return the JSON form of the estimates of slices, as a struct."""
     window, query = slices.window, slices.query
-    metric, names = window.metric, window.metric.domain.names
+    metric = window.metric
     labels, _ = metric.domain.select(query.categories)
     return SlicesAnswer(
         metric=metric.name,
@@ -121,14 +121,8 @@ def slices_answer(slices: Slices) -> SlicesAnswer:
         simultaneous=slices.simultaneous,
         slices=[_slice(slice_estimate) for slice_estimate in slices.slices],
         left_out=slices.left_out,
-        **({names: list(labels)} if names else {}),
+        **named(metric, labels),
     )
-
-
-def as_dict(slices: Slices) -> dict[str, Any]:
-    """Return :func:`slices_answer` as a dict whose keys are the names in JSON."""
-    document: dict[str, Any] = msgspec.to_builtins(slices_answer(slices))
-    return document
 
 
 def _slice(slice_estimate: SliceEstimate) -> SliceAnswer:

@@ -1,7 +1,8 @@
-"""The host names that the server accepts: a defence against DNS rebinding.
+"""The hosts, proxies and origins from which the server accepts requests.
 
-A page of ``evil.example`` waits until this name resolves to a private address, and can then read
-the answers from that address. Its requests still have ``Host: evil.example``, never an IP address.
+Unexpected host names are refused as a defence against DNS rebinding. A page of ``evil.example``
+waits until this name resolves to a private address, and can then read the answers from that
+address. Its requests still have ``Host: evil.example``, never an IP address.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import socket
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from aggregator.config.setting_checks import parse_networks
 from aggregator.config.settings import Serve
 from producers.gateway.problems import Problem
 
@@ -22,6 +27,7 @@ PROBE_PATHS = ("/healthz", "/readyz")
 MAX_SHOWN_HOST = 100
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]:@/\s]+)(?::\d*)?")
 WITHOUT_DOT = r"[^.]+"
+PREFLIGHT_SECONDS = 600
 
 
 class ExpectedHosts:
@@ -44,18 +50,16 @@ class ExpectedHosts:
         if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
             host = Headers(scope=scope).get("host", "")
             if not is_expected(host, self.expected):
-                await self._problem(host).response(scope["path"])(scope, receive, send)
+                problem = Problem(
+                    421,
+                    f"the request is for host {host[:MAX_SHOWN_HOST]!r}, which is not one of this "
+                    "server's names",
+                    "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if "
+                    "it belongs to this server or its proxy; IP addresses are always accepted",
+                )
+                await problem.response(scope["path"])(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-    def _problem(self, host: str) -> Problem:
-        return Problem(
-            421,
-            f"the request is for host {host[:MAX_SHOWN_HOST]!r}, which is not one of this server's "
-            "names",
-            "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it "
-            "belongs to this server or its proxy; IP addresses are always accepted",
-        )
 
 
 def expected(serve: Serve) -> re.Pattern[str]:
@@ -125,3 +129,33 @@ def is_expected(header: str, names: re.Pattern[str]) -> bool:
     except ValueError:
         return names.fullmatch(host.rstrip(".")) is not None
     return True
+
+
+def proxy_middleware(serve: Serve) -> list[Middleware]:
+    """Return middleware that accepts a client's address and scheme from trusted proxies."""
+    trusted_networks = parse_networks(serve.trusted_proxies)
+    if not trusted_networks:
+        return []
+    mapped = [  # as a dual-stack socket reports an IPv4 address
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in trusted_networks
+        if network.version == 4
+    ]
+    trusted_hosts = [*(str(network) for network in trusted_networks), *mapped]
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts)]
+
+
+def cors_middleware(serve: Serve) -> list[Middleware]:
+    """Return middleware that lets pages of the allowed origins read answers."""
+    if not serve.cors_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=serve.cors_origins,
+            allow_methods=["DELETE", "GET", "POST", "PUT"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
+            max_age=PREFLIGHT_SECONDS,
+        )
+    ]

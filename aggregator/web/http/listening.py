@@ -1,18 +1,21 @@
-"""The HTTP server and its sockets."""
+"""The HTTP server, its sockets, and its certificate, which SIGHUP reloads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
+import ssl
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 import uvicorn
 
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings
-from aggregator.web.http import tls
+from aggregator.errors import DitherError, SettingsError
 from aggregator.web.http.small_posts import PostProtocol
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ def run_server(
     """Serve an application until a signal; return whether the server could start.
 
     `app`: the application; `settings`: the settings of the deployment; `certificate`, optional: the
-    files from :func:`aggregator.web.http.tls.certificate_files`; `log_level`: the level of the
+    files from :func:`certificate_files`; `log_level`: the level of the
     server's log; `sockets`: where to listen; by default at the settings' host and port.
     """
     config = uvicorn.Config(
@@ -112,8 +115,9 @@ def run_server(
     )
     config.load()
     if certificate and config.ssl:
-        tls.forbid_resumption(config.ssl)
-        tls.reload_on_hangup(config.ssl, *certificate)
+        config.ssl.options |= ssl.OP_NO_TICKET  # a resumed session would link a device's posts
+        config.ssl.num_tickets = 0
+        reload_on_hangup(config.ssl, *certificate)
     server = Server(config)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets)
@@ -130,3 +134,62 @@ def url(config: uvicorn.Config, port: int) -> str:
     """
     host = f"[{config.host}]" if ":" in config.host else config.host
     return f"{'https' if config.is_ssl else 'http'}://{host}:{port}/"
+
+
+def certificate_files(settings: Settings) -> tuple[str, str] | None:
+    """Return the files of the certificate and its key; None without TLS.
+
+    Raises SettingsError if a file cannot be read, DitherError if it is no certificate or no key.
+    """
+    serve = settings.serve
+    file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
+    if not any(file_settings.values()):
+        return None
+    for key, file in file_settings.items():
+        if not os.access(file, os.R_OK):
+            source = settings.sources.get(key, "default")
+            raise SettingsError(key, file, "a PEM file that this user can read", source)
+    load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
+    return serve.tls_certificate, serve.tls_key
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate (with its chain) and its key, for the handshakes from now on.
+
+    `context`: the context of the server; `certificate`, `key`: files in PEM. Raises DitherError if
+    a file cannot be used.
+    """
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_passphrase)
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or error.strerror
+        raise DitherError(
+            f"[serve] tls_certificate = {certificate!r} with tls_key = {key!r} cannot be used "
+            f"({reason}): expected PEM files, the certificate with its chain, and the key of this "
+            "certificate"
+        ) from None
+
+
+def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Reload a certificate and its key on SIGHUP; files that cannot be used change nothing.
+
+    `context`, `certificate`, `key`: as for :func:`load_certificate`.
+    """
+
+    def reload() -> None:
+        try:
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+            load_certificate(context, certificate, key)
+        except DitherError as error:
+            log.error("certificate not reloaded", error=str(error))  # noqa: TRY400
+        else:
+            log.info("certificate reloaded", file=certificate)
+
+    add_hangup_handler(reload)
+
+
+def _refuse_passphrase() -> NoReturn:
+    raise DitherError(
+        "[serve] tls_key is encrypted: expected a key without a passphrase, in a file that only "
+        "this user can read"
+    )

@@ -128,7 +128,9 @@ class BodyLimit:
                 if received > max_bytes:
                     raise _too_large(max_bytes)
             except TimeoutError:
-                problem = _too_slow()
+                detail = f"the body was not complete after {BODY_SECONDS:g} seconds"
+                closing = {"Connection": "close"}
+                problem = Problem(408, detail, "send the request again", headers=closing)
             except Problem as refusal:
                 problem = refusal
             else:
@@ -241,14 +243,5 @@ def _too_large(max_bytes: int) -> Problem:
         413,
         f"a request of more than {max_bytes} bytes",
         "send less at a time, or raise [serve] max_request_bytes",
-        headers={"Connection": "close"},
-    )
-
-
-def _too_slow() -> Problem:
-    return Problem(
-        408,
-        f"the body was not complete after {BODY_SECONDS:g} seconds",
-        "send the request again",
         headers={"Connection": "close"},
     )

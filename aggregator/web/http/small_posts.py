@@ -12,12 +12,13 @@ slow path.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -35,6 +36,10 @@ from producers.gateway.gateway import CHECKED_AT_ONCE
 from producers.gateway.problems import Problem
 from producers.gateway.receiving import Head, read_head
 
+if TYPE_CHECKING:
+    from producers.gateway import Gateway
+    from producers.relay.intake import CrowdRelay
+
 logger = logging.getLogger("uvicorn.error")
 
 WHOLE_WAY = frozenset(
@@ -45,29 +50,6 @@ SINGLE_HEADERS = frozenset(
     {b"authorization", b"connection", b"content-length", b"content-type", b"host"}
 )
 """Headers that must be unique on the fast path."""
-
-
-class PostReceiver(Protocol):
-    """Takes the posts to a path; a gateway or a relay."""
-
-    post_path: str
-    media_types: tuple[str, ...]
-    max_body: int
-
-    def post_whole(
-        self,
-        head: Head,
-        body: bytes,
-        client: Client,
-        answer: Callable[[bytes, Problem | None], None],
-        *,
-        is_secret: bool,
-    ) -> None:
-        """Take a small post.
-
-        `head`, `body`, `client`, `answer`, `is_secret`: as for
-        :meth:`producers.gateway.Gateway.post_whole`.
-        """
 
 
 class PostAdmission(NamedTuple):
@@ -95,7 +77,7 @@ class SmallPosts:
 
     Parameters
     ----------
-    receiver : PostReceiver
+    receiver : Gateway or CrowdRelay
         Takes the posts.
     guard : Guard
         Identifies callers, and checks their scopes.
@@ -111,7 +93,7 @@ class SmallPosts:
 
     def __init__(
         self,
-        receiver: PostReceiver,
+        receiver: Gateway | CrowdRelay,
         guard: Guard,
         traffic: Traffic,
         serve: Serve,
@@ -259,13 +241,6 @@ class PostProtocol(PunctualProtocol):
             post.refuse(as_problem(error))
 
 
-class _NoEvent:
-    """Stands for the event that wakes a request's task."""
-
-    def set(self) -> None:
-        """Wake nobody."""
-
-
 class _Post:
     """A small post until it is answered; for uvicorn it is the connection's request."""
 
@@ -278,7 +253,7 @@ class _Post:
         "response_complete",
         "small",
     )
-    message_event = _NoEvent()
+    message_event = asyncio.Event()  # for which nobody waits
 
     def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: PostAdmission) -> None:
         self.protocol, self.small, self.admission = protocol, small, admission

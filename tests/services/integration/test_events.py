@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from aggregator.kafka import clients, log_reader, topic_admin
-from aggregator.publishing import unpublished_panes
+from aggregator.publishing import due_events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL_TYPE
 from aggregator.publishing.published_log import PublishedLog
@@ -233,7 +233,7 @@ def test_events_of_publishers_that_crashed_before_and_after_their_commit_are_pub
         with monkeypatch.context() as broken:
             broken.setattr(owner, name, crashing)
             broken.setattr(Lease, "release", lambda self: None)
-            broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all in one transaction
+            broken.setattr(due_events, "BATCH_SECONDS", 60.0)  # all in one transaction
             publisher = Publisher(settings_of(counted, lease="2s"), counted.reader())
             with pytest.raises(Crash):
                 publisher.run()

@@ -22,8 +22,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from aggregator.web import asyncapi, openapi
 from aggregator.web.application import core_and_features
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Content, Operation, Service, as_json
 from estimators import Metric
 from tests.support.reports.counted import Client
 
@@ -34,7 +33,7 @@ class Tide(msgspec.Struct):
     height: float
 
 
-TURNED = EventType("toy.turned", Tide, "turned", "tideTurned", "The tide has turned.", "The port.")
+TURNED = EventType("toy.turned", Tide, "tideTurned", "The tide has turned.", "The port.", "turned")
 HEIGHT = Exported("toy_tide_height{port}", "Height of the tide.")
 
 

@@ -21,10 +21,10 @@ from aggregator.monitoring import collector, metric_definitions
 from aggregator.monitoring.families import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
 from aggregator.monitoring.otlp.tracing import Tracing
-from aggregator.monitoring.tracing_setup import configured_tracing
+from aggregator.monitoring.tracing_setup import configured_tracing, server_instance
 from aggregator.storage.store import Store
 from aggregator.web.application import application
-from aggregator.web.service_context import Service
+from aggregator.web.operations import Service
 from producers.gateway import Gateway
 from tests.support.rows import row
 from tests.support.running.broker import LATE, Broker
@@ -53,7 +53,7 @@ def settings_for(url: str) -> Settings:
 
 
 def sender_of(families: Iterable[Family], url: str) -> OtlpSender:
-    return OtlpSender(settings_for(url), lambda: families)
+    return OtlpSender(settings_for(url), "host:8080", lambda: families)
 
 
 def scraped(service: Service) -> dict[Series, float]:
@@ -78,7 +78,9 @@ def test_a_collector_gets_every_sample_that_prometheus_scrapes_under_the_names_o
         Reader(store, METRICS), settings_for(receiver.url), lambda: LogEnds({0: (0, HIGH)}, "")
     )
     service.traffic.count_answer("/v1/metrics", "GET", 200, 0.3)
-    sender = OtlpSender(service.settings, service.exported.collect)
+    sender = OtlpSender(
+        service.settings, server_instance(settings_for("")), service.exported.collect
+    )
     assert sender.send() == "delivered"
     expected, found = scraped(service), in_prometheus(receiver.metrics())
     assert len(expected) > 100
@@ -150,7 +152,7 @@ def test_nothing_is_sent_while_redis_is_away(receiver: Receiver) -> None:
     def collect() -> Iterable[Family]:
         raise RedisAway("refused")
 
-    sender = OtlpSender(settings_for(receiver.url), collect)
+    sender = OtlpSender(settings_for(receiver.url), "host:8080", collect)
     with structlog.testing.capture_logs() as logged:
         assert [sender.send(), sender.send()] == ["unreadable"] * 2
     assert receiver.received["/v1/metrics"] == []

@@ -16,7 +16,8 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query
-from aggregator.reading.slices.slice_answers import as_dict
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.slices.slice_answers import slices_answer
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, define
@@ -100,7 +101,7 @@ def test_the_last_pane_of_a_stretch_has_slices(counted: Counting, published: Pub
     with Reader(store, METRICS) as reader:
         edges = EPOCH / 1000, EPOCH / 1000 + 1800
         query = Query(*edges, by=["country"])
-        asked = as_dict(LocalPlan.answer_slices(reader.window("late", query), query))
+        asked = as_dict(slices_answer(LocalPlan.answer_slices(reader.window("late", query), query)))
     assert country == {**asked, "updated": None}
 
 

@@ -11,13 +11,12 @@ import pytest
 
 from aggregator.errors import StateUnreadable
 from aggregator.features.reader import Reader
-from aggregator.publishing import unpublished_panes
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing import due_events
+from aggregator.publishing.due_events import Publication, batch_events
 from aggregator.publishing.events import Event
 from aggregator.publishing.leader import EventCacheLost
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import batch_events
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.pane_index import PaneIndex
@@ -135,8 +134,8 @@ def test_no_metric_waits_until_all_panes_of_another_one_are_published(
     seconds: float,
 ) -> None:
     """A turn that is over in time has two panes of each metric; else the next metric is next."""
-    monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 2)
-    monkeypatch.setattr(unpublished_panes, "TURN_SECONDS", seconds)
+    monkeypatch.setattr(due_events, "BATCH_EVENTS", 2)
+    monkeypatch.setattr(due_events, "TURN_SECONDS", seconds)
     for name, value, last in (("delay", 1.0, 4), ("carrier", 0, 0)):
         batches = [counting.batch(name, [value] * 20, minute) for minute in range(last + 1)]
         counting.count(0, *batches, *beats(counting.metrics[name], last + 1))
@@ -253,8 +252,8 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Counting, closing and publishing interleave, and others take over to publish."""
-    monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 3)
-    monkeypatch.setattr(unpublished_panes, "BATCH_SECONDS", -1)  # an event is a batch
+    monkeypatch.setattr(due_events, "BATCH_EVENTS", 3)
+    monkeypatch.setattr(due_events, "BATCH_SECONDS", -1)  # an event is a batch
     for seed in seeds:
         with row("seed", seed):
             redis_server.clear()

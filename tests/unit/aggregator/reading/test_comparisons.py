@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.features.comparisons.answers import as_dicts
+from aggregator.features.comparisons.answers import comparison_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.changes import Changes
 from aggregator.features.comparisons.compared import CompareQuery
@@ -119,8 +120,8 @@ def test_intervals_of_both_arms_share_beta_with_it(reader: Reader, by: tuple[str
     assert each.p_value == pytest.approx(
         min(1, 3 * each.simultaneous * expected_difference.p_value)
     )
-    assert "lower" not in as_dicts([found])["comparisons"][0]["a"]
-    assert as_dicts([each])["comparisons"][0]["b"]["upper"] == each.b.estimate.upper
+    assert comparison_answer(found).a.lower is msgspec.UNSET
+    assert comparison_answer(each).b.upper == each.b.estimate.upper
 
 
 def test_two_windows_are_compared_and_overlapping_ones_refused(reader: Reader) -> None:
@@ -138,10 +139,9 @@ def test_while_arms_grow_the_bounds_hold_at_all_times(reader: Reader) -> None:
     found = reader.compare("late", {"country": "DE"}, {"country": "FR"}, split=2.0)
     assert (found.bound, found.status) == ("anytime", "provisional")
     assert found.covers == "all times from the first report"
-    (shown,) = as_dicts([found])["comparisons"]
-    assert shown["p_value_kind"] == "may be looked at at any time"
-    assert shown["split"] == 2.0
-    assert shown["a"]["where"] == {"country": "DE"}
+    shown = comparison_answer(found)
+    assert (shown.p_value_kind, shown.split) == ("may be looked at at any time", 2.0)
+    assert shown.a.where == {"country": "DE"}
 
 
 def test_what_nobody_waits_for_ends_between_its_steps(reader: Reader) -> None:
@@ -172,8 +172,8 @@ def test_arms_with_few_reports_have_no_numbers(reader: Reader) -> None:
     with Reader(reader.store, {"late": strict}) as other:
         found = other.compare("late", {"country": "DE"}, start=START, end=END)
         assert (found.status, found.comparison) == ("too_few_reports", None)
-        (shown,) = as_dicts([found])["comparisons"]
-        assert (shown["value"], shown["p_value"], shown["decided"]) == (None, None, False)
+        shown = comparison_answer(found)
+        assert (shown.value, shown.p_value, shown.decided) == (None, None, False)
 
 
 def test_what_cannot_be_compared_is_told(reader: Reader) -> None:

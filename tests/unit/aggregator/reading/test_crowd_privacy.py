@@ -9,8 +9,8 @@ import numpy as np
 
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
+from aggregator.reading import serialization
 from aggregator.reading.frames.estimates import with_window
-from aggregator.reading.serialization import as_dict
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.terminal.format import Shown, as_text
 from estimators import LocalMetric
@@ -36,7 +36,7 @@ def test_every_form_of_an_answer_states_both_promises() -> None:
     figures = {"delta": 1e-8, "crowd": 8999, "minimum": 10_000, "dishonest": 0.1}
     expected = {"local": 3.0, "central": {"epsilon": 0.232, **figures}}
     crowd_epsilon._epsilon.cache_clear()
-    assert as_dict(window, answer)["privacy"] == expected
+    assert serialization.as_dict(serialization.answer(window, answer))["privacy"] == expected
     provisional = dataclasses.replace(window, arrived_ms=1)
     for event in (
         events.final_event(window, answer, 4, "/"),
@@ -49,7 +49,7 @@ def test_every_form_of_an_answer_states_both_promises() -> None:
     assert "epsilon 3 whoever colludes; among 8,999 others whom a relay shuffled" in text
     assert "0.232 with delta 1e-08, in one pane: times the panes for one person" in text
     alone = seen(dataclasses.replace(hidden(), crowd=None))
-    assert "privacy" not in as_dict(alone, Reader.answer(alone))
+    assert "privacy" not in serialization.as_dict(serialization.answer(alone, Reader.answer(alone)))
     assert with_window(alone, Reader.answer(alone)).crowd_privacy is None
     assert "relay" not in as_text(Shown(alone, Reader.answer(alone), 4))
 
@@ -66,7 +66,7 @@ def test_the_central_epsilon_is_proved_for_the_honest_reports_of_the_smallest_cr
 def test_where_a_crowd_adds_nothing_the_answer_says_so() -> None:
     window = seen(hidden(level=12, minimum=100))
     answer = Reader.answer(window)
-    assert as_dict(window, answer)["privacy"] == {"local": 12.0, "central": None}
+    assert serialization.answer(window, answer).privacy == serialization.Privacy(12.0, None)
     assert "nothing smaller is proved for its crowd" in as_text(Shown(window, answer, 4))
     for level, minimum, told in (
         (12, 100, ["a crowd of 100 proves no epsilon below 12, which", "expected a lower level ("]),

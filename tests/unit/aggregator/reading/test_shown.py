@@ -14,7 +14,7 @@ from aggregator.cli.live_view import LiveView
 from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.query import Query
-from aggregator.reading.serialization import as_dict
+from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.window import SearchState, Window, WindowStatistic
 from aggregator.terminal.format import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
@@ -70,7 +70,7 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
     dated = dataclasses.replace(seen, arrived_ms=1)
     of_pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
     for told in (
-        as_dict(seen, found),
+        as_dict(answer(seen, found)),
         json.loads(events.provisional_event(dated, found, 4, "/").data),
         json.loads(events.final_event(of_pane, Reader.answer(of_pane), 4, "/").data),
     ):
@@ -108,7 +108,7 @@ def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None
         assert "100%" not in text
         assert "99.99999% " in text
     sought = dataclasses.replace(LONGEST, beta=1e-7)
-    told = as_dict(searching(sought), Reader.answer(searching(sought)))
+    told = as_dict(answer(searching(sought), Reader.answer(searching(sought))))
     assert "99.99999%" in told["search"]["statement"]
 
 
@@ -143,7 +143,7 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
     metric = dataclasses.replace(LONGEST, kind=kind)
     seen = searching(metric)
     found = Reader.answer(seen)
-    told = as_dict(seen, found)
+    told = as_dict(answer(seen, found))
     assert told["search"]["certified"] == 362
     statement = f"{side} 362 minutes, with probability 95%"
     assert told["search"]["statement"] == statement
@@ -158,7 +158,7 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
     for top in np.linspace(1e6, 2**26, 30).tolist():
         domain = ValueRange(range=(0.0, top / 3))
         seen = searching(dataclasses.replace(metric, domain=domain, unit=""))
-        told = as_dict(seen, Reader.answer(seen))["search"]
+        told = as_dict(answer(seen, Reader.answer(seen)))["search"]
         number = re.match(r"at (?:most|least) (\S+), with", told["statement"])
         assert number is not None
         said, exact = Fraction(number[1]), Fraction(repr(told["certified"]))

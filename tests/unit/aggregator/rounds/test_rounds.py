@@ -15,7 +15,7 @@ from aggregator.features.reader import Reader
 from aggregator.features.rounds.coordinator import Coordinator, RoundChanged
 from aggregator.features.rounds.waiting_devices import Waiting
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.reading.serialization import as_dict
+from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.status import Rates, status
 from aggregator.state import decoder
 from aggregator.state.pane_keys import metric_key, round_key
@@ -153,7 +153,7 @@ def test_an_estimate_follows_the_rounds_that_were_published(store: Store) -> Non
     assert told.updated is not None
     live = msgspec.to_builtins(Live.of(window, found).data(1))
     assert live["search"]["answers"] == 10, "live events tell as much"
-    assert live["search"] == as_dict(window, found)["search"]
+    assert live["search"] == as_dict(answer(window, found))["search"]
     published(store, decided(4))
     found = reader.estimate("age")
     assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)
