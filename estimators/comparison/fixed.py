@@ -162,8 +162,8 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
     for _ in range(3):
         at = cell_sums.worst(line, tilts)
         plain = cell_sums.worst(line, tilts, chernoff=True)
-        least = np.minimum(at.log_chance, plain.log_chance)
-        chance = np.where(is_last_cell, plain.log_chance, least)
+        smaller = np.minimum(at.log_chance, plain.log_chance)
+        chance = np.where(is_last_cell, plain.log_chance, smaller)
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
     all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)

@@ -88,11 +88,11 @@ class ScalarMean(Mechanism):
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
             law, log_p = self.law(counts, shares, question), math.log(beta / 2)
-            one = table[None], law.rows(None), np.array([mean])
-            found = self.limits_of_windows(*one, question, log_p, np.array([total]))
-            if found is None:
-                found = limits(law, one[2], question, log_p, total, self.noise(law, counts))
-            bounds = float(found[0][0]), float(found[1][0])
+            window = table[None], law.rows(None), np.array([mean])
+            ends = self.limits_of_windows(*window, question, log_p, np.array([total]))
+            if ends is None:
+                ends = limits(law, window[2], question, log_p, total, self.noise(law, counts))
+            bounds = float(ends[0][0]), float(ends[1][0])
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / float(users.worst_variance)
