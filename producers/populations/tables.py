@@ -221,7 +221,7 @@ def _read(
         raise ValueError(
             f"{table.path}: {len(names)} columns for {metric.name!r}: expected {expected}{each}"
         )
-    columns = [read_values(metric, texts, place, missing, decimal) for texts, place in cells]
+    columns = [read_values(metric, texts, location, missing, decimal) for texts, location in cells]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
 
 
