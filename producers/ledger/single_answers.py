@@ -24,8 +24,7 @@ from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.ledger.accounts import PARTS_PER_EPSILON, parts_of
 from producers.ledger.ledger import Ledger
-from producers.ledger.pane_participation import answer_once
-from producers.ledger.pinned_definitions import check_pin, pin
+from producers.ledger.past_answers import answer_once, check_pin, pin
 from producers.wire.batch import BATCH_ID_BYTES
 
 SECRET_BYTES = 32
