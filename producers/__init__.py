@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from producers.ledger.accounts import BudgetSpent as BudgetSpent
     from producers.ledger.ledger import Ledger as Ledger
     from producers.ledger.ledger import LedgerError as LedgerError
-    from producers.ledger.pane_participation import AlreadyAnswered as AlreadyAnswered
-    from producers.ledger.pinned_definitions import DefinitionChanged as DefinitionChanged
+    from producers.ledger.past_answers import AlreadyAnswered as AlreadyAnswered
+    from producers.ledger.past_answers import DefinitionChanged as DefinitionChanged
     from producers.otel.exporter import DitherMetricExporter as DitherMetricExporter
     from producers.otel.mapping import EachExport as EachExport
     from producers.otel.mapping import Gathered as Gathered
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _HOME_MODULES = {
     "AsyncHttpReporter": "producers.http.async_http_reporter",
     "AsyncReporter": "producers.device.async_reporter",
-    "AlreadyAnswered": "producers.ledger.pane_participation",
+    "AlreadyAnswered": "producers.ledger.past_answers",
     "BudgetSpent": "producers.ledger.accounts",
     "Connection": "producers.kafka.connection",
-    "DefinitionChanged": "producers.ledger.pinned_definitions",
+    "DefinitionChanged": "producers.ledger.past_answers",
     "DeliveryError": "producers.delivery.delivery_errors",
     "DitherMetricExporter": "producers.otel.exporter",
     "EachExport": "producers.otel.mapping",

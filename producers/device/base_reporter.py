@@ -363,7 +363,7 @@ class BaseReporter(Closing):
             self.check_open()
             metric.domain.to_unit(values)  # what cannot be answered costs nothing
             if ledger is not None:
-                from producers.ledger.round_participation import claim_round
+                from producers.ledger.single_answers import claim_round
 
                 if values.size != 1:
                     raise ValueError(
@@ -383,7 +383,7 @@ class BaseReporter(Closing):
 
     def _entrust(self, ledger: Ledger, columns: Columns) -> None:
         """Send the true values of one person, each in its own batch, at most one in a pane."""
-        from producers.device.true_values import entrusted
+        from producers.ledger.single_answers import entrusted
 
         if self._transport.key is not None:
             raise ValueError(

@@ -30,7 +30,7 @@ from producers.http.answers import (
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.report_queue import QueuedBatch, ReportQueue
-from producers.ledger.pinned_definitions import DefinitionChanged
+from producers.ledger.past_answers import DefinitionChanged
 
 OTHERS_SECONDS = 1.0
 """The time between two checks whether another process still sends from the same file."""

@@ -2,7 +2,7 @@
 
 A server may change a definition at any time. A device computes for itself what a definition means.
 It stores the first definition of a name in the queue's file, and refuses any with another meaning,
-as :mod:`producers.ledger.pinned_definitions` does for the ledger.
+as :mod:`producers.ledger.past_answers` does for the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from estimators.metrics.loading import read_definition
 from estimators.metrics.metric import Metric
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueFile
-from producers.ledger.pinned_definitions import DefinitionChanged
+from producers.ledger.past_answers import DefinitionChanged
 from producers.wire.decoding import decode_json
 
 SAME_KEYS = (

@@ -13,7 +13,7 @@ from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueFile
 from producers.http.report_queue import ReportQueue
-from producers.ledger.pinned_definitions import DefinitionChanged
+from producers.ledger.past_answers import DefinitionChanged
 from producers.sealing import CrowdLabel, encode_post, key_hash, read_public_key, seal
 from producers.wire.decoding import decode_json
 

@@ -30,8 +30,7 @@ from producers.ledger.accounts import (
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
-from producers.ledger.pane_participation import answer_once
-from producers.ledger.pinned_definitions import check_pin, pin
+from producers.ledger.past_answers import answer_once, check_pin, pin
 from producers.ledger.turns import (
     Lottery,
     Turn,

@@ -27,8 +27,7 @@ from estimators.memoization import Memoization, answer_values
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import PARTS_PER_EPSILON
 from producers.ledger.ledger import Ledger, total
-from producers.ledger.pane_participation import NEVER_ANSWERED, answer_once
-from producers.ledger.pinned_definitions import pin
+from producers.ledger.past_answers import NEVER_ANSWERED, answer_once, pin
 
 _CREATE_USES = """
 CREATE TABLE IF NOT EXISTS uses (

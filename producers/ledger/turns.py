@@ -22,7 +22,7 @@ from estimators.exact.sampling import uniform_below
 from estimators.metrics.validation import NAME_PATTERN
 from producers.ledger.accounts import describe_period, utc_time
 from producers.ledger.ledger_file import LedgerError, has_table
-from producers.ledger.pane_participation import AlreadyAnswered
+from producers.ledger.past_answers import AlreadyAnswered
 
 DAY_MS = 86_400_000
 KEPT_MS = 62 * DAY_MS

@@ -50,9 +50,9 @@ _OTHER_SIGNS = dict.fromkeys([0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D], "
 def read_population(
     path: str | Path,
     metrics: Mapping[str, Metric],
-    columns: Mapping[str, str | Sequence[str]],
+    columns: Mapping[str, Sequence[str]],
     *,
-    time: str | Sequence[str] = (),
+    time: Sequence[str] = (),
     time_format: str | None = None,
     time_zone: str = UTC,
     arrivals: Arrivals | None = None,
@@ -68,12 +68,12 @@ def read_population(
         As for :func:`producers.populations.csv_files.read_table`.
     metrics : mapping of str to Metric
         The metrics, by name.
-    columns : mapping of str to str or sequence of str
+    columns : mapping of str to sequence of str
         The CSV column of each metric; for a vector mean, a column for each coordinate; for a
         frequency with axes, a column for each axis, or one with categories. If no column has
         exactly this name, case and surplus spaces are ignored. Empty cells have no value, nor do
         NA, NaN, null and None, unless the vocabulary is open or they are listed as categories.
-    time : str or sequence of str
+    time : sequence of str
         The column of event times, or several columns to join by spaces, such as date and time. Rows
         without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
@@ -99,17 +99,9 @@ def read_population(
     FileNotFoundError
         If there is no such file.
     """
-    time_columns = [time] if isinstance(time, str) else list(time)
-    if bool(time_columns) == (arrivals is not None):
-        raise ValueError(
-            f"time columns {time_columns} and arrivals {arrivals}: expected one of the two"
-        )
-    named = {
-        name: [titles] if isinstance(titles, str) else titles for name, titles in columns.items()
-    }
     declared, attribute_columns = _declared(metrics.values()), attributes or {}
     check_declared(attribute_columns, [*declared])
-    names = [*itertools.chain(*named.values()), *time_columns, *attribute_columns.values()]
+    names = [*itertools.chain(*columns.values()), *time, *attribute_columns.values()]
     table = read_table(path, names, [name for name in declared if name not in attribute_columns])
     cells, missing_texts = table.columns, frozenset(map(str.strip, missing))
     attribute_cells = {name: cells.get(attribute_columns.get(name, name)) for name in declared}
@@ -123,21 +115,21 @@ def read_population(
         for name, words in declared.items()
     ]
     values = {
-        name: _read(metrics[name], columns, table, missing_texts, decimal or table.decimal)
-        for name, columns in named.items()
+        name: _read(metrics[name], names, table, missing_texts, decimal or table.decimal)
+        for name, names in columns.items()
     }
     if arrivals is not None:
         time_ms = arrivals.times(table.rows)
     else:
         time_ms, time_notes = read_time_columns(
-            table, time_columns, time_format, time_zone, MISSING_TEXTS | missing_texts
+            table, time, time_format, time_zone, MISSING_TEXTS | missing_texts
         )
         notes += time_notes
     timed = time_ms > 0
     for name, column in values.items():
         if metrics[name].kind != "frequency":
             notes += far_numbers(column)[1]
-        notes.append(summarize_rows(table, time_columns, timed, named[name], has_value(column)))
+        notes.append(summarize_rows(table, time, timed, columns[name], has_value(column)))
     if not any((timed & has_value(column)).any() for column in values.values()):
         raise ValueError(f"{table.path}: no row has something to report: {notes[-1]}")
     population = Population.by_time(
@@ -229,7 +221,7 @@ def _read(
         raise ValueError(
             f"{table.path}: {len(names)} columns for {metric.name!r}: expected {expected}{each}"
         )
-    columns = [read_values(metric, texts, place, missing, decimal) for texts, place in cells]
+    columns = [read_values(metric, texts, location, missing, decimal) for texts, location in cells]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
 
 

@@ -145,12 +145,12 @@ def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_p
     file = tmp_path / "table.csv"
     file.write_text(TABLE)
     metrics: dict[str, LocalMetric] = {"late": SLICED}
-    options: dict[str, Any] = {"columns": {"late": "late"}, "arrivals": Arrivals(1)}
+    options: dict[str, Any] = {"columns": {"late": ["late"]}, "arrivals": Arrivals(1)}
     default = read_population(file, metrics, **options)
     assert [*default.attributes] == ["country"]
     notes = read_population(file, metrics, missing=["NA"], **options).notes
     assert "as 'other' ('Iceland' 1); rows without a value: 2 ('NA' 1, '' 1)" in "".join(notes)
-    times: dict[str, Any] = {"columns": {"late": "late"}, "time": "when"}
+    times: dict[str, Any] = {"columns": {"late": ["late"]}, "time": ["when"]}
     named = read_population(file, metrics, attributes={"version": "os"}, **times)
     assert named.attributes["version"].tolist() == ["", "2", "1", "3"], "sorted by time"
     slicing = SLICED.slicing

@@ -33,7 +33,7 @@ from producers.device.roll_up import How
 from producers.ledger import ledger_file
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
-from producers.ledger.round_participation import claim_round
+from producers.ledger.single_answers import claim_round
 from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
 from tests.support.metrics import frequency_metric

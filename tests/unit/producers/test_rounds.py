@@ -16,7 +16,7 @@ from estimators.extremes import Progress
 from estimators.extremes.binary_search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
-from producers.ledger.round_participation import claim_round
+from producers.ledger.single_answers import claim_round
 from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import Broker
