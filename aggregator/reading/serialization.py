@@ -469,10 +469,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
     """Return the JSON form of a metric's definition, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
     if metric.crowd is not None:
-        crowd = metric.crowd
-        facts["crowd"] = CrowdDefinition(
-            crowd.minimum, crowd.wait_ms / 1000, crowd.delta, crowd.dishonest
-        )
+        crowd, wait_seconds = metric.crowd, metric.crowd.wait_ms / 1000
+        facts["crowd"] = CrowdDefinition(crowd.minimum, wait_seconds, crowd.delta, crowd.dishonest)
     field_names = facts.keys() & set(Definition.__struct_fields__)
     domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes

@@ -62,9 +62,8 @@ class AlarmSamples(Samples):
         yield Sample(ALARMS_PROMISED, answer.promised_per_year, ())
         for alarm in answer.alarms:
             yield Sample(ALARM_STATE, 1, (alarm.alarm, alarm.state))
-            yield Sample(
-                ALARMS_TOTAL, sum(series.alarms for series in alarm.series), (alarm.alarm,)
-            )
+            alarms = sum(series.alarms for series in alarm.series)
+            yield Sample(ALARMS_TOTAL, alarms, (alarm.alarm,))
             yield Sample(ALARM_SKIPPED, alarm.skipped, (alarm.alarm,))
             if alarm.until is not None:
                 yield Sample(ALARM_UNTIL, from_iso(alarm.until), (alarm.alarm,))
