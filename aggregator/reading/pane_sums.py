@@ -267,14 +267,8 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
             statistic += parsing.statistic(redis_key, value, metric)
         return statistic
 
-    return Total(
-        key,
-        partitions,
-        metric.zero().nbytes,
-        add_up,
-        metric.pane_ms,
-        open_panes(metric.pane_ms, metric),
-    )
+    size, width = metric.zero().nbytes, metric.pane_ms
+    return Total(key, partitions, size, add_up, width, open_panes(width, metric))
 
 
 def open_panes(width_ms: int, metric: Metric) -> int:

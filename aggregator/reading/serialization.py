@@ -277,6 +277,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     crowd: CrowdDefinition | UnsetType = UNSET
 
 
+NUMBER_FIELDS = ("value", "lower", "upper", "unbiased")
 ESTIMATE_FIELDS = (
     *("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity"),
 )
@@ -513,16 +514,10 @@ def plain_numbers(
     by default all.
     """
     if estimate is None:
-        return dict.fromkeys(("value", "lower", "upper", "unbiased"))
-    numbers = {
-        "value": estimate.shown,
-        "lower": estimate.lower,
-        "upper": estimate.upper,
-        "unbiased": estimate.value,
-    }
-    return {
-        name: plain(x if chosen is None else np.asarray(x)[chosen]) for name, x in numbers.items()
-    }
+        return dict.fromkeys(NUMBER_FIELDS)
+    numbers = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    shown = numbers if chosen is None else [np.asarray(x)[chosen] for x in numbers]
+    return dict(zip(NUMBER_FIELDS, map(plain, shown), strict=True))
 
 
 def plain(x: Any) -> Numbers:
