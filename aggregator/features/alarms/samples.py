@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from aggregator.features.alarms.standing import all_alarms
-from aggregator.monitoring.metric_definitions import Exported, declared
+from aggregator.monitoring.metric_definitions import Exported, declared, exported_counter
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso
@@ -20,8 +20,8 @@ ALARM_RAISED = Exported(
     "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
     "End of the last pane that raised an alarm.",
 )
-ALARMS_TOTAL = Exported(
-    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
+ALARMS_TOTAL = exported_counter(
+    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start."
 )
 ALARM_STATE = Exported(
     "dither_alarm_state{alarm,state}",

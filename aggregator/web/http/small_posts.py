@@ -229,13 +229,9 @@ class PostProtocol(PunctualProtocol):
         post = _Post(self, self._small, admission, self._began, admission.keep_alive)
         self.cycle = post  # type: ignore[assignment]
         try:
-            self._small.receiver.post_whole(
-                admission.head,
-                self._body,
-                admission.client,
-                post.answer,
-                is_secret=admission.is_secret,
-            )
+            head, client, secret, *_ = admission
+            receive = self._small.receiver.post_whole
+            receive(head, self._body, client, post.answer, is_secret=secret)
         except Problem as problem:
             post.refuse(problem)
         except Exception as error:
