@@ -84,18 +84,14 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
     if estimate.status in UNEXPORTED_STATUSES:
         return
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
-    shown = estimate.numbers
-    yield from bounded_samples(
-        metric_definitions.BOUNDED_QUANTILE,
-        (window.metric.name,),
-        shown.labels,
-        *(shown.value, shown.lower, shown.upper),
-    )
+    shown, name = estimate.numbers, (window.metric.name,)
+    numbers = (shown.value, shown.lower, shown.upper)
+    yield from bounded_samples(metric_definitions.BOUNDED_QUANTILE, name, shown.labels, *numbers)
     edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
     shares = (estimate.shown, estimate.cdf_lower, estimate.cdf_upper)
     yield from bounded_samples(
         metric_definitions.BOUNDED_SHARE_BELOW,
-        (window.metric.name,),
+        name,
         [*edge_texts(estimate.edges[edge_indices]), "+Inf"],
         *(np.append(x[edge_indices], 1.0) for x in shares),
     )

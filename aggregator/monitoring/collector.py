@@ -145,9 +145,8 @@ class Exporter(Collector):
         for number, progress in overview.partitions.items():
             idle = progress.idle_ms(now_ms)
             if idle is not None:
-                families.put(
-                    metric_definitions.LAST_COMMIT, self._committed(number, now_ms - idle), number
-                )
+                committed = self._committed(number, now_ms - idle)
+                families.put(metric_definitions.LAST_COMMIT, committed, number)
                 if idle < self._silent_ms:
                     workers.add(progress.owner.get("worker", ""))
             _partition(families, number, progress)
@@ -227,9 +226,8 @@ def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
     metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)
     levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
-    yield Sample(
-        metric_definitions.METRIC_INFO, 1, (name, *about, f"{metric.revision:08x}", levels)
-    )
+    labels = (name, *about, f"{metric.revision:08x}", levels)
+    yield Sample(metric_definitions.METRIC_INFO, 1, labels)
     yield Sample(metric_definitions.WEIGHTS_INFO, 1, (name, window.policy))
     reached = event_times.note(metric, window.watermarks)
     if reached is not None:

@@ -78,19 +78,14 @@ class Families:
         self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
 
     def _put(
-        self,
-        exported: Exported,
-        name: str,
-        value: float,
-        labels: Sequence[object],
-        **extra_labels: str,
+        self, exported: Exported, name: str, value: float, labels: Sequence[object], **extra: str
     ) -> None:
         if exported.name not in self._own_parts:
             part = FamilyPart(exported.name, exported.help, exported.type)
             self._own_parts[exported.name] = part
             self._parts.setdefault(exported.name, []).append(part)
         pairs = dict(zip(exported.labels, map(str, labels), strict=True))
-        sample = ScrapedSample(name, pairs | extra_labels, value)
+        sample = ScrapedSample(name, pairs | extra, value)
         self._own_parts[exported.name].samples.append(sample)
 
     def filled(self) -> list[Family]:

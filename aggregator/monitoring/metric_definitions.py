@@ -63,6 +63,10 @@ class Exported:
         return self.name + {"counter": "_total", "info": "_info"}.get(self.type, "")
 
 
+exported_counter = functools.partial(Exported, type="counter")
+exported_info = functools.partial(Exported, type="info")
+
+
 class Bounded(NamedTuple):
     """The exported metrics of a value and of its bounds."""
 
@@ -160,13 +164,12 @@ LEVEL_HETEROGENEITY = Exported(
     "P-value of the test that values do not depend on the privacy level (Cochran's Q). If it is "
     "tiny, only uniform weights estimate the mean of all reports.",
 )
-METRIC_INFO = Exported(
+METRIC_INFO = exported_info(
     "dither_metric{metric,description,kind,mechanism,unit,revision,levels}",
     "Definition of a metric.",
-    type="info",
 )
-WEIGHTS_INFO = Exported(
-    "dither_weights{metric,policy}", "Weight policy in force for a metric.", type="info"
+WEIGHTS_INFO = exported_info(
+    "dither_weights{metric,policy}", "Weight policy in force for a metric."
 )
 METRIC_UNREADABLE = Exported(
     "dither_metric_unreadable{metric}",
@@ -247,16 +250,14 @@ SLICES_LEFT_OUT = Exported(
     "Number of slices with reports that are not exported, because they are not among those with "
     "most reports.",
 )
-REPORT_OUTCOMES = Exported(
+REPORT_OUTCOMES = exported_counter(
     "dither_reports{metric,outcome}",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
     "malformed, ...). Reports of unknown metrics have an empty metric.",
-    type="counter",
 )
-DEAD_LETTERS = Exported(
+DEAD_LETTERS = exported_counter(
     "dither_deadletters{reason}",
     "Messages sent to the dead-letter topic instead of being counted, by reason.",
-    type="counter",
 )
 CONSUMER_LAG = Exported(
     "dither_consumer_lag{partition}",
@@ -276,10 +277,8 @@ COMMIT_DURATION = Exported(
     type="histogram",
     buckets=COMMIT_BUCKETS,
 )
-COMMIT_BYTES = Exported(
-    "dither_commit_bytes",
-    "Bytes of panes and batch ids that commits wrote to Redis.",
-    type="counter",
+COMMIT_BYTES = exported_counter(
+    "dither_commit_bytes", "Bytes of panes and batch ids that commits wrote to Redis."
 )
 LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds{partition}",
@@ -318,25 +317,22 @@ GAP_OFFSETS = Exported(
 PARTITION_EPOCH = Exported(
     "dither_partition_epoch{partition}", "Number of changes of a partition's owner."
 )
-PARTITION_OWNER = Exported(
+PARTITION_OWNER = exported_info(
     "dither_partition_owner{partition,worker}",
     "The worker that last took a partition, as its host and process.",
-    type="info",
 )
-WORKER_DEATHS = Exported(
+WORKER_DEATHS = exported_counter(
     "dither_worker_deaths",
     "Workers that ended unexpectedly and were restarted by `dither aggregate`.",
-    type="counter",
 )
 WORKER_STUCK = Exported(
     "dither_worker_stuck_seconds{worker,step}",
     "Time that a stuck worker has spent in its current step; only stuck workers have it.",
 )
-PUBLISHED_EVENTS = Exported(
+PUBLISHED_EVENTS = exported_counter(
     "dither_published_events{type}",
     "Events committed to the estimates topic, by type: one `final` for each closed pane, "
     "`provisional` for a changed running total, `alarm`, and `decided` for a comparison.",
-    type="counter",
 )
 EXPIRED_PANES = Exported(
     "dither_expired_panes{metric}",
@@ -351,11 +347,10 @@ FAILED_SEARCHES = Exported(
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader", "1 while a server has the lease to publish events."
 )
-HTTP_REQUESTS = Exported(
+HTTP_REQUESTS = exported_counter(
     "dither_http_requests{route,method,status}",
     "Answers of this server by route, method and class of status; the route is empty for unknown "
     "paths.",
-    type="counter",
 )
 REQUEST_DURATION = Exported(
     "dither_http_request_duration_seconds{route}",
@@ -363,21 +358,19 @@ REQUEST_DURATION = Exported(
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-CROWD_REPORTS = Exported(
+CROWD_REPORTS = exported_counter(
     "dither_crowd_reports{metric,fate}",
     "Sealed reports that relays have posted to this server: accepted, unopened (of another key or "
     "label), invalid, or refused with their crowd. Those of a repeated post count again.",
-    type="counter",
 )
-OTLP_EXPORTS = Exported(
+OTLP_EXPORTS = exported_counter(
     "dither_otlp_exports{result}",
     "Exports of this server's metrics by OTLP; absent if none is configured.",
-    type="counter",
 )
 COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
-BUILD_INFO = Exported("dither_build{version}", "The version of this server.", type="info")
+BUILD_INFO = exported_info("dither_build{version}", "The version of this server.")
 
 CORE_METRICS = declared(globals())
 SECTION_TITLES = {

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from aggregator.monitoring.metric_definitions import Exported, declared
+from aggregator.monitoring.metric_definitions import Exported, declared, exported_counter
 
-RELAY_REPORTS = Exported(
-    "dither_relay_reports{metric,outcome}",
-    "Sealed reports of a relay since its start, by outcome.",
-    type="counter",
+RELAY_REPORTS = exported_counter(
+    "dither_relay_reports{metric,outcome}", "Sealed reports of a relay since its start, by outcome."
 )
-RELAY_REFUSED = Exported(
+RELAY_REFUSED = exported_counter(
     "dither_relay_refused_posts{status}",
     "Posts that a relay refused, by the status of its answer (docs/crowds.md).",
-    type="counter",
 )
 RELAY_WAITING = Exported(
     "dither_relay_waiting_reports{metric}",
     "Reports in open crowds of a relay, repeated ones included.",
 )
-RELAY_CROWDS = Exported(
+RELAY_CROWDS = exported_counter(
     "dither_relay_crowds{metric,outcome}",
     "Crowds that a relay has closed: `shuffled`, or `too_few` and dropped.",
-    type="counter",
 )
 RELAY_PARTS = Exported(
     "dither_relay_parts{metric}",

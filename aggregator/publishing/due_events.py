@@ -214,11 +214,10 @@ class UnpublishedPanes:
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, is_through = metric_key(metric.name, metric.revision), True
+        panes, partitions = self._reader.store.panes, self._partitions
         position = following = self._begin[metric.name]
         while position <= last:
-            entries = self._reader.store.panes.first_starts(
-                key, self._partitions, position, last, limit
-            )
+            entries = panes.first_starts(key, partitions, position, last, limit)
             starts = sorted(set(entries))[:limit]
             position = last + 1 if len(starts) < limit else starts[-1] + 1
             if not starts:

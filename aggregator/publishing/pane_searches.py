@@ -83,12 +83,8 @@ class PaneSearches:
 
     def postponed(self, metric: str) -> set[int]:
         """Return the starts of the panes of a metric whose failed search waits for its retry."""
-        now = self._clock.monotonic()
-        return {
-            start
-            for (name, start), retry in self._retries.items()
-            if name == metric and now < retry.at
-        }
+        now, retries = self._clock.monotonic(), self._retries.items()
+        return {start for (name, start), retry in retries if name == metric and now < retry.at}
 
     def drop_vanished_panes(self, metric: str, postponed: Collection[int]) -> None:
         """Drop a metric's retries whose time has come, because their panes are no longer due.

@@ -145,14 +145,12 @@ class HeartbeatSchedule:
             if self._is_quiet(key, number, sign, now) and not progresses[number].owner.get("halted")
         }
         starts = self._last_panes(key, metric, marks, signs, quiet)
+        ends = [start + metric.pane_ms for start in starts]
         is_all_quiet = len(quiet) == len(marks)
         latest = max(mark.latest for mark in marks) if is_all_quiet else NO_TIME
         for number in sorted(quiet):
-            open_ends = [
-                end for start in starts if marks[number].closed < (end := start + metric.pane_ms)
-            ]
-            if open_ends:
-                closing = [end + metric.lateness_ms for end in open_ends]
+            closing = [end + metric.lateness_ms for end in ends if marks[number].closed < end]
+            if closing:
                 goal = self._goal(number, closing, latest, now)
                 if goal is not None and self._is_due(key, number, goal, progresses[number], now):
                     yield Beat(number, metric, goal)

@@ -128,9 +128,7 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
         window = (None if end is None else round(1000 * from_iso(end)) for end in ends)
         named = (self.metric, "frequency", "", *window)
         stated = (self.reports, self.status, self.beta, self.covers)
-        numbers = (
-            (string.string, string.value, string.lower, string.upper) for string in self.strings
-        )
+        numbers = map(msgspec.structs.astuple, self.strings)
         return Frame.of(DISCOVERY_COLUMNS, ((*named, *row, *stated) for row in numbers))
 
 

@@ -25,6 +25,7 @@ K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
 StoredValue = tuple[str, bytes | None]
 """A key of Redis, and its value; None if it has none."""
+AddPanes = Callable[[Sequence[PartitionPane], Sequence[StoredValue]], None]
 MAX_READ_BYTES = 16_000_000
 """The most bytes of sums in a read, to bound the server's memory."""
 MAX_PANES_PER_READ = 20_000
@@ -176,11 +177,7 @@ class PaneSums:
         return statistic
 
     def read_each(
-        self,
-        panes: Sequence[PartitionPane],
-        max_panes: int,
-        overview: TopicProgress,
-        add: Callable[[Sequence[PartitionPane], Sequence[StoredValue]], None],
+        self, panes: Sequence[PartitionPane], max_panes: int, overview: TopicProgress, add: AddPanes
     ) -> bool:
         """Pass panes with their stored values to `add`; return whether Redis lost no data.
 
@@ -267,14 +264,8 @@ def total_request(metric: Metric, key: str, partitions: Sequence[int]) -> Total[
             statistic += parsing.statistic(redis_key, value, metric)
         return statistic
 
-    return Total(
-        key,
-        partitions,
-        metric.zero().nbytes,
-        add_up,
-        metric.pane_ms,
-        open_panes(metric.pane_ms, metric),
-    )
+    size, width = metric.zero().nbytes, metric.pane_ms
+    return Total(key, partitions, size, add_up, width, open_panes(width, metric))
 
 
 def open_panes(width_ms: int, metric: Metric) -> int:

@@ -277,6 +277,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     crowd: CrowdDefinition | UnsetType = UNSET
 
 
+NUMBER_FIELDS = ("value", "lower", "upper", "unbiased")
 ESTIMATE_FIELDS = (
     *("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity"),
 )
@@ -469,10 +470,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
     """Return the JSON form of a metric's definition, with the weight policy in force."""
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
     if metric.crowd is not None:
-        crowd = metric.crowd
-        facts["crowd"] = CrowdDefinition(
-            crowd.minimum, crowd.wait_ms / 1000, crowd.delta, crowd.dishonest
-        )
+        crowd, wait_seconds = metric.crowd, metric.crowd.wait_ms / 1000
+        facts["crowd"] = CrowdDefinition(crowd.minimum, wait_seconds, crowd.delta, crowd.dishonest)
     field_names = facts.keys() & set(Definition.__struct_fields__)
     domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes
@@ -515,16 +514,10 @@ def plain_numbers(
     by default all.
     """
     if estimate is None:
-        return dict.fromkeys(("value", "lower", "upper", "unbiased"))
-    numbers = {
-        "value": estimate.shown,
-        "lower": estimate.lower,
-        "upper": estimate.upper,
-        "unbiased": estimate.value,
-    }
-    return {
-        name: plain(x if chosen is None else np.asarray(x)[chosen]) for name, x in numbers.items()
-    }
+        return dict.fromkeys(NUMBER_FIELDS)
+    numbers = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    shown = numbers if chosen is None else [np.asarray(x)[chosen] for x in numbers]
+    return dict(zip(NUMBER_FIELDS, map(plain, shown), strict=True))
 
 
 def plain(x: Any) -> Numbers:

@@ -282,10 +282,8 @@ def _estimates(
     and panes may expire.
     """
     reading, windows, full_range = _local(plan), plan.windows, plan.window
-    owners = [
-        full_range.overview.partitions[number].owner.get("token")
-        for number in full_range.watermarks
-    ]
+    partitions = full_range.overview.partitions
+    owners = [partitions[number].owner.get("token") for number in full_range.watermarks]
     policy = query.weights or full_range.policy
     question = query, reading.definition_hash, policy, full_range.changed_ms, plan.step_ms
     history = repr((*question, owners, expiry_period(full_range.metric)))

@@ -132,9 +132,8 @@ class Rates:
 
 def silence_ms(settings: Settings) -> int:
     """Return the time without a commit, in ms, after which workers are considered stopped."""
-    return max(
-        SILENT_MS, SILENT_COMMIT_INTERVALS * milliseconds(settings.aggregate.commit_interval)
-    )
+    commit_ms = milliseconds(settings.aggregate.commit_interval)
+    return max(SILENT_MS, SILENT_COMMIT_INTERVALS * commit_ms)
 
 
 def status(

@@ -68,10 +68,8 @@ def max_series_points(labels: int, numbers_per_point: int = 1) -> int:
     `labels` is the number of numbers shown at a point, `numbers_per_point` the cost of a point by
     :func:`numbers_per_estimate`.
     """
-    max_points = min(
-        MAX_ANSWER_NUMBERS // max(1, labels), MAX_ESTIMATED_NUMBERS // numbers_per_point
-    )
-    return min(MAX_SERIES_POINTS, max(2, max_points))
+    limits = MAX_ANSWER_NUMBERS // max(1, labels), MAX_ESTIMATED_NUMBERS // numbers_per_point
+    return min(MAX_SERIES_POINTS, max(2, min(limits)))
 
 
 def check_points(metric: Metric, first: int, last: int, step: int, max_points: int) -> None:

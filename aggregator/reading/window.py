@@ -145,9 +145,8 @@ class Window:
 
     def expired(self) -> Window:
         """Return the window as expired, without sums."""
-        return dataclasses.replace(
-            self, status="expired", content=WindowStatistic(self.metric.zero())
-        )
+        nothing = WindowStatistic(self.metric.zero())
+        return dataclasses.replace(self, status="expired", content=nothing)
 
     def bare(self) -> Window:
         """Return the window without sums, watermarks and progress."""

@@ -206,9 +206,8 @@ class Hub:
             try:
                 await self._read(joined)
             except (redis.RedisError, StateUnreadable) as error:
-                self._publish(
-                    "status", "", status.unreachable(redis_failure(error), self.reader.metrics)
-                )
+                failed = status.unreachable(redis_failure(error), self.reader.metrics)
+                self._publish("status", "", failed)
             except Exception:
                 log.exception("live estimates failed")
             self._admit_followers(joined)

@@ -91,10 +91,8 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return the status of the service."""
         new_status = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing, definitions_hash = self.reader.sums.missing_panes(), self.definitions_hash()
-        return msgspec.structs.replace(
-            new_status, missing=missing, definitions_hash=definitions_hash
-        )
+        missing, digest = self.reader.sums.missing_panes(), self.definitions_hash()
+        return msgspec.structs.replace(new_status, missing=missing, definitions_hash=digest)
 
     def definitions_hash(self) -> str:
         """Return a hash of all definitions."""

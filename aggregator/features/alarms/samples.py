@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from aggregator.features.alarms.standing import all_alarms
-from aggregator.monitoring.metric_definitions import Exported, declared
+from aggregator.monitoring.metric_definitions import Exported, declared, exported_counter
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso
@@ -20,8 +20,8 @@ ALARM_RAISED = Exported(
     "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
     "End of the last pane that raised an alarm.",
 )
-ALARMS_TOTAL = Exported(
-    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
+ALARMS_TOTAL = exported_counter(
+    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start."
 )
 ALARM_STATE = Exported(
     "dither_alarm_state{alarm,state}",
@@ -62,9 +62,8 @@ class AlarmSamples(Samples):
         yield Sample(ALARMS_PROMISED, answer.promised_per_year, ())
         for alarm in answer.alarms:
             yield Sample(ALARM_STATE, 1, (alarm.alarm, alarm.state))
-            yield Sample(
-                ALARMS_TOTAL, sum(series.alarms for series in alarm.series), (alarm.alarm,)
-            )
+            alarms = sum(series.alarms for series in alarm.series)
+            yield Sample(ALARMS_TOTAL, alarms, (alarm.alarm,))
             yield Sample(ALARM_SKIPPED, alarm.skipped, (alarm.alarm,))
             if alarm.until is not None:
                 yield Sample(ALARM_UNTIL, from_iso(alarm.until), (alarm.alarm,))

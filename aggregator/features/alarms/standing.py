@@ -172,9 +172,8 @@ def promise(definition: AlarmDefinition, series: int) -> str:
 def identity(definition: AlarmDefinition, metric: Metric) -> str:
     """Return an alarm's name with a 32-bit hash of the definitions that its state depends on."""
     slicing = "" if metric.slicing is None or not definition.sliced else metric.slicing.key
-    return definition.hashed(
-        f"{definition.key} {metric_key(metric.name, metric.revision)} {slicing}"
-    )
+    key = metric_key(metric.name, metric.revision)
+    return definition.hashed(f"{definition.key} {key} {slicing}")
 
 
 def state_key(topic: str, alarm: str) -> str:

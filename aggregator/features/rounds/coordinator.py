@@ -150,11 +150,8 @@ class Coordinator(Leader):
                     f"from {source!r}: a deployment that asks the same needs its own topic "
                     "(`topics.rounds`)"
                 )
-            return {
-                key: latest
-                for key, metric in keys.items()
-                if (latest := rounds.latest(metric)) is not None
-            }
+            newest = {key: rounds.latest(metric) for key, metric in keys.items()}
+            return {key: latest for key, latest in newest.items() if latest is not None}
 
     def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
         """Resume a search from the newest round on the topic, which devices have answered.

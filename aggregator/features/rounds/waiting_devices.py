@@ -28,10 +28,8 @@ class Waiting:
 
     def note_answers(self, opened: Round, answers: int) -> None:
         """Record the number of answers to a round; the next message is due in 5 seconds."""
-        metric = self._metric
-        report_goal = (
-            "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
-        )
+        metric, reports = self._metric, self._metric.round_reports
+        report_goal = "" if reports is None else f"with {reports:,} counted, or "
         self._message = (
             f"round {opened.number} of {opened.rounds}: {answers:,} answers sent; it closes "
             f"{report_goal}{metric.round_time} after it was opened with "

@@ -170,14 +170,9 @@ class History:
 
         for line in self.lines:
             edges = [utc(ms) for ms in [*line.starts, *line.ends[-1:]]]
-            value, lower, upper = (
-                [*column, *column[-1:]]
-                for column in (
-                    [step.value for step in line.steps],
-                    [step.lower for step in line.steps],
-                    [step.upper for step in line.steps],
-                )
-            )
+            steps = [*line.steps, *line.steps[-1:]]
+            lower, upper = [step.lower for step in steps], [step.upper for step in steps]
+            value = [step.value for step in steps]
             times: Any = edges  # matplotlib accepts datetimes
             (drawn,) = axes.step(times, value, where="post", label=_plain_text(line.label))
             axes.fill_between(times, lower, upper, step="post", alpha=0.25, color=drawn.get_color())

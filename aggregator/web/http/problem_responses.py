@@ -79,17 +79,16 @@ def as_problem(error: Exception) -> Problem:
 
 async def answer(request: Request, error: Exception) -> Response:
     """Answer with a problem: Starlette's handler of all exceptions."""
+    path = request.url.path
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_LEFT)  # nobody receives it
     if isinstance(error, HTTPException) and error.status_code == 404:
-        error = Problem(
-            404, f"there is nothing at {request.url.path}", "GET /openapi.json says what is"
-        )
+        error = Problem(404, f"there is nothing at {path}", "GET /openapi.json says what is")
     elif isinstance(error, HTTPException) and error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         detail = f"{request.method} is not allowed here"
         error = Problem(405, detail, f"use {allowed}", headers=error.headers)
-    return as_problem(error).response(request.url.path)
+    return as_problem(error).response(path)
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = dict.fromkeys(

@@ -13,6 +13,7 @@ slow path.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import time
@@ -225,15 +226,12 @@ class PostProtocol(PunctualProtocol):
             super().on_message_complete()
             return
         self._is_in_message, self._overhead = False, 0
-        self.cycle = post = _Post(self, self._small, admission)  # type: ignore[assignment]
+        post = _Post(self, self._small, admission, self._began, admission.keep_alive)
+        self.cycle = post  # type: ignore[assignment]
         try:
-            self._small.receiver.post_whole(
-                admission.head,
-                self._body,
-                admission.client,
-                post.answer,
-                is_secret=admission.is_secret,
-            )
+            head, client, secret, *_ = admission
+            receive = self._small.receiver.post_whole
+            receive(head, self._body, client, post.answer, is_secret=secret)
         except Problem as problem:
             post.refuse(problem)
         except Exception as error:
@@ -241,25 +239,18 @@ class PostProtocol(PunctualProtocol):
             post.refuse(as_problem(error))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Post:
     """A small post until it is answered; for uvicorn it is the connection's request."""
 
-    __slots__ = (
-        "admission",
-        "began",
-        "disconnected",
-        "keep_alive",
-        "protocol",
-        "response_complete",
-        "small",
-    )
+    protocol: PostProtocol
+    small: SmallPosts
+    admission: PostAdmission
+    began: float
+    keep_alive: bool
+    disconnected: bool = False
+    response_complete: bool = False
     message_event = asyncio.Event()  # for which nobody waits
-
-    def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: PostAdmission) -> None:
-        self.protocol, self.small, self.admission = protocol, small, admission
-        self.began = protocol._began
-        self.disconnected = self.response_complete = False
-        self.keep_alive = admission.keep_alive
 
     def answer(self, acknowledgement: bytes, problem: Problem | None) -> None:
         if problem is None:
