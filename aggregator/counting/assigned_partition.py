@@ -26,6 +26,7 @@ from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
+from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
 
 SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
@@ -128,11 +129,8 @@ class AssignedPartition:
         In the worst case, each message opens a pane and a chunk of slices of the metric with the
         largest panes.
         """
-        metrics = self.state.metrics.values()
-        chunks = (0 if m.slicing is None else empty_chunk(m).nbytes for m in metrics)
-        opened = (m.zero().nbytes + chunk for m, chunk in zip(metrics, chunks, strict=True))
-        max_bytes = self.settings.memory // CHANGED_SHARE
-        return max(1, min(SLICE_MESSAGES, max_bytes // max(opened, default=1)))
+        largest = max(map(_opened_bytes, self.state.metrics.values()), default=1)
+        return max(1, min(SLICE_MESSAGES, self.settings.memory // CHANGED_SHARE // largest))
 
     # -- Counting -----------------------------------------------------------------------------
 
@@ -349,6 +347,12 @@ def limit_memory(partitions: Iterable[AssignedPartition], memory: int) -> None:
             "give the metric narrower panes or a shorter lateness, or allow more memory; "
             "then restart the workers"
         )
+
+
+def _opened_bytes(metric: Metric) -> int:
+    """Return the size of the statistics that one message of a metric can open, in bytes."""
+    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
+    return metric.zero().nbytes + chunk
 
 
 def _stack(error: Exception) -> str:

@@ -60,6 +60,8 @@ class PartitionStore:
             If another consumer group counts the partition here. Nothing was changed.
         StateUnreadable
             If counting cannot continue from the stored state.
+        TryAgainError
+            If the partition changed during each attempt to read it.
         """
         self._commands.ask([("SADD", self._partitions_key, partition)])  # readers look at it
         prefix, token = tag(self._topic, partition), os.urandom(TOKEN_BYTES).hex()

@@ -78,11 +78,17 @@ class Verification:
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def differ(self, number: int, where: str, detail: str) -> None:
-        """Record a difference of a partition."""
+        """Record a difference.
+
+        `number`: the partition; `where`: the pane or counter; `detail`: the difference in words.
+        """
         self.differences.append(Difference(number, where, detail))
 
     def leave_unjudged(self, number: int, where: str, detail: str) -> None:
-        """Record values of a partition that cannot be judged."""
+        """Record values that cannot be judged.
+
+        `number`: the partition; `where`: which values; `detail`: why they cannot be judged.
+        """
         self.unjudged.append(Difference(number, where, detail))
 
     def compare_topic(
