@@ -30,14 +30,14 @@ DEFERRED_MODULES = {
     "scipy._lib.array_api_compat.numpy": ["numpy.testing", "numpy.f2py"],
     "scipy._lib._docscrape": ["pydoc"],
 }
-"""The modules that a library always loads, but uses in few functions: 2.5 MB, and 9 MB of scipy's."""
+"""The modules that a library always loads, but uses in few functions: 2.5 MB, scipy's 8 MB."""
 EMPTY_MODULES = {
     "redis.asyncio": "redis",
     "limits.aio": "limits",
     "google.protobuf.internal.python_message": "google._upb._message",
 }
 """Modules that are left empty if the module named here is loaded: 4.5 MB. No command uses Redis or
-stores of rate limits from coroutines, or Protobuf's implementation in Python beside the one in C."""
+rate limits from coroutines, or Protobuf's implementation in Python beside the one in C."""
 
 
 def may_use_tls(args: Sequence[str]) -> bool:
