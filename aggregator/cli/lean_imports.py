@@ -34,6 +34,8 @@ DEFERRED_MODULES = {
 EMPTY_MODULES = {
     "redis.asyncio": "redis",
     "limits.aio": "limits",
+    "numpy._core._add_newdocs": "numpy._core",
+    "numpy._core._add_newdocs_scalars": "numpy._core",
     "google.protobuf.internal.python_message": "google._upb._message",
 }
 """Modules that are left empty if the module named here is loaded: 4.5 MB. No command uses Redis or
@@ -77,19 +79,20 @@ class LeanLoader(importlib.machinery.SourceFileLoader):
         """Execute the module."""
         if EMPTY_MODULES.get(module.__name__) in sys.modules:
             return
-        hidden = {name: it for name, it in self._hidden.items() if name not in sys.modules}
+        hidden = {name: each for name, each in self._hidden.items() if name not in sys.modules}
         sys.modules.update(hidden)  # type: ignore[arg-type]
-        attributes = [(*name.rpartition("."), it) for name, it in hidden.items() if "." in name]
-        for package, _, name, it in attributes:
-            if package in sys.modules:
-                vars(sys.modules[package])[name] = it
+        names = {name: name.rpartition(".") for name in hidden}
+        packages = {name: sys.modules.get(package) for name, (package, _, _) in names.items()}
+        for name, package in packages.items():
+            if package is not None:
+                setattr(package, names[name][2], hidden[name])
         try:
             super().exec_module(module)
         finally:
-            for name in hidden:
+            for name, package in packages.items():
                 del sys.modules[name]
-            for package, _, name, _ in attributes:
-                vars(sys.modules.get(package, module)).pop(name, None)
+                if package is not None:
+                    delattr(package, names[name][2])
 
 
 class LeanFinder:

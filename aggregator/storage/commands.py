@@ -18,6 +18,7 @@ from redis.exceptions import ClusterError, RedisClusterException
 
 from aggregator.errors import StateUnreadable
 from aggregator.storage.parsing import Command, Read
+from estimators.interruption import interruptible
 
 T = TypeVar("T")
 Parsed = TypeVar("Parsed")
@@ -106,7 +107,7 @@ class Commands:
                 for number, read in enumerate(reads):
                     context = contextvars.copy_context()
                     context.run(_SHARED_ROUND_TRIPS.set, (shared, number))
-                    futures.append(threads.submit(context.run, read))
+                    futures.append(threads.submit(context.run, _read_unchecked, read))
                     futures[-1].add_done_callback(shared.end)
             finally:
                 for _ in range(len(reads) - len(futures)):  # no thread could be started
@@ -210,6 +211,12 @@ class SharedRoundTrips:
         else:
             for (_, future), part in zip(waiting, replies, strict=True):
                 future.set_result(part)
+
+
+def _read_unchecked(read: Callable[[], T]) -> T:
+    """Run a read without checks whether its caller waits: they may need the caller's thread."""
+    with interruptible(lambda: None):
+        return read()
 
 
 _SHARED_ROUND_TRIPS = contextvars.ContextVar[tuple[SharedRoundTrips, int] | None](
