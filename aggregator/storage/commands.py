@@ -196,7 +196,7 @@ class SharedRoundTrips:
     def _send(self) -> None:
         """Send all commands that wait, unless a read that still runs has sent none."""
         with self._lock:
-            if len(self._waiting) < self._running:
+            if not self._waiting or len(self._waiting) < self._running:
                 return
             waiting = [request for _, request in sorted(self._waiting.items())]
             self._waiting.clear()
