@@ -152,8 +152,10 @@ def read_purchases(path: Path) -> Records:
 def read_flights() -> Records:
     """Return tasks and cases of the flights that the demo replays."""
     values = flights().columns
-    air_time = values["air_time"][~np.isnan(values["air_time"])]
-    delay = values["dep_delay"][~np.isnan(values["dep_delay"])]
+    air_time, delay = (
+        values[name][~np.isnan(values[name])].astype(np.float64)
+        for name in ("air_time", "dep_delay")
+    )
     tasks = (
         Task("shortest air time", "minimum", air_time, (0.0, 1024.0)),
         Task("longest air time", "maximum", air_time, (0.0, 1024.0)),

@@ -180,4 +180,4 @@ def _true_mean(
     selected_rows = part.has_value(metric)
     for name, value in (where or {}).items():
         selected_rows = selected_rows & (part.attributes[name] == value)
-    return float(part.columns[metric][selected_rows].mean())
+    return float(part.columns[metric][selected_rows].mean(dtype=np.float64))

@@ -222,6 +222,21 @@ class MetricReader:
         """Return a window with its content; the errors are those of :meth:`describe`."""
         return self.read(self.describe(self.progress(name), name, query))
 
+    def windows(
+        self, questions: Sequence[tuple[str, Query]], overview: TopicProgress | None = None
+    ) -> list[Window]:
+        """Return windows, given by metric and query, with their contents, read together.
+
+        `overview`: the progress of counting; it is read if it is not given.
+        """
+        if overview is None:
+            overview = self.progress(*dict.fromkeys(name for name, _ in questions))
+        return self.read_together([self.describe(overview, *question) for question in questions])
+
+    def read_together(self, windows: Iterable[Window]) -> list[Window]:
+        """Return windows with their contents, in the round trips of one window."""
+        return self.store.together(*(functools.partial(self.read, window) for window in windows))
+
     def progress(self, *names: str) -> TopicProgress:
         """Return the progress of metrics by name; raise UnknownMetric if one is not defined."""
         return self.store.progress(*map(self.metric, names))

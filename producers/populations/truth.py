@@ -135,7 +135,8 @@ class _Quantiles:
         """Return the quantiles."""
         if not reports:
             return np.full(len(self.domain.labels), math.nan), self.domain.labels
-        values, quantiles = np.concatenate(self.values), [float(q) for q in self.domain.labels]
+        values = np.concatenate(self.values, dtype=np.float64)
+        quantiles = [float(q) for q in self.domain.labels]
         return np.quantile(values, quantiles, method="inverted_cdf"), self.domain.labels
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
@@ -19,8 +19,8 @@ from estimators.comparison.distributions import compared_numbers, limit_indices,
 from estimators.comparison.requirements import require_comparable
 from estimators.estimate import Counts
 
-Read = Callable[[str, Query], Window]
-"""Reads a window of a metric."""
+Read = Callable[[Sequence[tuple[str, Query]]], list[Window]]
+"""Reads windows, given by metric and query."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ def compare_all(
     """
     if query.other is not None:
         reader.metric(query.other)
-    local, read = LocalMetric.require(reader.metric(name)), reader.window
+    local, read = LocalMetric.require(reader.metric(name)), reader.windows
     query = dataclasses.replace(query, below=snapped_limits(local, query.below))
     if query.a.by:
         return _compare_slices_with_rest(read, name, query, progress)
@@ -77,7 +77,7 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
     Parameters
     ----------
     read : callable
-        Reads a window of a metric by its name.
+        Reads windows, given by metric and query.
     name : str
         The first arm's metric.
     query : CompareQuery
@@ -98,7 +98,7 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
     if not query_b.has_window:
         a = query.a
         query_b = dataclasses.replace(query_b, start=a.start, end=a.end, window=a.window)
-    window_a, window_b = read(name, query.a), read(query.other or name, query_b)
+    window_a, window_b = read([(name, query.a), (query.other or name, query_b)])
     if window_a.metric is window_b.metric:
         _check_disjoint(window_a, window_b)
     windows = window_a, window_b
@@ -127,7 +127,7 @@ def _compare_slices_with_rest(
 
 def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]) -> _Slices:
     """Return all slices of a window by these attributes; with zeros if the window has expired."""
-    window = read(name, dataclasses.replace(query.a, by=by, where=()))
+    (window,) = read([(name, dataclasses.replace(query.a, by=by, where=()))])
     assert window.grouping is not None  # noqa: S101
     if isinstance(window.content, SliceSums):
         return _Slices(window, window.grouping, window.content.statistics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Hashable
 from typing import Literal, get_args
 
@@ -15,6 +16,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Release, last_edges
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
+from aggregator.storage.progress import TopicProgress
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.comparison.comparison import compare_releases
 from estimators.durations import milliseconds
@@ -54,10 +56,11 @@ class Changes:
         metric = self.reader.metric(name)
         if isinstance(metric, TrustedMetric):
             return _change_of_releases(self.reader, metric, period)
-        query = _change_query(self.reader, LocalMetric.require(metric), period)
+        progress = self.reader.progress(name)
+        query = _change_query(self.reader, progress, LocalMetric.require(metric), period)
         if query is None:
             return []
-        arms = read_arms(self.reader.window, name, query)
+        arms = read_arms(functools.partial(self.reader.windows, overview=progress), name, query)
         sums_keys = [window.sums_key for window in arms.windows]
         key = self.reader.definition_hash(metric), query, *sums_keys
         if (name, period) not in self._last or self._last[name, period][0] != key:
@@ -92,10 +95,9 @@ def _change_of_releases(
 
 
 def _change_query(
-    reader: MetricReader, metric: LocalMetric, period: str | None
+    reader: MetricReader, progress: TopicProgress, metric: LocalMetric, period: str | None
 ) -> CompareQuery | None:
     key = metric_key(metric.name, metric.revision)
-    progress = reader.progress(metric.name)
     progress.require_readable()
     extent, closed = progress.extent(key, progress.partitions), progress.closed(key)
     if extent is None or closed == NO_TIME:

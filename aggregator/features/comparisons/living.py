@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 
@@ -14,12 +15,12 @@ from aggregator.features.comparisons.answers import ComparisonAnswer, comparison
 from aggregator.features.comparisons.arms import Arms
 from aggregator.features.comparisons.compared import Compared
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
-from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, Look
+from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, Look, arm_metrics
 from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment
-from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
+from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.errors import meant
@@ -129,11 +130,20 @@ def living(
     `with_arm_bounds`: whether both arms have bounds, too, which share beta. Raises StateUnreadable
     if Redis has lost or changed what the answer needs.
     """
-    run = ComparisonRun.resumed(reader, definition)
-    begun, overview = run.has_begun, reader.store.progress(*run.metrics)
-    arms = run.read(overview)
-    reason = "" if begun else NEVER_RUN
-    if any(_may_have_expired(reader, run, window) for window in arms.windows):
+    metrics = {metric.name: metric for metric in arm_metrics(reader, definition)}
+    run, overview = reader.store.together(
+        functools.partial(ComparisonRun.resumed, reader, definition),
+        functools.partial(reader.progress, *metrics),
+    )
+    arms, *may_have_expired = reader.store.together(
+        functools.partial(run.read, overview),
+        *(
+            functools.partial(_may_have_expired, reader, run, overview, metric)
+            for metric in metrics.values()
+        ),
+    )
+    reason = "" if run.has_begun else NEVER_RUN
+    if any(may_have_expired):
         window_a, window_b = (window.expired() for window in arms.windows)
         arms = Arms((window_a, window_b), arms.sums, arms.where)
     if any(window.status == "expired" for window in arms.windows):
@@ -143,21 +153,25 @@ def living(
     return Living(**vars(compared), definition=definition, run=run, reason=reason)
 
 
-def _may_have_expired(reader: MetricReader, run: ComparisonRun, window: Window) -> bool:
+def _may_have_expired(
+    reader: MetricReader, run: ComparisonRun, overview: TopicProgress, metric: Metric
+) -> bool:
     """Return whether reports in panes that the run has not processed may have expired.
 
     Panes expire a fixed time after their last report reached Kafka. So the current event time is
     estimated as the newest pane's start plus the age of its last report.
     """
-    key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
-    panes = reader.store.panes
+    key, panes = metric_key(metric.name, metric.revision), reader.store.panes
+    watermarks = overview.watermarks(key)
+    partitions = [*watermarks]
     extent = panes.extent(key, partitions)
     if extent is None:
         return False
     unread = panes.first_starts(key, partitions, run.next_ms, extent[1], 1)
     if not unread:
         return False
-    now_ms = extent[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
+    arrived_ms = max(mark.arrived for mark in watermarks.values())
+    now_ms = extent[1] + max(0, int(1000 * time.time()) - arrived_ms)
     return run.may_have_expired(min(unread), now_ms)
 
 

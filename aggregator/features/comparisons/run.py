@@ -7,7 +7,8 @@ the log determines the numbers at each pane, the decision, and the state in Redi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -118,7 +119,7 @@ def state_key(topic: str, comparison: str) -> str:
 
 def read_state(store: Store, comparison: str) -> StoredComparison | None:
     """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
-    state: Any = store.client.get(state_key(store.topic, comparison))
+    (state,) = store.ask([("GET", state_key(store.topic, comparison))])
     if state is None:
         return None
     try:
@@ -254,26 +255,25 @@ class ComparisonRun:
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
         """Return both arms from the next pane on: up to `end_ms` if it is given, or up to now."""
-
-        def read(name: str, query: Query) -> Window:
-            return self._read(overview, name, query)
-
         query = query_of(self.definition, self.next_ms, end_ms)
-        return read_arms(read, self.definition.metric, query)
+        return read_arms(functools.partial(self._read, overview), self.definition.metric, query)
 
-    def _read(self, overview: TopicProgress, name: str, query: Query) -> Window:
-        """Read a window; the caller ensures that a window with an end is final."""
-        window = self.reader.describe(overview, name, query)
-        if query.end is not None:
-            window = dataclasses.replace(window, status="final", arrived_ms=NO_TIME)
-        return self.reader.read(window)
+    def _read(
+        self, overview: TopicProgress, questions: Sequence[tuple[str, Query]]
+    ) -> list[Window]:
+        """Read windows; the caller ensures that a window with an end is final."""
+        windows = [self.reader.describe(overview, *question) for question in questions]
+        if questions[0][1].end is not None:
+            final: dict[str, Any] = {"status": "final", "arrived_ms": NO_TIME}
+            windows = [dataclasses.replace(window, **final) for window in windows]
+        return self.reader.read_together(windows)
 
     def _metric_window(self, overview: TopicProgress, window: Window, end_ms: int) -> Window:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
         query = Query(self.next_ms / 1000, end_ms / 1000)
-        return self._read(overview, window.metric.name, query)
+        return self._read(overview, [(window.metric.name, query)])[0]
 
     def add(self, arms: Arms) -> None:
         """Add the sums of both arms to those since the start."""

@@ -43,7 +43,8 @@ class Candidates:
         )
         low, high = np.interp(ends, share_beyond[::-1], coarse[::-1])
         fine = np.linspace(low, high, QUADRATURE_PANELS + 1)
-        z, weight, tail, _ = _integrate(self.dimension, np.union1d(coarse, fine))
+        edges = np.unique(np.append(coarse, fine), return_index=True)[0]  # without numpy.ma
+        z, weight, tail, _ = _integrate(self.dimension, edges)
         return z, weight, tail
 
     def chances_inside(self) -> Floats:

@@ -82,15 +82,12 @@ def test_two_slices_are_compared_as_their_sums_are(reader: Reader) -> None:
 
 
 def test_a_slice_and_the_rest_have_no_report_in_common(reader: Reader) -> None:
-    found = reader.compare("late", {"country": "DE"}, start=START, end=END)
+    nothing: dict[str, Any] = {"other": None, "against_start": None, "against_end": None}
+    found = reader.compare("late", {"country": "DE"}, start=START, end=END, **nothing)
     one, whole = sums(reader, country="DE"), sums(reader)
     expected = compare(LATE, one, whole - one)
     assert (found.lower, found.upper) == (expected.lower, expected.upper)
     assert found.a.estimate.reports + found.b.estimate.reports == LATE.counts(whole).sum()
-    nothing: dict[str, Any] = {"other": None, "against_start": None, "against_end": None}
-    again = reader.compare("late", {"country": "DE"}, start=START, end=END, **nothing)
-    assert again.query.rest
-    assert again.lower == found.lower
 
 
 def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
@@ -117,9 +114,8 @@ def test_intervals_of_both_arms_share_beta_with_it(reader: Reader, by: tuple[str
         assert (arm.estimate.lower, arm.estimate.upper) == (expected.lower, expected.upper)
     expected_difference = compare(LATE, *statistics, beta=share)
     assert (each.lower, each.upper) == (expected_difference.lower, expected_difference.upper)
-    assert each.p_value == pytest.approx(
-        min(1, 3 * each.simultaneous * expected_difference.p_value)
-    )
+    p_value = min(1, 3 * each.simultaneous * expected_difference.p_value)
+    assert each.p_value == pytest.approx(p_value)
     assert comparison_answer(found).a.lower is msgspec.UNSET
     assert comparison_answer(each).b.upper == each.b.estimate.upper
 

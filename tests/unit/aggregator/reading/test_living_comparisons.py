@@ -157,9 +157,8 @@ def test_wherever_a_run_is_cut_it_says_the_same(
             run = ComparisonRun(reader, CHECKOUT)
             found = take(reader, run, pause)
             kept = msgspec.msgpack.encode(run.stored())
-            run = ComparisonRun(
-                reader, CHECKOUT, msgspec.msgpack.decode(kept, type=StoredComparison)
-            )
+            stored = msgspec.msgpack.decode(kept, type=StoredComparison)
+            run = ComparisonRun(reader, CHECKOUT, stored)
             found += take(reader, run, hours)
             with row(most_looks, pause):
                 assert found == told
@@ -183,8 +182,7 @@ def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) ->
     assert (found.decided_at, found.reason) == (decided.at, "")
     answer = living_answer(found, history=True)
     assert answer.until == iso(EPOCH + (HOURS - 1) * HOUR)
-    assert answer.decisions == [decided]
-    assert answer.history == run.history
+    assert (answer.decisions, answer.history) == ([decided], run.history)
     assert len(run.history) == HOURS - 1 - BEGIN
     three = reader.comparison("checkout", each=True)
     assert three.lower < found.lower
@@ -193,10 +191,8 @@ def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) ->
 
 def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
     """Reports of 2013 whose hours of slices are kept for 7 days."""
-    brief = dataclasses.replace(CLICKS, by_retention="7d")
-    metrics = {**METRICS, "clicks": brief}
-    counting = Counting(store, metrics)
-    counting.count(0, *sent(range(HOURS)), *close(HOURS))
+    metrics = {**METRICS, "clicks": dataclasses.replace(CLICKS, by_retention="7d")}
+    Counting(store, metrics).count(0, *sent(range(HOURS)), *close(HOURS))
     reader = Reader(store, MetricDefinitions(metrics, comparisons={"checkout": CHECKOUT}))
     found = reader.comparison("checkout")
     assert (found.status, found.comparison, found.decided) == ("expired", None, False)
@@ -212,10 +208,8 @@ def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
 
 def test_a_decision_says_how_many_panes_it_does_not_have(store: Store) -> None:
     """The first reports are of before the attribute was declared; a later decision lacks them."""
-    counting = Counting(
-        store, {**METRICS, "clicks": dataclasses.replace(CLICKS, by=(), attributes={})}
-    )
-    counting.count(0, *sent(range(BEGIN, BEGIN + 3)))
+    undeclared = {**METRICS, "clicks": dataclasses.replace(CLICKS, by=(), attributes={})}
+    Counting(store, undeclared).count(0, *sent(range(BEGIN, BEGIN + 3)))
     Counting(store, METRICS).count(0, *sent(range(BEGIN + 3, HOURS)), *close(HOURS))
     reader = Reader(store, DEFINITIONS)
     run = ComparisonRun(reader, CHECKOUT)
@@ -260,7 +254,6 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
 def test_a_decision_about_each_category_is_an_event_of_its_own(reader: Reader) -> None:
     run = ComparisonRun(reader, COLOURS)
     found = [decision_event(one, run.name, "/dither/t") for one in take(reader, run)]
-    assert {one.id: one.subject for one in found} == {
-        f"{run.name}/{category}": "colours" for category in ("red", "blue")
-    }
+    expected = {f"{run.name}/{category}": "colours" for category in ("red", "blue")}
+    assert {one.id: one.subject for one in found} == expected
     assert {one.type for one in found} == {"dither.comparison.decided"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.errors import Fenced, PartialCommit
+from aggregator.errors import Fenced, PartialCommit, StateUnreadable
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage import snapshot
@@ -258,3 +258,13 @@ def test_a_definition_that_comes_back_finds_its_open_panes(store: Store) -> None
     ((pane,),) = ([pane for pane in state.panes.values() if pane.batch_ids],)
     assert len(pane.batch_ids) == BATCHES + 1
     assert [*pane.used.values()] == [BATCHES + 1]
+
+
+def test_reads_share_round_trips_and_one_that_fails_stops_no_other(store: Store) -> None:
+    def add_twice() -> list[int]:
+        return [store.ask([("INCR", "sum")])[0] for _ in range(2)]
+
+    assert store.together(add_twice, add_twice) == [[1, 3], [2, 4]]
+    with pytest.raises(StateUnreadable):
+        store.together(lambda: store.ask([("HGET", "sum", "field")]), add_twice)
+    assert add_twice() == [7, 8]
