@@ -36,10 +36,7 @@ def faults() -> Iterator[Fault]:
         package_of_file = ".".join(file.parent.relative_to(ROOT).parts)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             module = match[1] if (match := IMPORT.match(line)) else package_of_file
-            if not (
-                module.startswith(("tests.support", f"{package_of_file}."))
-                or module == package_of_file
-            ):
+            if not f"{module}.".startswith(("tests.support.", f"{package_of_file}.")):
                 message = f"{module} belongs to another folder: share it in tests/support"
                 yield Fault(file, number, message)
 
