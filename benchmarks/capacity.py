@@ -33,26 +33,6 @@ HELP = {
 }
 
 
-COLUMNS = {
-    "messages/s": "messages per second",
-    "gateways": "gateways",
-    "brokers": "brokers",
-    "partitions": "partitions",
-    "workers": "workers",
-    "busy": "busy",
-    "a worker's memory": "worker bytes",
-    "ids": "remembered ids",
-    "Redis masters": "redis masters",
-    "Redis memory": "redis bytes",
-    "Redis writes a second": "redis bytes per second",
-    "Kafka keeps": "kafka bytes",
-    "cores": "cores",
-    "memory": "memory bytes",
-    "cents/h": "cents per hour",
-}
-"""The columns of the table: what a fleet needs."""
-
-
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and lines of the fleets of docs/capacity.md."""
     lines = []
@@ -64,9 +44,9 @@ def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         }
         for posted, fleet in fleets.items():
             needed = need(fleet, rates)
-            cells = (_text(name, needed[name]) for name in COLUMNS.values())
+            cells = (_text(name, value) for name, value in needed.items())
             lines.append((f"{devices:,.0f}", posted, *cells))
-    return ("devices", "reports a post", *COLUMNS), lines
+    return ("devices", "reports a post", *needed), lines
 
 
 def _options(command: Any) -> Any:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from starlette.types import Message
 
 from benchmarks.batches import METRICS, LogMessage, count_messages, payloads
 from benchmarks.measure import Benchmark, Figure, Outcome, compared, stage
-from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, metric_of, population
+from benchmarks.metrics import BY_MECHANISM, SIZES, metric_of, population
 from benchmarks.places import Places
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits, SystemBits, Words
@@ -29,22 +29,6 @@ from producers.gateway.crowds import CROWD_TYPE, Crowds
 from producers.opening import suite
 from producers.sealing import CrowdLabel, encode_crowd, key_hash, label_info, read_private_key, seal
 from producers.wire.reports_pb2 import ReportBatch
-
-RNG = np.random.default_rng(7)
-
-
-def _unary_noise(size: int) -> object:
-    return np.packbits(RNG.random((size, CATEGORIES)) < 0.3, axis=1)
-
-
-NUMPY_NOISE: dict[str, Callable[[int], object]] = {
-    "randomized_response": lambda size: RNG.random(size) < 0.3,
-    "laplace": lambda size: RNG.laplace(size=size),
-    "rappor": _unary_noise,
-    "oue": _unary_noise,
-    "hemisphere": lambda size: RNG.standard_normal((size, DIMENSION)),
-}
-"""Noise of the same shape from numpy: floating point, seeded, and without privacy."""
 
 
 class CountedBits(SystemBits):
@@ -59,7 +43,7 @@ class CountedBits(SystemBits):
 
 @stage("randomize")
 def randomize(places: Places) -> Iterator[Benchmark]:
-    """Randomizing on the device, against its random bytes and against numpy without privacy."""
+    """Randomizing on the device, against drawing its random bytes alone."""
     for name, metric in BY_MECHANISM.items():
         size = places.sized(SIZES[name])
         values, level = population(metric, size)
@@ -68,9 +52,6 @@ def randomize(places: Places) -> Iterator[Benchmark]:
         ours = functools.partial(metric.randomize, values, level)
         random_bytes = functools.partial(os.urandom, 8 * bits.words)
         yield compared(f"randomize/{name}/urandom", "reports/s", size, ours, random_bytes)
-        if name in NUMPY_NOISE:
-            noise = functools.partial(NUMPY_NOISE[name], size)
-            yield compared(f"randomize/{name}/numpy", "reports/s", size, ours, noise)
 
 
 @stage("count")

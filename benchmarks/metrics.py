@@ -28,12 +28,9 @@ WORDS = np.array([f"word {number}" for number in range(CATEGORIES)])
 def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> LocalMetric:
     """Return a metric with a mechanism: a frequency if the mechanism serves several kinds."""
     kind = min(MECHANISMS[mechanism])
-    domain = (
-        DOMAINS[kind]
-        if mechanism_class(mechanism, kind).closed_vocabulary
-        else {"categories": "open"}
-    )
-    if mechanism_class(mechanism, kind).discovers:
+    randomizer = mechanism_class(mechanism, kind)
+    domain = DOMAINS[kind] if randomizer.closed_vocabulary else {"categories": "open"}
+    if randomizer.discovers:
         domain = domain | {"discover": True, "preset": "text"}
     return define(name=mechanism, kind=kind, mechanism=mechanism, levels=levels, **domain)
 

@@ -27,7 +27,6 @@ def write_panes(
     numbers: Iterable[int],
     panes: Mapping[PaneKey, tuple[Metric, Counts]],
     watermarks: Mapping[str, int],
-    partitions: int = 1,
 ) -> None:
     """Write panes, all closed except running totals, and watermarks to each partition."""
     metrics = {metric.name: metric for metric, _ in panes.values()}
@@ -41,7 +40,7 @@ def write_panes(
             partition.watermarks[question] = Watermark(end_ms, end_ms, end_ms)
         partition.counts.update({f"accepted:{name}": 1_000 for name in metrics})
         partition.next_offset = 1
-        facts = {"partitions": partitions, "updated": 1}
+        facts = {"partitions": 1, "updated": 1}
         assert store.partition.commit(number, epoch, UNSET, partition, facts)  # noqa: S101
 
 

@@ -222,13 +222,8 @@ def publish(places: Places) -> Iterator[Benchmark]:
 
         def answers() -> None:
             content = WindowStatistic(statistic * PARTITIONS)
-            windows = [
-                Window(
-                    metric=metric, start_ms=start, end_ms=start + MINUTE_MS, status="final",
-                    content=content,
-                )
-                for start in starts
-            ]  # fmt: skip
+            final = functools.partial(Window, metric=metric, status="final", content=content)
+            windows = [final(start_ms=start, end_ms=start + MINUTE_MS) for start in starts]
             for window, estimate in zip(windows, LocalPlan.answers(windows), strict=True):
                 events.final_event(window, estimate, 1_000, source)
 

@@ -8,6 +8,7 @@ this machine trusts, and is for trying things out.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -45,15 +46,9 @@ def engine() -> str:
     """
     if shutil.which("docker"):
         command = ["docker", "version", "--format", "{{.Server.Version}}"]
-        try:
-            answered = subprocess.run(
-                command, capture_output=True, check=False, timeout=ANSWER_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            pass
-        else:
-            if answered.returncode == 0:
-                return "docker"
+        with contextlib.suppress(subprocess.SubprocessError):
+            subprocess.run(command, capture_output=True, check=True, timeout=ANSWER_SECONDS)
+            return "docker"
     if shutil.which("buildah"):
         return "buildah"
     raise CannotBuildError(

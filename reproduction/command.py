@@ -84,7 +84,7 @@ def _show(
     key: str, experiment: Experiment, outcome: Outcome, runs: int, seed: int, *, as_json: bool
 ) -> None:
     if as_json:
-        described = {
+        described = dataclasses.asdict(outcome) | {
             "name": key,
             "title": experiment.title,
             "source": experiment.source,
@@ -93,9 +93,6 @@ def _show(
             "seed": seed,
             "agrees": outcome.agrees,
             "numbers": [dataclasses.asdict(n) | {"agrees": n.agrees} for n in outcome.numbers],
-            "claims": [dataclasses.asdict(claim) for claim in outcome.claims],
-            "plot": outcome.plot and dataclasses.asdict(outcome.plot),
-            "notes": list(outcome.notes),
         }
         click.echo(json.dumps(described))
         return

@@ -70,8 +70,8 @@ class Records:
     @property
     def held(self) -> set[str]:
         """The names of the attributes that have records."""
-        held = {"wages": self.wages is not None, "cases": self.cases is not None}
-        return {name for name, is_held in (held | {"tasks": bool(self.tasks)}).items() if is_held}
+        attributes = {"wages": self.wages, "cases": self.cases, "tasks": self.tasks or None}
+        return {name for name, records in attributes.items() if records is not None}
 
     def joined(self, other: Records) -> Records:
         """Return these records merged with `other`, whose records win where both have some."""

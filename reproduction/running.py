@@ -70,7 +70,9 @@ def outcomes(
                 outcome = run(key, runs, seed, records, tick)
             yield key, outcome
         return
-    with workers(jobs) as pool:
+    # spawned, since a fork would copy the threads of this process
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _end_with_parent) as pool:
         futures = {key: pool.submit(run, key, runs, seed, records) for key, runs in repeats.items()}
         for key, future in futures.items():
             with _progress(f"{len(futures)} experiments") as tick:
@@ -85,14 +87,6 @@ def _progress(label: str) -> Iterator[Tick]:
     hidden = not sys.stderr.isatty()
     with click.progressbar(length=STEPS_SHOWN, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield lambda share: bar.update(round(STEPS_SHOWN * share) - bar.pos)
-
-
-def workers(jobs: int) -> ProcessPoolExecutor:
-    """Return a pool of processes; none of them outlives this one.
-
-    They are spawned, since a fork would copy the caller's threads.
-    """
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent)
 
 
 def _end_with_parent() -> None:

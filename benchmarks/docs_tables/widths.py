@@ -47,14 +47,8 @@ def cases() -> Iterator[Case]:
         yield title, fields, held, [0], "population"
     for mechanism in FREQUENCIES[:-2]:
         fields = {"kind": "frequency", "mechanism": mechanism, "categories": 1024}
-        rare = list(range(512, 1024))
-        yield (
-            f"`{mechanism}`, k = 1024, frequency 0",
-            fields,
-            _held(range(1, 512)),
-            rare,
-            "population",
-        )
+        title, rare = f"`{mechanism}`, k = 1024, frequency 0", list(range(512, 1024))
+        yield title, fields, _held(range(1, 512)), rare, "population"
     for mechanism in SKETCHES:
         fields = {"kind": "frequency", "mechanism": mechanism, "categories": "open"}
         title = f"`{mechanism}`, ten strings, frequency {FREQUENCY:g}"

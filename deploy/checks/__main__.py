@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from deploy.checks import docstrings, folders, modules, pages
+from deploy.checks import docstrings, modules, pages
 
 if __name__ == "__main__":
-    faults = sorted({*docstrings.faults(), *pages.faults(), *folders.faults(), *modules.faults()})
+    faults = sorted({*docstrings.faults(), *pages.faults(), *modules.faults()})
     for fault in faults:
         print(fault)
     sys.exit(bool(faults))

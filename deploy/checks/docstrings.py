@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.checks import Fault
-from deploy.checks.folders import PACKAGES
+from deploy.checks.modules import PACKAGES
 from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
@@ -130,14 +130,11 @@ def _raised(node: ast.AST, caught: frozenset[str] = frozenset()) -> Iterator[str
 def _definitions(file: str) -> dict[int, ast.AST]:
     """Return the functions of a file by their first lines."""
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    definitions: dict[int, ast.AST] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, kinds):
-            definitions[
-                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            ] = node
-    return definitions
+    return {
+        min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]): node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def _errors(function: Callable[..., Any]) -> Iterator[str]:

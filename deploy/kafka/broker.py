@@ -171,13 +171,5 @@ class Broker:
     def _java(self, *options: str) -> list[str]:
         archive = archive_path(self.jars)
         shared = [f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []
-        return [
-            java() or "java",
-            *JVM_OPTIONS,
-            f"-Xmx{self.heap}",
-            LOGGING,
-            *shared,
-            *options,
-            "-cp",
-            f"{self.jars.resolve()}/*",
-        ]
+        machine = [java() or "java", *JVM_OPTIONS, f"-Xmx{self.heap}", LOGGING, *shared, *options]
+        return [*machine, "-cp", f"{self.jars.resolve()}/*"]

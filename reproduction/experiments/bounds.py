@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from estimators import define
 from estimators.estimate import Floats
@@ -25,7 +26,6 @@ from reproduction.sampling import mean_and_error, share_and_error
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 BETA = 0.05
-LAPLACE_STEPS = 60
 
 
 class Sample(NamedTuple):
@@ -70,13 +70,10 @@ def laplace_constants(sample: Sample) -> tuple[Floats, float]:
         values = 2 * math.exp(-(t**2) / (8 * square))
         return values + 2 * math.exp(-min(t**2 / (128 * noise), t / (16 * max_ratio)))
 
-    low, high = 0.0, 1.0
+    high = 1.0
     while chance(high) > BETA:
         high *= 2
-    for _ in range(LAPLACE_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chance(middle) > BETA else (low, middle)
-    return _middle(sample, "paper"), high
+    return _middle(sample, "paper"), float(brentq(lambda t: chance(t) - BETA, 0.0, high))
 
 
 def rappor_constants(sample: Sample) -> tuple[Floats, float]:

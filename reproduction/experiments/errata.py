@@ -42,17 +42,12 @@ def projection_rows() -> Claim:
     users, categories, epsilon = 100_000, 1000, 1.0
     information = users * math.tanh(epsilon / 2) ** 2
     log_term = math.log(2 * categories / BETA)
-    rows = {
-        name: math.log(categories + 1) * math.log(2 / BETA) / gamma**2
-        for name, gamma in (
-            ("printed", math.sqrt(log_term) / information),
-            ("right", math.sqrt(log_term / information)),
-        )
-    }
+    gammas = (math.sqrt(log_term) / information, math.sqrt(log_term / information))
+    printed, right = (math.log(categories + 1) * math.log(2 / BETA) / g**2 for g in gammas)
     return Claim(
         "HLDP Alg. 5, line 4: gamma lacks the root of its denominator",
-        rows["printed"] > 1e4 * rows["right"],
-        f"{rows['printed']:.2g} rows instead of {rows['right']:,.0f}",
+        printed > 1e4 * right,
+        f"{printed:.2g} rows instead of {right:,.0f}",
     )
 
 

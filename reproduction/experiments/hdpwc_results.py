@@ -93,7 +93,10 @@ def listed(row: dict[str, float], prefix: str) -> str:
 
 def table_4(runs: int, seed: int, tick: Tick, records: Records = STAND_INS) -> Outcome:
     """Return errors of frequencies by method."""
-    populations, data = _populations(records, seed)
+    paid, wages_told = salaries(records, seed)
+    kinds, cases_told = cancers(records, seed)
+    populations = [paid, kinds, *(synthetic(bins, seed, correlated=False) for bins in (5, 20))]
+    data = data_used(records, wages_told, cases_told)
     numbers, errors_by_row = _rows(populations, TABLE_4, "HPF", runs, seed, tick)
     claims = []
     for name in (population.name for population in populations):
@@ -130,13 +133,6 @@ def _magnitudes(numbers: Sequence[Number], *, but: str = "") -> Claim:
         factor < ORDER_OF_MAGNITUDE,
         f"furthest: {worst}, {ratios[worst]:.2g} times",
     )
-
-
-def _populations(records: Records, seed: int) -> tuple[list[Population], str]:
-    paid, wages_told = salaries(records, seed)
-    kinds, cases_told = cancers(records, seed)
-    made = [synthetic(bins, seed, correlated=False) for bins in (5, 20)]
-    return [paid, kinds, *made], data_used(records, wages_told, cases_told)
 
 
 def data_used(records: Records, *told: str) -> str:
