@@ -106,9 +106,8 @@ def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_me
         deployment.wait_until_counted()
         client.set(f"{prefix}:open", "spoilt")
         deployment.produce(traffic(deployment, 40, seed=2))
-        wait_until(
-            lambda: f"{prefix}:open" in deployment.store.owner(0).get("halted", ""), "it halts"
-        )
+        wait_until(lambda: any(entry["event"] == "halted" for entry in told), "it is told")
+        assert f"{prefix}:open" in deployment.store.owner(0)["halted"]
         others = range(1, deployment.partitions)
         ends = deployment.log_ends()
         wait_until(

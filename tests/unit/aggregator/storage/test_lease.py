@@ -54,7 +54,7 @@ def test_an_expired_lease_is_anothers_and_its_old_holder_is_fenced(client: redis
 
 
 def test_a_second_holder_waits_until_one_that_renews_lets_go(client: redis.Redis) -> None:
-    lease, other = Lease(client, KEY, "holder", 0.3), Lease(client, KEY, "other", 60)
+    lease, other = Lease(client, KEY, "holder", 3), Lease(client, KEY, "other", 60)
     assert lease.acquire()
     until = lease._held_until
     with lease.renewals():
