@@ -269,8 +269,8 @@ class _Remainder:
                 n, share = counts[row, part, None, None], shares[row, part, None, None]
                 factors = log_factors_of_cells(weights, n / share * terms)
                 of_window += (n * excess[part] + share * factors).max(axis=1).sum(axis=0)
-        least: Floats = np.minimum(log_total.min(axis=-1), 0.0)
-        return least
+        log_remainders: Floats = np.minimum(log_total.min(axis=-1), 0.0)
+        return log_remainders
 
 
 @functools.lru_cache(maxsize=16)
