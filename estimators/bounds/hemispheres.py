@@ -151,8 +151,8 @@ class _TiltTables:
         levels = [slice(level, level + 1) for level in range(relative.size)]
         psi = np.stack([self._psi(z[:, level], level)[:, 0].max(axis=1) for level in levels])
         self.cumulants = psi + (z.T * unit) ** 2 / 8
-        kept = MAX_TABLE_LEVELS // contrast.size
-        self.remainder = functools.lru_cache(maxsize=kept)(self._remainder)
+        max_tables = MAX_TABLE_LEVELS // contrast.size
+        self.remainder = functools.lru_cache(maxsize=max_tables)(self._remainder)
 
     def deviations(self, counts: Floats, log_p: float) -> Floats:
         """Return bounds that |N_j| exceeds with probability at most 2 p, shape (windows,).
@@ -169,10 +169,10 @@ class _TiltTables:
         is_few = self._has_few_reports(near)
         first = near + np.where(is_few | (log_p > RARE_LOG_P), TRIED_STEPS[0], 0)
         deviations = self._deviations_at(first, counts, value, squares, log_p)
-        few = np.flatnonzero(is_few)
-        second = near[few] + TRIED_STEPS[1]
-        further = self._deviations_at(second, counts[few], value[few], squares[few], log_p)
-        deviations[few] = np.minimum(deviations[few], further)
+        rows = np.flatnonzero(is_few)
+        second = near[rows] + TRIED_STEPS[1]
+        further = self._deviations_at(second, counts[rows], value[rows], squares[rows], log_p)
+        deviations[rows] = np.minimum(deviations[rows], further)
         return deviations
 
     def _deviations_at(
@@ -199,8 +199,8 @@ class _TiltTables:
 
     def _has_few_reports(self, index: Indices) -> Bools:
         """Return whether tilts are so large that windows which need them have few reports."""
-        few: Bools = self.tilts[index] >= FEW_REPORTS_TILT * math.sqrt(self.dimension)
-        return few | (self.dimension == 1)
+        is_large: Bools = self.tilts[index] >= FEW_REPORTS_TILT * math.sqrt(self.dimension)
+        return is_large | (self.dimension == 1)
 
     def _psi(self, z: Floats, levels: slice) -> Floats:
         """Return the largest ln E e^(z (Z - m)) between knots, (..., levels, pieces)."""

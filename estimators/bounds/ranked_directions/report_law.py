@@ -126,8 +126,8 @@ class ReportLaw:
                 self._extreme_moments[order] = at_one
             terms = powers_of(relative, order + 1)[0, 2:] * self._extreme_moments[order]
             # every second term is at most tilt^2 / ((q + 1) (q + 2)) times the term before
-            rest = terms[-2:].max() * tilt**2 / order**2
-            if tilt < order and rest <= MIN_SERIES_TERM * terms.max():
+            next_term = terms[-2:].max() * tilt**2 / order**2
+            if tilt < order and next_term <= MIN_SERIES_TERM * terms.max():
                 break
         return self._series_up_to(order)
 
