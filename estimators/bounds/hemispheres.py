@@ -12,12 +12,14 @@ import numpy as np
 from estimators.bounds.fourier.deviation import BEST_TILT_FACTOR, RELATIVE_TILTS, likely_deviations
 from estimators.bounds.fourier.remainder import (
     PAIRED_NODE_STEP,
+    Cutoffs,
     Pieces,
     frequency_nodes,
     largest_cumulants,
-    log_paired_remainder,
+    log_factors_of_cells,
 )
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bounds
+from estimators.bounds.signs.law import blocks
 from estimators.bounds.spheres import (
     PerWindow,
     VectorNoise,
@@ -26,7 +28,7 @@ from estimators.bounds.spheres import (
     mean_cosh,
     sum_series,
 )
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Bools, Floats, Indices
 from estimators.interruption import checkpoint
 
 MAX_FREQUENCY = 3.2  # largest tau, times the standard deviation of Z: beyond, digits are lost
@@ -39,6 +41,10 @@ MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept
 TRIED_STEPS, TRIED_CUTOFFS = (-1, 2), 32
 """The steps from a probably best tilt to the tilts that are tried; the number of candidates for
 D."""
+FEW_REPORTS_TILT, RARE_LOG_P = 0.06, -9.0
+"""Only the first step is tried, or 0 below this ln p, if the tilt is smaller, in units of sqrt(d):
+then the bound is at most 0.05% above the best one, as measured."""
+BLOCK_PARTS = 2  # of a usual block of numbers: a block of levels has one of them
 MEAN_KNOTS = 17  # for a coordinate's mean; twice as many change no width by 0.1%
 
 
@@ -142,9 +148,11 @@ class _TiltTables:
         steps = math.ceil(math.log(largest / LEAST_TILT) / -math.log(BEST_TILT_FACTOR))
         self.tilts = largest * BEST_TILT_FACTOR ** np.arange(steps, -1, -1.0)
         z = self.tilts[:, None] * relative
-        psi = self._psi(z).max(axis=2)
+        levels = [slice(level, level + 1) for level in range(relative.size)]
+        psi = np.stack([self._psi(z[:, level], level)[:, 0].max(axis=1) for level in levels])
         self.cumulants = psi + (z.T * unit) ** 2 / 8
-        self.remainder = functools.lru_cache(maxsize=MAX_TABLE_LEVELS // contrast.size)(self._parts)
+        max_tables = MAX_TABLE_LEVELS // contrast.size
+        self.remainder = functools.lru_cache(maxsize=max_tables)(self._remainder)
 
     def deviations(self, counts: Floats, log_p: float) -> Floats:
         """Return bounds that |N_j| exceeds with probability at most 2 p, shape (windows,).
@@ -158,69 +166,70 @@ class _TiltTables:
             self.tilts >= self.tilts[-3]
         )
         near = np.where(is_near, likely, np.inf).argmin(axis=1)
-        spread = np.rint(np.log(squares) / LOG_SQUARES_STEP).astype(np.intp)
-        deviations = [
-            self._deviations_at(near + step, spread, counts, value, squares, log_p)
-            for step in TRIED_STEPS
-        ]
-        least: Floats = np.minimum.reduce(deviations)
-        return least
+        is_few = self._has_few_reports(near)
+        first = near + np.where(is_few | (log_p > RARE_LOG_P), TRIED_STEPS[0], 0)
+        deviations = self._deviations_at(first, counts, value, squares, log_p)
+        rows = np.flatnonzero(is_few)
+        second = near[rows] + TRIED_STEPS[1]
+        further = self._deviations_at(second, counts[rows], value[rows], squares[rows], log_p)
+        deviations[rows] = np.minimum(deviations[rows], further)
+        return deviations
 
     def _deviations_at(
-        self,
-        index: Indices,
-        spread: Indices,
-        counts: Floats,
-        value: Floats,
-        squares: Floats,
-        log_p: float,
+        self, index: Indices, counts: Floats, value: Floats, squares: Floats, log_p: float
     ) -> Floats:
-        """Return each window's bound at the tilt with its `index`.
-
-        `spread`: the step on the grid of numbers of reports by which nodes are chosen.
-        """
+        """Return each window's bound at the tilt with its `index`."""
         index = np.clip(index, 0, self.tilts.size - 1)
+        # the variance times the square of the tilt is nearly the same for all windows, so windows
+        # with many reports and the same tilt share nodes
+        log_squares, log_tilts = np.log(squares), np.log(self.tilts[index])
+        steps = np.ceil((log_squares + 2 * log_tilts) / LOG_SQUARES_STEP)
+        shared = LOG_SQUARES_STEP * steps - 2 * log_tilts
+        log_squares = np.where(self._has_few_reports(index), log_squares, shared)
+        spread = np.rint(log_squares / LOG_SQUARES_STEP)
         keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)
         log_remainders = np.empty(len(counts))
-        for number, key in enumerate(keys.T.tolist()):
+        for number, key in enumerate(keys.T.astype(np.intp).tolist()):
             rows = np.flatnonzero(group == number)
             shares = counts[rows] * self.relative**2 / squares[rows, None]
-            frequencies, levels = self.remainder(*key)
-            log_remainders[rows] = log_paired_remainder(
-                *(float(self.tilts[key[0]]), frequencies, counts[rows], shares, levels),
-                number=TRIED_CUTOFFS,
-            )
+            log_remainders[rows] = self.remainder(*key).log_remainder(counts[rows], shares)
         chernoff = value[np.arange(len(counts)), index]
         deviations: Floats = (chernoff + log_remainders - log_p) / self.tilts[index]
         return deviations
 
-    def _psi(self, z: Floats) -> Floats:
-        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
-        grown = _grown(self.dimension, self.contrast, z)
-        return np.stack(
-            [
-                largest_cumulants(step, means, excess[:, None] + step[:, None] * means)
-                for step, means, excess in zip(z.T, self._means, grown.T, strict=True)
-            ]
-        )
+    def _has_few_reports(self, index: Indices) -> Bools:
+        """Return whether tilts are so large that windows which need them have few reports."""
+        is_large: Bools = self.tilts[index] >= FEW_REPORTS_TILT * math.sqrt(self.dimension)
+        return is_large | (self.dimension == 1)
 
-    def _parts(self, tilt_index: int, spread: int) -> tuple[Floats, list[Pieces]]:
-        """Return the nodes, and the parts of the remainder, for a tilt and a number of reports.
+    def _psi(self, z: Floats, levels: slice) -> Floats:
+        """Return the largest ln E e^(z (Z - m)) between knots, (..., levels, pieces)."""
+        means, step = self._means[levels], z[..., None]
+        grown = _grown(self.dimension, self.contrast[levels], z)[..., None] + step * means
+        return largest_cumulants(z, means, grown)
 
-        `tilt_index`, `spread`: both as steps on their grids.
-        """
+    def _remainder(self, tilt_index: int, spread: int) -> _Remainder:
+        """Return the remainder for a tilt and a number of reports, both as steps on their grids."""
         checkpoint()
-        d, a, s = self.dimension, self.contrast, self.relative
+        d, tilt = self.dimension, float(self.tilts[tilt_index])
         reports = np.array([math.exp(LOG_SQUARES_STEP * spread)])
         frequencies = frequency_nodes(reports, np.array([1 / d]), PAIRED_NODE_STEP)
         last = MAX_FREQUENCY * math.sqrt(d)
         if frequencies[-1] > last:
             frequencies = np.append(frequencies[frequencies < last], last)
-        t, tau = float(self.tilts[tilt_index]) * s, s[:, None] * frequencies
+        parts = blocks(self.contrast.size, BLOCK_PARTS * MEAN_KNOTS * frequencies.size)
+        pieces = zip(*(self._pieces(tilt, frequencies, part) for part in parts), strict=True)
+        return _Remainder(tilt, frequencies, Pieces(*map(np.concatenate, pieces)))
+
+    def _pieces(self, tilt: float, frequencies: Floats, levels: slice) -> Pieces:
+        """Return the bounds on the moduli of some levels, in arrays of the shape (levels, ...)."""
+        d, a, s = self.dimension, self.contrast[levels], self.relative[levels]
+        means = self._means[levels]
+        t, tau = tilt * s, s[:, None] * frequencies
         radius = np.hypot(t[:, None], tau)
         odd = _odd_part(d, radius)
-        mass = (1 + _grown(d, a, t))[:, None] + t[:, None] * self._means
-        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
+        mass = (1 + _grown(d, a, t))[:, None] + t[:, None] * means
+        moduli = hemisphere_moduli(d, a, t, tau, means, odd) / mass[..., None]
         modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
         rounding = np.exp(t * self.unit)
         modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
@@ -228,8 +237,40 @@ class _TiltTables:
         second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
         root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
         variance = rounding[:, None] * (root * s[:, None]) ** 2
-        psi = self._psi(t[None])[:, 0]
-        return frequencies, [Pieces(*level) for level in zip(psi, modulus, variance, strict=True)]
+        return Pieces(self._psi(t, levels), modulus, variance)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Remainder:
+    """What R depends on for a tilt, except for the numbers of reports.
+
+    `frequencies`, shape (nodes,): the nodes; `pieces`: the bounds of all levels, (levels, ...).
+    """
+
+    tilt: float
+    frequencies: Floats
+    pieces: Pieces
+
+    # Theorem 5 of docs/proofs/fourier.md
+    def log_remainder(self, counts: Floats, shares: Floats) -> Floats:
+        """Return upper bounds on ln R, shape (windows,).
+
+        `counts`, `shares`, shape (windows, levels): reports of each level, and shares with sum 1.
+        """
+        psi, modulus, variance = self.pieces
+        cutoffs = Cutoffs(self.frequencies, TRIED_CUTOFFS)
+        weights = cutoffs.weights(self.tilt)
+        spread = np.maximum(variance[:, :-1], variance[:, 1:])
+        excess = (psi - psi.max(axis=1, keepdims=True))[..., None]
+        log_total = np.zeros((len(counts), TRIED_CUTOFFS))
+        for part in blocks(len(psi), BLOCK_PARTS * modulus[0].size):
+            terms = cutoffs.cell_terms(modulus[part], spread[part])
+            for row, of_window in enumerate(log_total):
+                n, share = counts[row, part, None, None], shares[row, part, None, None]
+                factors = log_factors_of_cells(weights, n / share * terms)
+                of_window += (n * excess[part] + share * factors).max(axis=1).sum(axis=0)
+        log_remainders: Floats = np.minimum(log_total.min(axis=-1), 0.0)
+        return log_remainders
 
 
 @functools.lru_cache(maxsize=16)

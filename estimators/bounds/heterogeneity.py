@@ -7,6 +7,7 @@ less.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -233,32 +234,42 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     return min(1.0, p_value + COLLISION_P_VALUE)
 
 
-def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
+def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> list[float | None]:
     """Return the p-value of equal mean vectors at all levels, with Bonferroni's correction.
 
-    None if fewer than two levels have 100 reports. Each coordinate of the directions u has a Q. A
-    level's mean of n reports B u has the variance (E (B u)^2 - theta^2) / n and is taken to be
-    normal; levels with fewer than 100 reports are left out. `counts`, shape (levels,): reports of
-    each level; `squares`, shape (levels, d) or (levels, 1): E (B u)^2 of each coordinate, including
-    rounding to the grid; exact or observed; `means`, shape (levels, d): each level's unbiased mean,
-    in the unit ball plus noise.
+    It has one for each window; None if fewer than two levels have 100 reports. Each coordinate of
+    the directions u has a Q. A level's mean of n reports B u has the variance (E (B u)^2 - theta^2)
+    / n and is taken to be normal; levels with fewer than 100 reports are left out. `counts`, shape
+    (windows, levels): reports of each level; `squares`, shape (windows or 1, levels, d or 1): E (B
+    u)^2 of each coordinate, including rounding to the grid; exact or observed; `means`, shape
+    (windows, levels, d): each level's unbiased mean, in the unit ball plus noise.
 
-    >>> counts, squares = np.array([1e4, 1e4]), np.array([[4.5], [1.2]])
-    >>> heterogeneity_of_vectors(counts, squares, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
+    >>> counts, squares = np.array([[1e4, 1e4]]), np.array([[[4.5], [1.2]]])
+    >>> heterogeneity_of_vectors(counts, squares, np.array([[[0.1, 0.1], [0.3, 0.1]]]))[0] < 1e-12
     True
     """
-    levels = np.flatnonzero(counts >= MIN_VECTORS)
-    if levels.size < 2:
-        return None
-    n, means = counts[levels, None], means[levels]
-    mean_square = np.broadcast_to(squares[levels], means.shape)
 
-    def scores(theta: Floats, chosen: Indices) -> Floats:
-        deviation = means[:, None, chosen] - theta
-        variance: Floats = mean_square[:, None, chosen] - theta**2
-        return deviation / np.sqrt(np.maximum(variance, 1e-12) / n[:, None])
+    def scores(theta: Floats, chosen: Indices, terms: tuple[Floats, ...]) -> Floats:
+        mean, square, n = (x[:, None, chosen] for x in terms)
+        root: Floats = np.sqrt(np.maximum(square - theta**2, 1e-12) / n)
+        return (mean - theta) / root
 
-    return _least_p_values(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)[0]
+    mean_squares = np.broadcast_to(squares, means.shape)
+    patterns, group = np.unique(counts >= MIN_VECTORS, axis=0, return_inverse=True)
+    p_values: list[float | None] = [None] * len(counts)
+    for number, pattern in enumerate(patterns):
+        levels, windows = np.flatnonzero(pattern), np.flatnonzero(group == number)
+        if levels.size < 2:
+            continue
+        chosen_windows = np.ix_(windows, levels)
+        mean, square = _columns(means[chosen_windows]), _columns(mean_squares[chosen_windows])
+        n = counts[chosen_windows].T.repeat(means.shape[2], axis=1)
+        precision = n / np.maximum(square, 1e-12)
+        of_windows = functools.partial(scores, terms=(mean, square, n))
+        together = _least_p_values(mean, precision, of_windows, -1.0, windows.size)
+        for window, p_value in zip(windows.tolist(), together, strict=True):
+            p_values[window] = p_value
+    return p_values
 
 
 def heterogeneity_of_bounded(

@@ -147,9 +147,9 @@ class Caps(RankedDirections):
         arguments = self.dimension, n, coefficient, 1 / self.grid, laws, one_law, mean
         return CoordinateBounds(*arguments, squares=squares, levels=len(self.epsilons))
 
-    def _squares(self, table: Counts, used: Bools) -> Floats:
-        n, unit = table[used, 0], self.scale[used] / self.grid
-        squares: Floats = table[used, 1 + self.dimension :] * (unit**2 / n)[:, None]
+    def _squares(self, tables: Counts, used: Bools) -> Floats:
+        n, unit = tables[:, used, 0], self.scale[used] / self.grid
+        squares: Floats = tables[:, used, 1 + self.dimension :] * (unit**2 / n)[..., None]
         return squares
 
     def find_error(self, table: Counts) -> str | None:

@@ -73,14 +73,14 @@ class Hemisphere(RankedDirections):
         contrast = self.signs.contrast[used]
         return Directions(self.dimension, n, coefficient, 1 / self.grid, contrast)
 
-    def _squares(self, table: Counts, used: Bools) -> Floats:
+    def _squares(self, tables: Counts, used: Bools) -> Floats:
         """Return bounds on the mean square of a coordinate of B U / g, for any data.
 
         That of B u is B^2 / d: data change the density of u by an odd function only. Rounding adds
         at most B^2 / (4 g^2).
         """
         mean_square = 1 / self.dimension + 1 / (4 * self.grid**2)
-        return (self.scale[used] ** 2 * mean_square)[:, None]
+        return (self.scale[used] ** 2 * mean_square)[None, :, None]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the log likelihood of each report's direction for a vector in the unit ball.

@@ -17,7 +17,7 @@ STEP_GROWTH = 0.04  # width of later cells, as a share of tau
 MAX_REPORT_STEP = 0.3  # width of cells, in units of 1 / (a report's standard deviation)
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
 CUTOFF_CANDIDATES = 16  # candidates for D
-MIN_LOG_INTEGRAND = -600.0  # below it, a double may be 0, and R would be 0, too
+LEAST_INTEGRAND = 1e-260  # below it, a double may be 0, and R would be 0, too
 LOG_FACTOR_ROUNDING = 1e-9  # added to ln R: far above the rounding errors of a sum of 400 terms
 PAIRED_NODE_STEP = 0.1  # distance of nodes: half of it changes a width by about 0.1%
 
@@ -157,8 +157,10 @@ def log_factors_of_cells(weight: Floats, sums: Iterable[Floats]) -> Floats:
     :meth:`Cutoffs.cell_terms`, each of shape (..., nodes - 1).
     """
     log_left, log_right, excess, log_highest = sums
-    chord = np.logaddexp(log_left, log_right) - math.log(2) + excess
-    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
+    # exp takes a tenth of the time of logaddexp; an end above 1 makes the chord larger than 1
+    left, right = (np.exp(np.minimum(end + excess, 1.0)) for end in (log_left, log_right))
+    highest = np.exp(np.minimum(log_highest, 0.0))
+    cell_integrals = np.maximum(np.minimum((left + right) / 2, highest), LEAST_INTEGRAND)
     if weight.ndim == 2:
         integrals = cell_integrals @ weight.T
     else:
@@ -194,16 +196,17 @@ class Pieces(NamedTuple):
 
 # Theorem 4 of docs/proofs/fourier.md
 def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
-    """Return the largest ln E[e^(t (Y - x)) | x] between neighbouring knots, (k, knots - 1).
+    """Return the largest ln E[e^(t (Y - x)) | x] between neighbouring knots, (..., knots - 1).
 
-    `tilt`, shape (k,): t, above 0; `knots`, shape (knots,): ascending; `grown`, shape (k, knots):
-    E[e^(t Y) | x] - 1 at the knots, or more.
+    `tilt`, shape (...): t, above 0; `knots`, shape (..., knots): ascending; `grown`, shape (...,
+    knots): E[e^(t Y) | x] - 1 at the knots, or more. The shapes broadcast.
     """
-    t = tilt[:, None]
-    left, rise = grown[:, :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
+    t, first, last = tilt[..., None], knots[..., :-1], knots[..., 1:]
+    left, rise = grown[..., :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
     with np.errstate(divide="ignore"):
-        x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
-    return np.log1p(left + rise * (x - knots[:-1])) - t * x
+        x = np.clip(first + 1 / t - (1 + left) / rise, first, last)
+    largest: Floats = np.log1p(left + rise * (x - first)) - t * x
+    return largest
 
 
 # Theorem 5 of docs/proofs/fourier.md

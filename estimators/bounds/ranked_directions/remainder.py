@@ -19,6 +19,9 @@ NODE_STEP = 0.1  # distance of nodes, in units of 1 / (the sum's standard deviat
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; further ones narrow a width by less than 0.01%
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
+FEW_REPORTS_TILT, LOG_REPORTS_STEP = 0.06, 0.5
+"""Windows whose tilts are smaller, in units of sqrt(d), share nodes if they share the tilt; ln of
+their number of reports is on a grid with this step."""
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
 
@@ -43,9 +46,16 @@ def log_remainder(
     middle_columns = zip(laws, columns[:, columns.shape[1] // 2].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in middle_columns])
     part = relative**2 * variance
-    spreads = np.log([float(counts @ part), float(part.max())]) / LOG_VARIANCE_STEP
-    tilt_step = round(math.log(tilt * size) / LOG_TILT_STEP)
-    grid = _grid(dimension, tilt_step, *np.rint(spreads).tolist())
+    log_tilt = math.log(tilt * size)
+    log_total, log_largest = math.log(float(counts @ part)), math.log(float(part.max()))
+    if tilt * size < FEW_REPORTS_TILT * math.sqrt(dimension):
+        # the variance times the square of the tilt is nearly the same for all windows
+        steps = math.ceil((log_total + 2 * log_tilt) / LOG_VARIANCE_STEP)
+        log_total = LOG_VARIANCE_STEP * steps - 2 * log_tilt
+        reports_steps = math.floor((log_total - log_largest) / LOG_REPORTS_STEP)
+        log_largest = log_total - LOG_REPORTS_STEP * reports_steps
+    spreads = np.rint(np.array([log_total, log_largest]) / LOG_VARIANCE_STEP)
+    grid = _grid(dimension, round(log_tilt / LOG_TILT_STEP), *spreads.tolist())
     if grid.frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
     sums = np.zeros((4, columns.shape[1], grid.frequencies.size - 1))
@@ -106,21 +116,21 @@ def _cell_terms(
     grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float, block: int
 ) -> Floats:
     """Return a report's terms in each cell, for a block of columns: (4, columns, nodes - 1)."""
-    paired, second_moment = _paired_modulus(grid, law, relative, unit)
-    first = block * BLOCK_COLUMNS
-    columns = np.arange(first, min(first + BLOCK_COLUMNS, law.squares.size))
+    paired, growth, second_moment = _paired_modulus(grid, law, relative, unit)
+    columns = slice(block * BLOCK_COLUMNS, (block + 1) * BLOCK_COLUMNS)
     bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
-    tilt = grid.tilt * relative
-    growth_at_zero = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
-    modulus = np.exp(bound - growth_at_zero[:, None])
+    modulus = np.exp(bound - growth[columns, None])
     return grid.cutoffs.cell_terms(modulus, np.array(second_moment * relative**2))
 
 
 @functools.lru_cache(maxsize=64)
 def _paired_modulus(
     grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float
-) -> tuple[Floats, float]:
-    """Return H(h) at each node h for each two neighbouring c, and V, of one report: theorem 4."""
+) -> tuple[Floats, Floats, float]:
+    """Return H(h) at each node h for each two neighbouring c, K of each column, and V: theorem 4.
+
+    They are those of one report.
+    """
     checkpoint()
     d, tilt, frequencies = law.dimension, grid.tilt * relative, grid.frequencies * relative
     series = law.series(math.hypot(tilt, float(frequencies[-1])))
@@ -142,7 +152,8 @@ def _paired_modulus(
         np.maximum(highest, modulus, out=highest)
     q = np.arange(2, len(moments))
     second = (q * (q - 1) * z[0].real[:-2]) @ series.moments / d
-    return np.maximum(highest[:, :-1], highest[:, 1:]), float(second.max()) * 1.01
+    growth = law.growth(np.array([tilt]), np.arange(c.size))[0] + (tilt * unit) ** 2 / 8
+    return np.maximum(highest[:, :-1], highest[:, 1:]), growth, float(second.max()) * 1.01
 
 
 def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:

@@ -107,22 +107,29 @@ class ReportLaw:
         )
 
     @functools.cached_property
-    def _extreme_moments(self) -> Floats:
-        """The moments at c = 1, from q = 2 up to the last order."""
-        return self._score_moments(SERIES_ORDERS[-1], np.ones((1, 1)))[..., 0].T.ravel()[2:]
-
-    @functools.cached_property
     def _series(self) -> dict[int, PowerSeries]:
         """The power series that have been computed, by their order."""
+        return {}
+
+    @functools.cached_property
+    def _extreme_moments(self) -> dict[int, Floats]:
+        """The moments at c = 1 from q = 2 on that have been computed, by their order."""
         return {}
 
     def series(self, tilt: float) -> PowerSeries:
         """Return power series that have all terms that matter at tilts up to `tilt`."""
         relative = np.array([tilt / math.sqrt(self.dimension)])
-        terms = powers_of(relative, SERIES_ORDERS[-1] + 1)[0, 2:] * self._extreme_moments
-        matters = np.flatnonzero(terms > MIN_SERIES_TERM * terms.max())
-        needed = 2 + int(matters.max(initial=0))  # none if the tilt is tiny
-        return self._series_up_to(min(x for x in SERIES_ORDERS if x >= needed))
+        order = SERIES_ORDERS[0]
+        for order in SERIES_ORDERS:
+            if order not in self._extreme_moments:
+                at_one = self._score_moments(order, np.ones((1, 1)))[..., 0].T.ravel()[2:]
+                self._extreme_moments[order] = at_one
+            terms = powers_of(relative, order + 1)[0, 2:] * self._extreme_moments[order]
+            # every second term is at most tilt^2 / ((q + 1) (q + 2)) times the term before
+            next_term = terms[-2:].max() * tilt**2 / order**2
+            if tilt < order and next_term <= MIN_SERIES_TERM * terms.max():
+                break
+        return self._series_up_to(order)
 
     def _series_up_to(self, order: int) -> PowerSeries:
         if order not in self._series:

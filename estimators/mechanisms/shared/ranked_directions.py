@@ -168,14 +168,14 @@ class RankedDirections(OutputSets):
         parts = [self.mean_and_law(table, x.shares, one_law=one_law) for table, x in of_windows]
         totals = [of_window.total for of_window in weighed]
         deviations = deviations_of_windows([law for _, law, _ in parts], question, totals)
-        windows, estimates = zip(tables, weighed, parts, deviations, strict=True), []
-        for table, of_window, (mean, law, slack), deviation in windows:
+        p_values, estimates = self._heterogeneity(tables), []
+        windows = zip(weighed, p_values, parts, deviations, strict=True)
+        for of_window, p_value, (mean, law, slack), deviation in windows:
             side, radius = (x + slack for x in deviation)
             side = np.broadcast_to(side, self.dimension)[: self.numbers]
             farthest = float(np.linalg.norm(mean)) + 1  # the true mean is in the unit ball
             bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-            effective, p_value = 1 / float(law.variance), self._heterogeneity(table)
-            numbers = mean, bounds, effective, p_value, min(float(radius), farthest)
+            numbers = mean, bounds, 1 / float(law.variance), p_value, min(float(radius), farthest)
             estimates.append(self._build_estimate(of_window, *numbers))
         return estimates
 
@@ -205,15 +205,15 @@ class RankedDirections(OutputSets):
     ) -> VectorLaw:
         """Return the law of the mean's error; `used`: levels with reports; `coefficient`: s_l."""
 
-    def _heterogeneity(self, table: Counts) -> float | None:
-        used = table[:, 0] > 0
-        n, scale = table[used, 0].astype(np.float64), self.scale[used]
-        means = table[used, 1 : 1 + self.dimension] * (scale / self.grid / n)[:, None]
-        return heterogeneity_of_vectors(n, self._squares(table, used), means)
+    def _heterogeneity(self, tables: Counts) -> list[float | None]:
+        used = tables[0, :, 0] > 0
+        n, scale = tables[:, used, 0].astype(np.float64), self.scale[used]
+        means = tables[:, used, 1 : 1 + self.dimension] * ((scale / self.grid) / n)[..., None]
+        return heterogeneity_of_vectors(n, self._squares(tables, used), means)
 
     @abstractmethod
-    def _squares(self, table: Counts, used: Bools) -> Floats:
-        """Return the mean squares of coordinates of B U / g, or one bound: (levels, d or 1)."""
+    def _squares(self, tables: Counts, used: Bools) -> Floats:
+        """Return the mean squares of coordinates of B U / g, (windows or 1, levels, d or 1)."""
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the coordinates -g and g of a report represent, per level."""
