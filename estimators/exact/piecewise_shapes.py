@@ -32,8 +32,9 @@ LARGEST_COMPUTED_NUMBER = 9999
 """The number of the last symbol of a shape that is computed."""
 ASYMPTOTIC_EPSILON = Fraction(28, 5)
 """From this epsilon on, shapes are computed and not looked up."""
-MANY_SYMBOLS = 32
-"""From so many symbols on, sums of neighbours are quicker than a product of matrices."""
+MANY_SYMBOLS = 20
+"""From so many symbols on, sums of neighbours are quicker than a product of matrices, for which
+OpenBLAS may start threads that wait in a loop."""
 LAST_SHAPE_EPSILON = Fraction(129, 10)
 """From this epsilon on, M and W do not change."""
 

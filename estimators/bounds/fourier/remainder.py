@@ -164,7 +164,7 @@ def log_factors_of_cells(weight: Floats, sums: Iterable[Floats]) -> Floats:
     if weight.ndim == 2:
         integrals = cell_integrals @ weight.T
     else:
-        integrals = (weight @ cell_integrals[..., None])[..., 0]
+        integrals = np.vecdot(weight, cell_integrals[..., None, :])
     log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
     return log_factors
 
