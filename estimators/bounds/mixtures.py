@@ -43,20 +43,6 @@ class LinearMixture(NamedTuple):
         """Return some rows of the mixture."""
         return LinearMixture(*(part[rows] for part in self))
 
-    def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return ln of the mixture, its slope in theta times -1, and its slope in the sum.
-
-        Each has the shape (rows,), like `theta` and `observed`, the mean and the sum of each row.
-        """
-        moved = self.value + self.slope * (theta - self.theta)[:, None]
-        terms = self.log_weights + self.tilts * observed[:, None] - moved
-        largest = terms.max(axis=1)
-        # with hardly any reports all tilts are too large, and nothing is rejected
-        shifted = np.exp(terms - np.where(np.isfinite(largest), largest, 0.0)[:, None])
-        mass = np.maximum(shifted.sum(axis=1), 1e-300)
-        fall, rise = (np.vecdot(shifted, x) / mass for x in (self.slope, self.tilts))
-        return largest + np.log(mass), np.maximum(fall, 1e-300), rise
-
     def plane(self, theta: Floats, observed: Floats, goal: float) -> tuple[Floats, Floats]:
         """Return the theta at which a plane that touches ln of the mixture has the value `goal`.
 
@@ -65,15 +51,33 @@ class LinearMixture(NamedTuple):
         `theta`, `observed`: the point at which the plane touches; `goal`: the value that the plane
         must have.
         """
-        value, fall, rise = self.log_mixture(theta, observed)
-        return theta + (value - goal) / fall, rise / fall
+        touched, share, fall = self._step(theta, self._terms_at_zero(observed), goal)
+        return touched, np.vecdot(share, self.tilts) / fall
 
     def solve(self, observed: Floats, goal: float) -> Floats:
         """Return thetas in [-1, 1] at which ln of the mixture is at least `goal`; -1 if none."""
-        theta = self.theta
+        theta, at_zero = self.theta, self._terms_at_zero(observed)
         for _ in range(LINE_NEWTON_STEPS):
-            theta, _ = self.plane(theta, observed, goal)
+            theta, _, _ = self._step(theta, at_zero, goal)
         return np.clip(theta, -1.0, 1.0)
+
+    def _terms_at_zero(self, observed: Floats) -> Floats:
+        """Return the logarithms of the mixture's terms at theta = 0, for a sum in each row."""
+        lines = self.value - self.slope * self.theta[:, None]
+        terms: Floats = self.log_weights + self.tilts * observed[:, None] - lines
+        return terms
+
+    def _step(self, theta: Floats, at_zero: Floats, goal: float) -> tuple[Floats, Floats, Floats]:
+        """Return the next theta of Newton's method, each term's share, and how fast ln falls."""
+        terms = at_zero - self.slope * theta[:, None]
+        largest = terms.max(axis=1)
+        # with hardly any reports all tilts are too large, and nothing is rejected
+        terms -= np.where(np.isfinite(largest), largest, 0.0)[:, None]
+        share = np.exp(terms, out=terms)
+        mass = np.maximum(share.sum(axis=1), 1e-300)
+        share /= mass[:, None]
+        fall = np.maximum(np.vecdot(share, self.slope), 1e-300)
+        return theta + (largest + np.log(mass) - goal) / fall, share, fall
 
 
 def deviation_bound(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -43,9 +44,16 @@ def chi_square_tail(degrees: int, statistic: float) -> float:
     half = statistic / 2
     if half in {0, math.inf}:
         return float(half == 0)
-    exponents = (degrees % 2 / 2 + step for step in range(degrees // 2))
-    terms = (math.exp(a * math.log(half) - half - math.lgamma(a + 1)) for a in exponents)
-    return math.fsum([math.erfc(math.sqrt(half)) * (degrees % 2), *terms])
+    exponents, log_gammas = _chi_square_terms(degrees)
+    terms = np.exp(exponents * math.log(half) - half - log_gammas)
+    return math.erfc(math.sqrt(half)) * (degrees % 2) + float(terms.sum())
+
+
+@functools.lru_cache(maxsize=64)
+def _chi_square_terms(degrees: int) -> tuple[Floats, Floats]:
+    """Return the exponents a of the terms of a tail, and ln Gamma(a + 1)."""
+    exponents = np.arange(degrees // 2, dtype=np.float64) + degrees % 2 / 2
+    return exponents, np.array([math.lgamma(a + 1) for a in exponents.tolist()])
 
 
 def berry_esseen_deviation(variance: float, third: float, log_p: float) -> float:

@@ -32,6 +32,9 @@ LARGEST_COMPUTED_NUMBER = 9999
 """The number of the last symbol of a shape that is computed."""
 ASYMPTOTIC_EPSILON = Fraction(28, 5)
 """From this epsilon on, shapes are computed and not looked up."""
+MANY_SYMBOLS = 20
+"""From so many symbols on, sums of neighbours are quicker than a product of matrices, for which
+OpenBLAS may start threads that wait in a loop."""
 LAST_SHAPE_EPSILON = Fraction(129, 10)
 """From this epsilon on, M and W do not change."""
 
@@ -142,10 +145,25 @@ class WindowShape:
     @functools.cached_property
     def chances(self) -> Floats:
         """P(j | x_s): the probability of each symbol given each knot, shape (M - W + 1, M)."""
-        chances = np.full((self.windows, self.symbols), float(self.outside))
-        for start, row in enumerate(chances):
-            row[start : start + self.window] = float(self.inside)
-        return chances
+        rank = np.arange(self.symbols) - np.arange(self.windows)[:, None]
+        is_inside = (rank >= 0) & (rank < self.window)
+        return np.where(is_inside, float(self.inside), float(self.outside))
+
+    def knot_means(self, terms: Floats) -> Floats:
+        """Return the means of terms of the symbols given each knot, shape (..., M - W + 1, k).
+
+        `terms`, shape (..., M, k).
+        """
+        if self.symbols < MANY_SYMBOLS:
+            return self.chances @ terms
+        chance_outside, gain = self._chance_parts
+        means = _sums_of_neighbours(terms, self.window) * gain
+        means += chance_outside * terms.sum(axis=-2, keepdims=True)
+        return means
+
+    @functools.cached_property
+    def _chance_parts(self) -> tuple[float, float]:
+        return float(self.outside), float(self.inside - self.outside)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -206,3 +224,13 @@ def _table() -> list[tuple[Fraction, int, tuple[int, ...]]]:
 def _window_sums(numbers: tuple[int, ...], window: int) -> tuple[int, ...]:
     ends = list(itertools.accumulate(numbers, initial=0))
     return tuple(end - start for start, end in zip(ends, ends[window:], strict=False))
+
+
+def _sums_of_neighbours(terms: Floats, count: int) -> Floats:
+    """Return the sums of `count` neighbours along the last axis but one."""
+    if count == 1:
+        return terms
+    half = count // 2
+    sums = _sums_of_neighbours(terms, half)
+    sums = sums[..., :-half, :] + sums[..., half:, :]
+    return sums[..., :-1, :] + terms[..., 2 * half :, :] if count % 2 else sums

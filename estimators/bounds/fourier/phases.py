@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Floats, Integers
 
-MAX_DIGIT_BITS = 6
+MAX_DIGIT_BITS = 4
 """The most bits of a digit of a multiple: a table has the factors of all values of the digit."""
+NUMBERS_PER_BLOCK = 2**15
+"""The most numbers of a block: larger arrays are new pages of memory each time, which take most of
+the time."""
 STEPS_PER_NODE = 4
 """The distance of the first two nodes, in steps."""
 
@@ -38,25 +42,35 @@ class Phases:
         """Return the nodes times a factor."""
         return Phases(self.step * factor, self.multiples)
 
-    def factors_of(self, y: Floats, weight: Floats | float = 1.0) -> NDArray[np.complex128]:
-        """Return weight exp(i tau y), shape (*y.shape, nodes); `weight` broadcasts with `y`.
+    def factors_in_blocks(
+        self, y: Floats, weight: Floats | float = 1.0
+    ) -> Iterator[tuple[slice, NDArray[np.complex128]]]:
+        """Yield weight exp(i tau y) for some nodes at a time, with the slice of these nodes.
+
+        Each array has the shape (*y.shape, nodes of the slice); `weight` broadcasts with `y`.
 
         >>> phases = Phases(0.5, np.array([0, 1, 300]))
-        >>> phases.factors_of(np.array([0.1])).round(6).ravel()
+        >>> ((part, factors),) = phases.factors_in_blocks(np.array([0.1]))
+        >>> factors.round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
         # products of tables are several times faster than exponentials
         bits = max(1, int(self.multiples[-1]).bit_length())
-        angles = np.multiply.outer(self.step * 2.0 ** np.arange(bits), y)
+        angles = np.multiply.outer(self.step * 2.0 ** np.arange(bits), y)[..., None]
         doublings = np.empty(angles.shape, np.complex128)
         doublings.real, doublings.imag = np.cos(angles), np.sin(angles)
         digit_bits = math.ceil(bits / math.ceil(bits / MAX_DIGIT_BITS))
-        factors = np.empty(0, np.complex128)
+        tables = []
         for first in range(0, bits, digit_bits):
-            table = np.empty((1 << digit_bits, *y.shape), np.complex128)
-            table[0] = 1.0 if first else weight
+            table = np.empty((*y.shape, 1 << digit_bits), np.complex128)
+            table[..., 0] = 1.0 if first else weight
             for bit, factor in enumerate(doublings[first : first + digit_bits]):
-                np.multiply(table[: 1 << bit], factor, out=table[1 << bit : 2 << bit])
-            part = table[(self.multiples >> first) & ((1 << digit_bits) - 1)]
-            factors = np.multiply(factors, part, out=part) if first else part
-        return np.ascontiguousarray(np.moveaxis(factors, 0, -1))
+                np.multiply(table[..., : 1 << bit], factor, out=table[..., 1 << bit : 2 << bit])
+            tables.append((table, (self.multiples >> first) & ((1 << digit_bits) - 1)))
+        size = max(1, NUMBERS_PER_BLOCK // y.size)
+        for begin in range(0, self.multiples.size, size):
+            part = slice(begin, begin + size)
+            factors = tables[0][0].take(tables[0][1][part], axis=-1)
+            for table, digits in tables[1:]:
+                factors *= table.take(digits[part], axis=-1)
+            yield part, factors

@@ -42,32 +42,32 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     return relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
 
 
-class DividedCells:
-    """Nodes, with further nodes that divide the first cells between them.
+class Interpolation:
+    """Bounds on moduli at all `nodes`, from the moduli at some of them.
 
-    `nodes`, shape (nodes,): like the frequencies of :func:`log_remainder`; `count`: the number of
-    cells, from the first on, that are divided; `parts`: the number of equal parts of each of these
-    cells.
+    `computed`, shape (some nodes,): ascending, with the first and the last of `nodes`, like the
+    frequencies of :func:`log_remainder`.
     """
 
-    def __init__(self, nodes: Floats, count: int, parts: int) -> None:
-        self._share, step = np.arange(parts) / parts, np.diff(nodes[: count + 1])[:, None]
-        inner = nodes[:count, None] + self._share * step
-        self.nodes = np.concatenate([inner.ravel(), nodes[count:]])
-        self._bend = step**2 / 2 * (self._share * (1 - self._share))
+    def __init__(self, computed: Floats, nodes: Floats) -> None:
+        right = np.searchsorted(computed, nodes[1:])
+        self._right = np.concatenate([[1], right])
+        step = np.diff(computed)[self._right - 1]
+        distance = computed[self._right] - nodes
+        self._share = distance / step
+        self._bend = distance * (step - distance) / 2
 
     # Theorem 2 of docs/proofs/fourier.md
     def moduli(self, modulus: Floats, variance: Floats) -> Floats:
-        """Return bounds on the moduli at all nodes, shape (..., all nodes).
+        """Return bounds on the moduli at all nodes, shape (..., nodes).
 
-        `modulus`, shape (..., nodes): bounds at `nodes`; `variance`, shape (...): v_l, as in
-        :func:`log_remainder`.
+        `modulus`, shape (..., some nodes): bounds at the computed nodes; `variance`, shape (...):
+        v_l, as in :func:`log_remainder`.
         """
-        count = len(self._bend)
-        left, right = modulus[..., :count, None], modulus[..., 1 : count + 1, None]
-        bound = left + self._share * (right - left) + variance[..., None, None] * self._bend
-        inner = bound.reshape(*modulus.shape[:-1], -1)
-        return np.concatenate([inner, modulus[..., count:]], axis=-1)
+        right = modulus[..., self._right]
+        fall = (modulus[..., :-1] - modulus[..., 1:])[..., self._right - 1]
+        bounds: Floats = right + self._share * fall + variance[..., None] * self._bend
+        return bounds
 
 
 # Theorem 1 of docs/proofs/fourier.md
@@ -164,7 +164,7 @@ def log_factors_of_cells(weight: Floats, sums: Iterable[Floats]) -> Floats:
     if weight.ndim == 2:
         integrals = cell_integrals @ weight.T
     else:
-        integrals = (weight @ cell_integrals[..., None])[..., 0]
+        integrals = np.vecdot(weight, cell_integrals[..., None, :])
     log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
     return log_factors
 

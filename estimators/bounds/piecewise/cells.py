@@ -16,7 +16,7 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # ratio of the variances at both ends of a cell
-FEW_CELLS = 2  # for so few cells, coarse bounds take longer than they save
+FEW_CELLS = 2  # so few cells are computed at once
 MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
 VARIANCE_PARTS = 32  # parts of the range of the variance of the users' means, if these are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
@@ -188,30 +188,33 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         return limits
 
     def may_decide(chosen: Indices) -> Indices:
-        """Return the cells among `chosen` whose limits may be below the limits found so far."""
-        so_far, least = (x[:, window[chosen], None] for x in (common_limits, mean_low))
-        value = log_expected_wealth(
-            cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)
-        ).value
-        is_open = (begin < so_far) & (end > least) & (surplus(chosen) < value)
-        return chosen[is_open.any(axis=(0, 2))]
+        """Return the cells among `chosen` whose limits may be below the limits found so far.
 
-    if window.size <= FEW_CELLS:
-        every = np.arange(window.size)
-        fourier.refine(every)
-        return np.minimum.reduceat(limits(every), np.unique(window, return_index=True)[1], axis=1)
-    is_widest = np.diff(window, append=-1) != 0
-    widest = np.flatnonzero(is_widest)
-    fourier.refine(widest)
-    common_limits = limits(widest)
-    others = may_decide(np.flatnonzero(~is_widest))
-    if others.size:  # larger bounds show that most of them cannot
-        fourier.refine(others, COARSE)
-        others = may_decide(others)
-    if others.size:
-        fourier.refine(others)
-        for side, side_limits in zip(common_limits, limits(others), strict=True):
-            np.minimum.at(side, window[others], side_limits)
+        The first one of each window is the one that may be the farthest below.
+        """
+        so_far, least = (x[:, window[chosen], None] for x in (common_limits, mean_low))
+        wealth = log_expected_wealth(
+            cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)
+        )
+        is_met = (begin < so_far) & (end > least)
+        depth = np.where(is_met, (wealth.value - surplus(chosen)) / wealth.slope, 0.0)
+        depth = depth.max(axis=(0, 2))
+        order = np.lexsort((-depth, window[chosen]))
+        cells_below: Indices = chosen[order[depth[order] > 0]]
+        return cells_below
+
+    is_first = (np.diff(window, append=-1) != 0) | (window.size <= FEW_CELLS)
+    deciding, others = np.flatnonzero(is_first), np.flatnonzero(~is_first)
+    common_limits, is_refined = np.ones((2, len(bets.counts))), False
+    while deciding.size:
+        fourier.refine(deciding)
+        for side, side_limits in zip(common_limits, limits(deciding), strict=True):
+            np.minimum.at(side, window[deciding], side_limits)
+        others = may_decide(np.setdiff1d(others, deciding))
+        if others.size and not is_refined:  # larger bounds show that most of them cannot
+            fourier.refine(others, COARSE)
+            others, is_refined = may_decide(others), True
+        deciding = others[np.diff(window[others], prepend=-1) != 0]
     return common_limits
 
 

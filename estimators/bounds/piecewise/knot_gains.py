@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, Cutoffs, DividedCells
+from estimators.bounds.fourier.phases import NUMBERS_PER_BLOCK, Phases
+from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, Cutoffs, Interpolation
 from estimators.bounds.piecewise.law import PiecewiseLaw
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Bools, Floats, Indices
 from estimators.exact.piecewise_shapes import WindowShape
 from estimators.exact.thresholds import WORD
 
@@ -21,27 +21,33 @@ class Spacing(NamedTuple):
 
     `first_step`, `last`: the first step and the last node, in units of 1 / (the standard deviation
     of W); `parts`: the number of parts of each cell up to DIVIDED_END; `cutoffs`: how many
-    candidates for D are tried.
+    candidates for D are tried; `min_share`: the modulus of a level with a smaller share
+    of the variance is bounded by 1.
     """
 
     first_step: float
     last: float
     parts: int
     cutoffs: int
+    min_share: float
 
 
-FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES)
-COARSE = Spacing(0.45, 60.0, 4, 4)
+FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES, 0.0)
+COARSE = Spacing(0.45, 60.0, 4, 4, 0.05)
 """This spacing takes a fifth of the work of FINE, but R is up to 15% larger."""
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """The largest frequency, for W: larger ones lower R by less than 1%."""
 DIVIDED_END = 4.5
 """The cells up to this node, where most of the integral is, are divided."""
+NODE_STRIDE, THINNED_SYMBOLS = 4, 64
+"""Moduli of levels with little noise are computed at every fourth node only, if they have at least
+so many symbols."""
+MAX_THINNED_RATIO, MAX_THINNED_SHARE = 0.3 / NODE_STRIDE**2, 0.05 / NODE_STRIDE**2
+"""The largest variance of a report of such a level, over that of another level, and its largest
+share of the variance of W: a width changes by less than 0.1%."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
 """Steps are longer by a factor of 1/8 of the expected reports outside their window, from 1 to 5."""
-LARGEST_TABLE = 2**13
-"""The most phases that are computed at a time: a processor's cache holds them."""
 
 
 # Theorem 4 (2) of docs/proofs/bets.md
@@ -62,23 +68,34 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
         grids[:] = breadth.min(), MAX_COARSENESS, reach.max()
     for names in {*map(tuple, grids.tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
-        number = max(1, LARGEST_TABLE // (grid.phases.multiples.size * gains.knots.values.size))
-        parts = [rows[begin : begin + number] for begin in range(0, rows.size, number)]
-        modulus = np.concatenate([gains.modulus(part, grid.phases, sd[part]) for part in parts])
-        unit, variance = sd[rows], gains.variance[rows] / sd[rows, None] ** 2
-        moduli = np.minimum(grid.cells.moduli(modulus, variance), 1.0)
-        log_remainders[rows] = grid.cutoffs.log_remainder(unit, moduli, law.counts[rows], variance)
+        unit, counts, variance = sd[rows], law.counts[rows], gains.variance[rows]
+        variance = variance / unit[:, None] ** 2
+        share, largest = counts * variance, variance.max(axis=-1, keepdims=True)
+        # the error of interpolation grows with the variance and the square of the step
+        is_thinned = np.maximum(variance / largest / MAX_THINNED_RATIO, share / MAX_THINNED_SHARE)
+        is_thinned = gains.knots.has_many_symbols & (is_thinned.max(axis=0) < 1)
+        is_used = share.max(axis=0) >= spacing.min_share
+        moduli = np.ones((*variance.shape, grid.nodes.size))
+        for (phases, interpolation), is_chosen in zip(
+            grid.thinned, (is_used & ~is_thinned, is_used & is_thinned), strict=True
+        ):
+            levels = np.flatnonzero(is_chosen)
+            if levels.size:
+                modulus = gains.modulus(rows, levels, phases, unit)
+                moduli[:, levels] = interpolation.moduli(modulus, variance[:, levels])
+        np.minimum(moduli, 1.0, out=moduli)
+        log_remainders[rows] = grid.cutoffs.log_remainder(unit, moduli, counts, variance)
     return log_remainders
 
 
 class _Grid(NamedTuple):
     """Nodes of the frequency of W, in units of 1 / (W's standard deviation).
 
-    The first cells between the nodes are divided.
+    `thinned`: the nodes at which moduli are computed, of levels with much and with little noise.
     """
 
-    phases: Phases
-    cells: DividedCells
+    nodes: Floats
+    thinned: list[tuple[Phases, Interpolation]]
     cutoffs: Cutoffs
 
 
@@ -96,10 +113,15 @@ def _grid(spacing: Spacing, log_breadth: float, coarseness: float, last: float) 
     while len(multiples) < MAX_NODES and (x := multiples[-1] * first_step) < last:
         step = min(first_step * math.exp(min(x * x / 6, 99.0)), growth * x, widest)
         multiples.append(multiples[-1] + max(1, round(step / first_step)))
-    phases = Phases(first_step, np.array(multiples))
-    count = int(np.searchsorted(phases.nodes[:-1], DIVIDED_END))
-    cells = DividedCells(phases.nodes, count, spacing.parts)
-    return _Grid(phases, cells, Cutoffs(cells.nodes, spacing.cutoffs))
+    count = int(np.searchsorted(np.array(multiples[:-1]) * first_step, DIVIDED_END))
+    divided = np.arange(count * spacing.parts) / spacing.parts
+    nodes = np.interp(divided, np.arange(len(multiples)), multiples)
+    nodes = np.concatenate([nodes, multiples[count:]]) * first_step
+    thinned = []
+    for stride in (1, NODE_STRIDE):
+        phases = Phases(first_step, np.array(sorted({*multiples[::stride], multiples[-1]})))
+        thinned.append((phases, Interpolation(phases.nodes, nodes)))
+    return _Grid(nodes, thinned, Cutoffs(nodes, spacing.cutoffs))
 
 
 class _Knots(NamedTuple):
@@ -107,8 +129,8 @@ class _Knots(NamedTuple):
 
     `values`, `level`, shape (symbols,): y_j and their level; `knots`, `level_of_knot`, shape
     (knots,): x_s and their level; `first`, shape (levels,): the first knot of each level; `levels`:
-    the symbols of each level, its knots, and the probabilities of its symbols given each knot;
-    `missed`, shape (levels,): the probability of a symbol outside the window.
+    the symbols, the knots and the shape of each level; `missed`, shape (levels,): the probability
+    of a symbol outside the window; `has_many_symbols`, shape (levels,): at least THINNED_SYMBOLS.
     """
 
     values: Floats
@@ -116,8 +138,19 @@ class _Knots(NamedTuple):
     knots: Floats
     level_of_knot: Indices
     first: Indices
-    levels: list[tuple[slice, slice, Floats]]
+    levels: list[tuple[slice, slice, WindowShape]]
     missed: Floats
+    has_many_symbols: Bools
+
+    def sums(self, terms: Floats) -> Floats:
+        """Return the means of terms over the symbols, given each knot, shape (laws, knots, k).
+
+        `terms`, shape (laws, symbols, k).
+        """
+        sums = np.empty((len(terms), self.knots.size, terms.shape[-1]))
+        for symbols, knots, shape in self.levels:
+            sums[:, knots] = shape.knot_means(terms[:, symbols])
+        return sums
 
 
 @functools.lru_cache(maxsize=64)
@@ -128,7 +161,7 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
     for shape in shapes:
         level_symbols = slice(first_symbol, first_symbol := first_symbol + shape.symbols)
         level_knots = slice(first_knot, first_knot := first_knot + shape.windows)
-        levels.append((level_symbols, level_knots, shape.chances))
+        levels.append((level_symbols, level_knots, shape))
     return _Knots(
         np.concatenate([shape.values for shape in shapes]),
         np.repeat(np.arange(len(shapes)), symbols),
@@ -137,40 +170,52 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
         np.cumsum(knots, dtype=np.intp) - np.array(knots),
         levels,
         np.array([shape.threshold / WORD for shape in shapes]),
+        np.array(symbols) >= THINNED_SYMBOLS,
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _part_of(
+    shapes: tuple[WindowShape, ...], levels: tuple[int, ...]
+) -> tuple[_Knots, Indices, Indices]:
+    """Return the table of some levels, and where their symbols and knots are in that of all."""
+    table, part = _knots_of(shapes), _knots_of(tuple(shapes[level] for level in levels))
+    symbols, knots = (
+        np.flatnonzero(np.isin(x, levels)) for x in (table.level, table.level_of_knot)
+    )
+    return part, symbols, knots
 
 
 class _KnotGains:
     """Tilted laws of a report's gain: one per row of `law`, level and knot (a user's value)."""
 
     def __init__(self, law: PiecewiseLaw, tilts: Floats) -> None:
-        self.knots = table = _knots_of(law.shapes)
+        self.shapes, table = law.shapes, _knots_of(law.shapes)
+        self.knots = table
         stakes = tilts[:, None] * law.coefficient
         grown = stakes[:, table.level] * table.values
         self.growth, self.gain = 1 + grown, np.log1p(grown)
         self.fair = 1 + stakes[:, table.level_of_knot] * table.knots
-        moments = self._sums(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
+        moments = table.sums(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
         mean, square = np.moveaxis(moments, -1, 0) / self.fair
         self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
 
-    def _sums(self, terms: Floats) -> Floats:
-        """Return the means of terms over the symbols, given each knot, shape (laws, knots, k).
-
-        `terms`, shape (laws, symbols, k).
-        """
-        sums = np.empty((len(terms), self.knots.knots.size, terms.shape[-1]))
-        for symbols, knots, chances in self.knots.levels:
-            np.matmul(chances, terms[:, symbols], out=sums[:, knots])
-        return sums
-
-    def modulus(self, rows: Indices, phases: Phases, unit: Floats) -> Floats:
+    def modulus(self, rows: Indices, levels: Indices, phases: Phases, unit: Floats) -> Floats:
         """Return the largest modulus over the knots of each level, shape (laws, levels, nodes).
 
-        The moduli are those of the tilted laws in `rows`, at the nodes of `phases` divided by each
-        law's `unit`.
+        The moduli are those of the tilted laws in `rows` and of some `levels`, at the nodes of
+        `phases` divided by each law's `unit`.
         """
-        terms = phases.factors_of(self.gain[rows] / unit[:, None], self.growth[rows])
-        sums = self._sums(terms.view(np.float64))
-        np.square(sums, out=sums)
-        square = (sums[..., ::2] + sums[..., 1::2]) / (self.fair[rows] ** 2)[..., None]
-        return np.sqrt(np.maximum.reduceat(square, self.knots.first, axis=1))
+        table, symbols, knots = _part_of(self.shapes, tuple(levels.tolist()))
+        largest = np.empty((rows.size, levels.size, phases.multiples.size))
+        number = max(1, NUMBERS_PER_BLOCK // (phases.multiples.size * symbols.size))
+        for begin in range(0, rows.size, number):
+            part = slice(begin, begin + number)
+            laws = rows[part, None]
+            gain, fair = self.gain[laws, symbols] / unit[part, None], self.fair[laws, knots]
+            for nodes, terms in phases.factors_in_blocks(gain, self.growth[laws, symbols]):
+                sums = table.sums(terms.view(np.float64))
+                np.square(sums, out=sums)
+                square = (sums[..., ::2] + sums[..., 1::2]) / (fair**2)[..., None]
+                largest[part, :, nodes] = np.maximum.reduceat(square, table.first, axis=1)
+        return np.sqrt(largest)

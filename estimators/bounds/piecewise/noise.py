@@ -90,22 +90,23 @@ class PiecewiseNoise:
 
 def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
-    grown = np.expm1(tilt[:, None] * shape.values) @ shape.chances.T
+    grown = shape.knot_means(np.expm1(shape.values[:, None] * tilt)).T
     return largest_cumulants(tilt, shape.knots, grown)
 
 
 def _tilted_moments(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
     """Return E[e^(t Y)] and an upper bound on the tilted variance at each knot, shapes (knots,)."""
     y = shape.values
-    terms = np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y])
-    mass, first, second = terms @ shape.chances.T
+    terms = np.exp(tilt * y)[:, None] * np.stack([np.ones_like(y), y, y * y], axis=-1)
+    mass, first, second = shape.knot_means(terms).T
     return mass, np.maximum(second / mass - (first / mass) ** 2, VARIANCE_ROUNDING * y[-1] ** 2)
 
 
 def _log_moduli(shape: WindowShape, tilt: float, phases: Phases) -> Floats:
     """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
-    terms = phases.factors_of(shape.values, np.exp(tilt * shape.values))
-    means = (shape.chances @ terms.view(np.float64)) ** 2
+    squares = np.empty((shape.windows, phases.multiples.size))
+    for part, terms in phases.factors_in_blocks(shape.values, np.exp(tilt * shape.values)):
+        means = shape.knot_means(terms.view(np.float64)) ** 2
+        squares[:, part] = means[:, ::2] + means[:, 1::2]
     with np.errstate(divide="ignore"):
-        log_moduli: Floats = np.log(means[:, ::2] + means[:, 1::2]) / 2
-    return log_moduli
+        return np.log(squares) / 2

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, LinearMixture
+from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, TILT_RATIO, LinearMixture
 from estimators.bounds.normal import BERRY_ESSEEN
 from estimators.bounds.signs.law import MAX_SIGN_TILT, Law, blocks
 from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
@@ -44,11 +44,16 @@ def own_value_limits(law: Law, signs: Floats, log_p: float, totals: Floats | Non
     lower, upper = np.empty((2, len(signs), signs.shape[-1]))
     for side, law_of_side, sign in ((lower, law, 1), (upper, law.mirrored(), -1)):
         ends = _variance(law_of_side, np.array([-1.0, 1.0]))
-        cells = np.ceil(np.abs(np.log(ends[:, 1] / ends[:, 0])) / math.log(SHARE_CELL_RATIO))
-        cells = np.maximum(cells, 1) if totals is None else np.full(len(ends), MIXTURE_TILTS.size)
+        log_ratio = np.abs(np.log(ends[:, 1] / ends[:, 0]))
+        if totals is None:
+            cells = np.maximum(np.ceil(log_ratio / math.log(SHARE_CELL_RATIO)), 1)
+        else:  # about as many tilts as are near the best ones
+            cells = 1 + np.ceil(
+                (log_ratio / 2 + 2 * math.log(MIXTURE_REACH)) / math.log(TILT_RATIO)
+            )
         for count in np.unique(cells).astype(int).tolist():
             rows = np.flatnonzero(cells == count)
-            for part in blocks(rows.size, count * law.contrast.size):
+            for part in blocks(rows.size, count * max(signs.shape[1:])):
                 chosen = rows[part]
                 parts = law_of_side.rows(chosen), sign * signs[chosen], log_p, ends[chosen]
                 side[chosen] = sign * (
