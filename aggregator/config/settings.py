@@ -21,7 +21,7 @@ from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked, masked_path
 from estimators import durations
 from estimators.errors import nearest, readable
-from producers.kafka.servers import check_servers
+from producers.kafka.broker_addresses import check_servers
 
 DEFAULT_FILE = "dither.toml"
 

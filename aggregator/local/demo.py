@@ -215,7 +215,7 @@ class Demonstration:
         if name in self._searches:
             return self._extremes[name]
         truths = self._relay.truths if name == self._relay.metric.name else self._truths[name]
-        return truth_when(truths, counted) or RunningTruth(self.metrics[name]).now()
+        return latest_truth(truths, counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer the rounds of a search, spread over the replay."""
@@ -285,10 +285,11 @@ class Demonstration:
         )
 
 
-def truth_when(history: list[Truth], counted: int) -> Truth | None:
-    """Return the last truth of at most `counted` reports; None if it covers less than 90% of them.
+def latest_truth(history: list[Truth], counted: int) -> Truth | None:
+    """Return the latest truth that covers at most the first `counted` reports.
 
-    `history` is in ascending order of reports.
+    `history` is in ascending order of reports. Return None if no truth covers at least 90% of the
+    counted reports.
     """
     later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
     if not later or history[later - 1].reports < MIN_TRUTH_SHARE * counted:

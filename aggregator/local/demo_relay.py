@@ -26,7 +26,7 @@ from aggregator.web.http.tokens import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats
 from producers.http.answers import explain
-from producers.http.relay import RelayClient, sealed_post
+from producers.http.relay_client import RelayClient, sealed_post
 from producers.populations.truth import RunningTruth, Truth
 
 CROWD_FLIGHTS = 1_000

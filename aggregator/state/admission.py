@@ -222,11 +222,11 @@ class BatchAdmission:
         """
         metric, start, watermark = self.metric, self.start, self.watermark
         late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
-        open_still = timely & ~late
-        if metric.hold_open or not open_still.any():
+        is_in_open_pane = timely & ~late
+        if metric.hold_open or not is_in_open_pane.any():
             return late
         latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
-        for begin in _distinct(start[open_still]):
+        for begin in _distinct(start[is_in_open_pane]):
             close = begin + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
@@ -234,7 +234,7 @@ class BatchAdmission:
             )
             if confirming_index is None:
                 break
-            pane_rows = np.flatnonzero(open_still & (start == begin))
+            pane_rows = np.flatnonzero(is_in_open_pane & (start == begin))
             late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 

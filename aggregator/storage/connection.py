@@ -259,7 +259,7 @@ def _server_mode(client: redis.Redis) -> str:
 
 
 def _connect_by_sentinel(parts: SplitResult, host_urls: list[str]) -> redis.Redis:
-    """Return a client of the master that Sentinels name; it follows a failover.
+    """Return a client of the master that Sentinels name, also after a failover.
 
     ``?sentinel_username=`` and ``?sentinel_password=`` log in to the Sentinels.
     """

@@ -115,8 +115,8 @@ class PaneIndex:
         for ((number, index), index_spans), (is_indexed, sizes, panes, *members) in zip(
             by_index.items(), replies, strict=True
         ):
-            prefix, (always, size) = tag(self._topic, number), sizes
-            if are_sizes_current[number] and always is None:
+            prefix, (indexed_size, size) = tag(self._topic, number), sizes
+            if are_sizes_current[number] and indexed_size is None:
                 raise parsing.loss_error(f"{prefix}:sizes", 0, 1)
             min_size = size if are_sizes_current[number] else None
             parsing.require_index(prefix, index, is_indexed, min_size, panes)

@@ -39,7 +39,7 @@ from producers.relay.intake import MAX_BODY, SEALED_PATH, CrowdRelay
 
 
 def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -> Starlette:
-    """Return the application that devices reach; it needs no token.
+    """Return the application that devices reach, without a token.
 
     `relay`: the relay, which the application starts and closes; `settings`: the settings of the
     deployment; `traffic`: counts the application's answers.

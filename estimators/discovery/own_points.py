@@ -113,7 +113,7 @@ class TailBound:
                 self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(deviation))
 
     def log_p(self, sums: Floats) -> Floats:
-        """Return ln of the bound for the statistics `sums` of strings; it has their shape."""
+        """Return ln of the bound for the statistics `sums` of strings, in the shape of `sums`."""
         tilt = self.tilts[:, None]
         cumulant = (np.log(self.mass / self.sizes) + tilt * self.top).sum(axis=1)
         variance = (self.square / self.mass).sum(axis=1)

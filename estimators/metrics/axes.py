@@ -196,8 +196,8 @@ class Axes:
 
     def explain(self, text: str, metric: str) -> str:
         """Return why :meth:`condition` does not accept a text, and what was expected."""
-        for part in text.split(","):
-            axis, equals, value = (x.strip() for x in part.partition("="))
+        for condition in text.split(","):
+            axis, equals, value = (x.strip() for x in condition.partition("="))
             if equals and axis not in self.values:
                 return f"axis {_cut(axis)} of {metric}: {one_of(self.values)}"
             if equals and value.removesuffix(AND_LATER).rstrip() not in self.values[axis]:

@@ -2,8 +2,8 @@
 
 Gathered values are not randomized: they stay in a file that only the device's owner can read, and
 are deleted when their window is reported. The service gets one ordinary report at the end of the
-window. `add` only stores a value; the clock decides when to send (:mod:`producers.device.course`),
-so the time of a report reveals nothing about values.
+window. `add` only stores a value; the clock decides when to send
+(:mod:`producers.device.roll_up_windows`), so the time of a report reveals nothing about values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from estimators.metrics.metric import ReportedMetric
 from producers.delivery.transport import DeviceFile
 from producers.device.base_reporter import BaseReporter
 from producers.device.checks import check_ledger
-from producers.device.course import Course, Windows
+from producers.device.roll_up_windows import Course, Windows
 from producers.device.times import event_times
 from producers.ledger.accounts import number
 from producers.ledger.turns import KEPT_MS, Lottery

@@ -152,7 +152,9 @@ class GatewayClient:
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
         self._other_server_text = ""
-        self._is_known = False  # whether the server speaks HTTP, or its kind was looked up
+        self._is_server_identified = (
+            False  # whether the server speaks HTTP, or its kind was looked up
+        )
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -235,7 +237,7 @@ class GatewayClient:
 
         self._deadline = time.monotonic() + MOST_STEPS * self._timeout
         timers = [threading.Timer(MOST_STEPS * self._timeout, give_up)]
-        if not self._is_known:
+        if not self._is_server_identified:
             timers.append(threading.Timer(SILENT_SECONDS, self._abort_if_silent))
         for timer in timers:
             timer.daemon = True
@@ -249,7 +251,7 @@ class GatewayClient:
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
-            self._is_known, self._other_server_text = True, ""
+            self._is_server_identified, self._other_server_text = True, ""
             answer = GatewayAnswer(
                 response.status,
                 response.headers.get_content_type(),
@@ -279,21 +281,24 @@ class GatewayClient:
             raise self.error(problem, answer.status)
         return answer
 
-    def _identify(self) -> ServerKind | None:
+    def _identify_server(self) -> ServerKind | None:
         port = self._port or (http.client.HTTPS_PORT if self.is_secret else http.client.HTTP_PORT)
         return identify_server(self.host, port)
 
     def _abort_if_silent(self) -> None:
         """Abort the first request if the server is silent."""
-        server = self._identify()
-        if server is not None and server.kind == SILENT_SERVER and not self._is_known:
+        server = self._identify_server()
+        if server is not None and server.kind == SILENT_SERVER and not self._is_server_identified:
             self._silent_server = server
             self.abort()
 
     def _other_server(self) -> str:
         """Return as text which unexpected kind of server is there; "" if that is unknown."""
-        if not self._is_known:
-            self._is_known, server = True, self._silent_server or self._identify()
+        if not self._is_server_identified:
+            self._is_server_identified, server = (
+                True,
+                self._silent_server or self._identify_server(),
+            )
             if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):
                 is_http = server.kind == HTTP_SERVER
                 remedy = f"write http{'s' * server.has_tls}://" if is_http else "no gateway"

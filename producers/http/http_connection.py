@@ -17,7 +17,7 @@ from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
 from producers.http.queue_file import QueueError
-from producers.http.relay import Relay
+from producers.http.relay_client import Relay
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
 
 logger = logging.getLogger("producers")

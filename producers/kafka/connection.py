@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
+from producers.kafka.broker_addresses import SERVER_PROPERTIES, check_servers
 from producers.kafka.diagnosis import POSSIBLE_BROKERS, diagnose_kafka
 from producers.kafka.kafka_errors import (
     ExplainingProducer,
@@ -22,7 +23,6 @@ from producers.kafka.kafka_errors import (
     describe_kafka_error,
     without_secrets,
 )
-from producers.kafka.servers import SERVER_PROPERTIES, check_servers
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")

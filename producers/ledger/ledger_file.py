@@ -1,8 +1,8 @@
 """The ledger's file: one SQLite database on the device, safe against crashes, threads and forks.
 
 A connection lives for one transaction, so a fork copies no connection. A fork during another
-thread's transaction waits (:data:`_ONE_AT_A_TIME`), because SQLite's record of its locks must not
-be copied into a child that does not hold them.
+thread's transaction waits (:data:`_TRANSACTION_LOCK`), because SQLite's record of its locks must
+not be copied into a child that does not hold them.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ REENTERED_MESSAGE = (
 _FOREIGN_FILE = "this is not a ledger: expected a file that `Ledger` created"
 _THREAD_STATE = threading.local()
 """Whether a thread is within a transaction: a second one would wait for the first for ever."""
-_ONE_AT_A_TIME = threading.Lock()
+_TRANSACTION_LOCK = threading.Lock()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
-        before=_ONE_AT_A_TIME.acquire,
-        after_in_parent=_ONE_AT_A_TIME.release,
-        after_in_child=_ONE_AT_A_TIME.release,
+        before=_TRANSACTION_LOCK.acquire,
+        after_in_parent=_TRANSACTION_LOCK.release,
+        after_in_child=_TRANSACTION_LOCK.release,
     )
 
 
@@ -192,12 +192,12 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 def _one_at_a_time(path: Path) -> Iterator[None]:
     _THREAD_STATE.is_within = True
     try:
-        if not _ONE_AT_A_TIME.acquire(timeout=BUSY_SECONDS):
+        if not _TRANSACTION_LOCK.acquire(timeout=BUSY_SECONDS):
             raise LedgerError(path, "another thread keeps it, or another ledger, locked: try again")
         try:
             yield
         finally:
-            _ONE_AT_A_TIME.release()
+            _TRANSACTION_LOCK.release()
     finally:
         _THREAD_STATE.is_within = False
 

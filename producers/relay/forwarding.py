@@ -81,7 +81,7 @@ class Forwarder:
         self._client.close()
 
     def _repeat(self, turn: Callable[[], float]) -> None:
-        """Call `turn` until the forwarder stops; it returns the seconds until its next call."""
+        """Call `turn` until the forwarder stops; wait between calls for the returned seconds."""
         seconds = 0.0
         while not self._is_stopping.wait(seconds):
             seconds = turn()

@@ -10,7 +10,7 @@ from aggregator.errors import DitherError
 
 
 def command_of_clone(module: str, name: str, program: str, remedy: str) -> click.Command:
-    """Return a command whose code is in the repository; in an installed package, it refuses to run.
+    """Return a command of the repository; without its code, return one that refuses to run.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ def _check_reasons(
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command with options that select dead letters; it receives them as `filters`."""
+    """Add options that select dead letters to a command, which receives them as `filters`."""
 
     @click.option(
         "--reason",

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
 from aggregator.config.settings import Settings
 from aggregator.reading import serialization
 from aggregator.reading.backlog import read_backlog
@@ -33,6 +32,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
+from aggregator.terminal.slices import scope_lines, slices_as_text, window_lines
 from aggregator.terminal.two_way import axes_of_table
 from estimators import Estimate
 from estimators.distribution import DistributionEstimate

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from aggregator.cli.slice_tables import scope_lines
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
 from aggregator.reading.frames.estimates import conditions as conditions_of
@@ -26,6 +25,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
+from aggregator.terminal.slices import scope_lines
 from estimators.metrics.attributes import NO_VALUE
 
 

@@ -47,7 +47,7 @@ def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
     `raised`: the data of the event; `identity`: the alarm's identity, from
-    :func:`aggregator.features.alarms.standing.identity`; `source`: the CloudEvents attribute
+    :func:`aggregator.features.alarms.alarm_state.identity`; `source`: the CloudEvents attribute
     `source`.
     """
     key = f"{identity}/{','.join(raised.names)}/{raised.at}"

@@ -6,8 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator.features.alarms.alarm_state import alarms_frame, all_alarms
 from aggregator.features.alarms.answers import AlarmsAnswer
-from aggregator.features.alarms.standing import alarms_frame, all_alarms
 from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.queries import Format, parse
 

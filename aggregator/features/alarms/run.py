@@ -9,9 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
-from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.standing import (
+from aggregator.features.alarms.alarm_state import (
     MAX_STORED_RAISED,
     AlarmSeries,
     StoredAlarm,
@@ -22,6 +20,8 @@ from aggregator.features.alarms.standing import (
     state_key,
     unit_of,
 )
+from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
+from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
@@ -62,7 +62,7 @@ class AlarmRun:
     Attributes
     ----------
     name : str
-        The alarm's :func:`aggregator.features.alarms.standing.identity`.
+        The alarm's :func:`aggregator.features.alarms.alarm_state.identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     skipped : int

@@ -143,7 +143,7 @@ class _Search:
 
 
 class Searches:
-    """The searches of one process.
+    """Starts searches in a thread, and keeps them and their answers until they expire.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Searches:
                 except TooManySearchesError:
                     if search or latest is None:
                         raise
-                    return latest.future.result()  # a look keeps what was found last
+                    return latest.future.result()  # no new search was asked for
             current.asked_at = self._clock.monotonic()
             if not current.future.done():
                 if latest is not None and not search:
@@ -196,7 +196,7 @@ class Searches:
             error = current.future.exception()
             if error is not None:
                 del self._searches[key]  # the next request starts it again
-            if isinstance(error, SearchCancelledError):  # since the lookup above
+            if isinstance(error, SearchCancelledError):  # after the lookup above
                 current.is_cancelled = True
                 return current.progress(name)
             if error is None:

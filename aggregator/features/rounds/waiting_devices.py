@@ -38,7 +38,7 @@ class Waiting:
         self._due = self._clock() + FIRST_MESSAGE_SECONDS
 
     def due(self) -> str | None:
-        """Return the message if it is due, else None; it is due again a minute later."""
+        """Return the message if it is due, else None. The message is due once a minute."""
         if self._clock() < self._due:
             return None
         self._due = self._clock() + REPEAT_MESSAGE_SECONDS

@@ -29,7 +29,7 @@ MAX_WAITING_PER_CLIENT = 50
 
 
 def stop_if_abandoned(_: float = 0.0) -> None:
-    """End a call in a pool if its client has left; it can be passed as a progress callback."""
+    """Progress callback: end a call in a pool if its client has left."""
     check_cancelled()
 
 

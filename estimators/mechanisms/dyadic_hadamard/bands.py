@@ -111,16 +111,16 @@ class Scores:
         return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
 
     @property
-    def worst(self) -> Floats:
+    def worst_variance(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
         worst: Floats = self.second.max(axis=-1) / self.total**2
         return worst
 
-    def variance(self, band: Band) -> Floats:
+    def largest_variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
         if self.free:
             return self.second[..., 0]
-        nodes, largest, steps = self._falling
+        nodes, largest, steps = self._shells_by_variance
         widths = [1 << (self.height - depth) for depth in range(self.height + 1)]
         rises = (band.upper[..., width::width] - band.lower[..., :-width:width] for width in widths)
         limits = np.concatenate([np.zeros_like(band.lower[..., :1]), *rises], axis=-1)
@@ -131,7 +131,7 @@ class Scores:
         return variance
 
     @functools.cached_property
-    def _falling(self) -> tuple[Indices, Floats, Floats]:
+    def _shells_by_variance(self) -> tuple[Indices, Floats, Floats]:
         """The shells of each inner edge, by falling variance.
 
         These are the shells' nodes, as indices into the nodes of all windows; the largest variance;
@@ -144,13 +144,13 @@ class Scores:
         falling = np.take_along_axis(self.second, order, axis=-1)
         return nodes, falling[..., 0], -np.diff(falling, axis=-1, append=0.0)
 
-    def at(self, masses: list[Floats]) -> Floats:
+    def variance_of(self, masses: list[Floats]) -> Floats:
         """Return the variance of F at the inner edges if the nodes have these masses.
 
         If levels may have different distributions, it is the worst variance.
         """
         if self.free:
-            return self.worst
+            return self.worst_variance
         every = np.concatenate([masses[0], *masses], axis=-1)
         mass = every[..., _shells(self.height)]
         variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
@@ -188,14 +188,14 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
     """Return a band that holds at all edges at once, and bounds on the variances of the sums.
 
     The variance of the sum at an inner edge, shape (..., B - 1), is below its bound if the band
-    holds; :meth:`Scores.variance` of the band may give a smaller bound. `scores`: the scores of the
-    reports; `question`: its `bound` says whether the band holds for a fixed number of reports or
-    for all times; `beta`: the largest probability that the band is wrong.
+    holds; :meth:`Scores.largest_variance` of the band may give a smaller bound. `scores`: the
+    scores of the reports; `question`: its `bound` says whether the band holds for a fixed number of
+    reports or for all times; `beta`: the largest probability that the band is wrong.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), np.full_like(scores.estimate[..., 1:-1], np.inf)
     for _ in range(1 if scores.free else BAND_ROUNDS):
-        variance = np.minimum(variance, scores.variance(band))
+        variance = np.minimum(variance, scores.largest_variance(band))
         band = scores.around(deviations(scores, question, variance, tails), band)
     return band, variance
 
@@ -206,7 +206,7 @@ def variance_bounds(scores: Scores, question: Question, beta: float) -> tuple[Ba
     `scores`, `question`, `beta`: as for that function.
     """
     band, variance = simultaneous_band(scores, question, beta)
-    return band, np.minimum(variance, scores.variance(band))
+    return band, np.minimum(variance, scores.largest_variance(band))
 
 
 def _tails(scores: Scores, beta: float) -> dict[float, Indices]:
@@ -250,7 +250,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     from scipy.special import ndtri_exp
 
     z = -float(ndtri_exp(log_p))
-    width = z * np.sqrt(scores.at(masses))
+    width = z * np.sqrt(scores.variance_of(masses))
     width[..., scores.bins - 1 :] = np.inf  # F is 1 there
     return scores.around(width, scores.trivial())
 

@@ -94,7 +94,7 @@ def read_distributions(
         _clipped_into(haar.cumulated(masses[-1])[:, inner], *ends) for masses in (clipped, shrunk)
     )
     quantile_limits = limits(quantile_levels)
-    effective = 1 / (4 * scores.worst[:, : bins - 1].max(axis=1))
+    effective = 1 / (4 * scores.worst_variance[:, : bins - 1].max(axis=1))
     return [
         BinDistribution(
             scores.estimate[row, inner],

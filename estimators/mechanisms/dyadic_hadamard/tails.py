@@ -23,7 +23,7 @@ LOG_RATIO_STEP, RATIO_CELLS = 0.25, 60
 LOG_OMITTED = 60.0
 """Atoms of a Poisson law are left out if they are below e^-60 of the tail's probability."""
 TIME_STEP, LOWEST_RATIO, TIME_CELLS = 0.01, 1e-6, 6_000
-"""The grid of ln r for all times; it is long enough because r is at most the number of reports."""
+"""The grid of ln r for all times. No r is beyond it: r is at most the number of reports."""
 LOWEST_CELL = math.floor(math.log(LOWEST_RATIO) / TIME_STEP)
 MIXTURE_RATES = 2 * 1.5 ** -np.arange(30.0)
 MAX_NEWTON_STEPS = 200
@@ -55,7 +55,7 @@ def _bentkus_table(tail: float) -> Floats:
 
 
 def _bentkus(cell: int, tail: float) -> float:
-    """Return x / sqrt(r) for r at the lower end of a cell of the grid."""
+    """Return Bentkus's bound x, over sqrt(r), for r at the lower end of a cell of the grid."""
     from scipy.special import gammaln, xlogy
 
     r, depth = math.exp(LOWEST_LOG_RATIO + LOG_RATIO_STEP * cell), LOG_OMITTED - math.log(tail)
@@ -92,7 +92,7 @@ def _mixture_table(tail: float) -> Floats:
 
 
 def _mixture_deviation(index: Indices, tail: float) -> Floats:
-    """Return x for r at the upper ends of cells of the grid."""
+    """Return the bound x for all times, for r at the upper ends of cells of the grid."""
     r = np.exp(TIME_STEP * (index + LOWEST_CELL))[:, None]
     goal = -math.log(tail) + math.log(MIXTURE_RATES.size)
     psi = np.expm1(MIXTURE_RATES) - MIXTURE_RATES

@@ -100,7 +100,7 @@ class RepeatedSigns(ReportedSigns):
         self.values = values
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of the mean over users; for the target ``"sample"``, of n r signs."""
+        """Return the law of the users' mean, or of the mean of n r signs (target ``"sample"``)."""
         if question is not None and question.target == "sample":
             return super().law(counts * self.repeats, shares, question)
         sign_law, repeats = super().law(counts, shares, question), self.repeats[counts > 0]

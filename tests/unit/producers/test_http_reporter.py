@@ -61,7 +61,7 @@ from producers.http.report_queue import (
     ReportQueue,
     Totals,
 )
-from producers.ledger.ledger_file import _ONE_AT_A_TIME
+from producers.ledger.ledger_file import _TRANSACTION_LOCK
 from tests.support.axes import CRASH, LIES
 from tests.support.clocks import Clock, wait_until
 from tests.support.metrics import BY_COUNTRY, frequency_metric, mean_metric
@@ -343,7 +343,7 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         clock.now, reporter._next_look = clock.now + 7200, 0.0
         reporter.connection.background.wake()
-        wait_until(_ONE_AT_A_TIME.locked, "a look waits for the ledger")
+        wait_until(_TRANSACTION_LOCK.locked, "a look waits for the ledger")
         one.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         assert reporter.close(0.5) == 2

@@ -15,8 +15,8 @@ import pytest
 from estimators import Metric, define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device import base_reporter, roll_up
-from producers.device.course import MOST_DUE
 from producers.device.roll_up import How
+from producers.device.roll_up_windows import MOST_DUE
 from tests.support.axes import CRASH
 from tests.support.clocks import Clock, wait_until
 from tests.support.metrics import frequency_metric, mean_metric

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
+from aggregator.features.alarms.alarm_state import StoredAlarm, alarm_answer, read_state, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.due_events import AlarmWatch
 from aggregator.features.alarms.run import AlarmRun, WatchedPane
-from aggregator.features.alarms.standing import StoredAlarm, alarm_answer, read_state, state_key
 from aggregator.features.reader import Reader
 from aggregator.publishing import due_events
 from aggregator.publishing.due_events import Publication

@@ -25,9 +25,9 @@ from aggregator.cli.roles import roles
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.counting.measurements import Measurements
+from aggregator.features.alarms.alarm_state import StoredAlarm, identity, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.samples import AlarmSamples
-from aggregator.features.alarms.standing import StoredAlarm, identity, state_key
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.run import ComparisonRun
 from aggregator.features.comparisons.run import state_key as comparison_key

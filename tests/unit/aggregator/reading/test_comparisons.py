@@ -148,7 +148,7 @@ def test_what_nobody_waits_for_ends_between_its_steps(reader: Reader) -> None:
         if not next(left):
             raise GoneError
 
-    age = define(name="age", kind="distribution", range=[0, 90], bins=64, levels=[1, 2, 4, 8])
+    age = define(name="age", kind="distribution", range=[0, 90], bins=64, levels=[1.1, 2.1, 4.1, 9])
     sums = age.zero()
     sums.reshape(4, -1)[:, 0] = 100
     arms = {"country": "DE"}, {"country": "FR"}
