@@ -249,26 +249,32 @@ def _check_not_sealed(metric: Metric) -> None:
 
 def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
     """Return the index of each report's level; the report has the index or the epsilon."""
-    given = list(map(operator.attrgetter("level", "epsilon"), reports))
-    indices = {pair: _level(offered, given.index(pair), *pair) for pair in dict.fromkeys(given)}
-    return np.array(list(map(indices.__getitem__, given)))
+    pairs = list(map(operator.attrgetter("level", "epsilon"), reports))
+    indices = {pair: _level(offered, pairs, pair) for pair in dict.fromkeys(pairs)}
+    return np.array(list(map(indices.__getitem__, pairs)))
 
 
-def _level(offered: Sequence[float], row: int, level: int | None, epsilon: float | None) -> int:
+def _level(
+    offered: Sequence[float],
+    pairs: Sequence[tuple[int | None, float | None]],
+    pair: tuple[int | None, float | None],
+) -> int:
+    """Return the index of a level that is given in one of two ways, or refuse its first report."""
+    level, epsilon = pair
     if (level is None) == (epsilon is None):
-        raise ReportError("bad_level", f"reports[{row}]: expected one of level and epsilon")
-    if level is not None:
+        wrong = ": expected one of level and epsilon"
+    elif level is not None:
         if 0 <= level < len(offered):
             return level
-        wrong = f"reports[{row}].level = {level}: expected 0 to {len(offered) - 1}"
+        wrong = f".level = {level}: expected 0 to {len(offered) - 1}"
     else:
         if epsilon in offered:
             return offered.index(epsilon)
         wrong = (
-            f"reports[{row}].epsilon = {epsilon}: expected one of {offered}, the one at which the "
-            "report was randomized"
+            f".epsilon = {epsilon}: expected one of {offered}, the one at which the report was "
+            "randomized"
         )
-    raise ReportError("bad_level", wrong)
+    raise ReportError("bad_level", f"reports[{pairs.index(pair)}]{wrong}")
 
 
 def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:

@@ -58,6 +58,8 @@ def encode_batch(
 
     Raises
     ------
+    ValueError
+        If the time is negative, or the id is not 16 bytes.
     ReportError
         If the columns differ in length, a level or a report is not one that the metric's mechanism
         can send, or the metric has no such round.
@@ -72,7 +74,11 @@ def encode_batch(
     ('late', 1000, b'\x00\x01\x01', b'\x01\x00\x01')
     """
     levels, rows = metric.randomizer.checked(level, reports)
+    if time_ms < 0:
+        raise ValueError(f"time_ms = {time_ms}: expected milliseconds since the epoch, 0 or more")
     identity = new_batch_id() if batch_id is None else batch_id
+    if len(identity) != BATCH_ID_BYTES:
+        raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
     check_round(metric, number)
     sent = sent_attributes(metric.slicing, attributes)
     return encode_randomized(metric, levels, rows, time_ms, identity, number, sent)

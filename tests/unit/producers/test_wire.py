@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aggregator.reading import serialization
-from estimators import LocalMetric, ReportError, define
+from estimators import ReportError, define
 from estimators.exact.thresholds import flip_threshold, miss_threshold
 from producers.wire.batch import (
     LARGEST_BYTES,
@@ -34,22 +34,23 @@ from tests.support.running.broker import CARRIER, DELAY, LATE
 
 
 def test_what_cannot_be_a_batch_is_refused() -> None:
-    cases: list[tuple[LocalMetric, list[Any], list[Any], str]] = [
+    age = define(name="age", kind="maximum", range=(0, 1), levels=[1], rounds=3)
+    cases: list[tuple[Any, ...]] = [
         (LATE, [0, 1], [1], r"reports of shape \(1,\) with levels of shape \(2,\)"),
         (CARRIER, [0], [1], r"expected levels of shape \(n,\)"),
         (LATE, [[0]], [[1]], "levels of shape"),
+        (LATE, [0], [1], "time_ms = -5", -5),
+        (LATE, [0], [1], "batch_id of 5 bytes: expected 16", 5, b"short"),
         (LATE, [256], [1], "levels = 256: expected integers from 0 to 255"),
         (LATE, [0], [300], "reports = 300: expected integers from 0 to 255"),
         (DELAY, [0], [2**40], "reports = 1099511627776: expected integers from -2147"),
         (LATE, [9], [1], "level 9: expected 0 to 3"),
+        (age, [0], [1], "bad_round: round 0", 5, None, 0),
+        (age, [0], [1], "bad_round: round 4", 5, None, 4),
     ]
-    for metric, level, reports, said in cases:
+    for metric, level, reports, said, *more in cases:
         with row(said), pytest.raises(ValueError, match=said):
-            encode_batch(metric, level, reports, 5)
-    age = define(name="age", kind="maximum", range=(0, 1), levels=[1], rounds=3)
-    for number in (0, 4):
-        with row(number), pytest.raises(ReportError, match="bad_round"):
-            encode_batch(age, [0], [1], 5, number=number)
+            encode_batch(metric, level, reports, *(more or [5]))
 
 
 def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:
