@@ -17,7 +17,7 @@ from estimators.estimate import Array, Estimate, Floats, Integers
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.limits import LEVEL_DIGITS
-from estimators.metrics.categories import OPEN_VOCABULARY
+from estimators.metrics.categories import OPEN_VOCABULARY, Categories
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
 from estimators.metrics.search import SearchMetric
@@ -48,8 +48,8 @@ def synthetic_values(metric: Metric, count: int) -> Array:
         values = generator.choice(np.array(strings_of(metric), dtype=object), count)
     elif metric.dimension is not None:
         values = generator.uniform(-1, 1, (count, metric.dimension))
-    elif metric.category_names:
-        values = generator.integers(len(metric.category_names), size=count)
+    elif isinstance(domain, Categories):
+        values = domain.from_indices(generator.integers(len(domain.labels), size=count))
     else:  # a kind of another distribution
         values = np.array([*domain.opposite] * -(-count // 2))[:count]
     return values

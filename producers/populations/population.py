@@ -40,6 +40,23 @@ class Population:
     notes: tuple[str, ...] = ()
     attributes: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise ValueError if columns differ in length, or times are not ascending.
+
+        >>> Population(np.array([2, 1]), {})
+        Traceback (most recent call last):
+        ...
+        ValueError: event times that are not ascending: use Population.by_time
+        """
+        for name, column in (*self.columns.items(), *self.attributes.items()):
+            if len(column) != len(self.time_ms):
+                raise ValueError(
+                    f"column {name!r} has {len(column)} rows: expected {len(self.time_ms)}, one "
+                    "for each event time"
+                )
+        if (self.time_ms[1:] < self.time_ms[:-1]).any():
+            raise ValueError("event times that are not ascending: use Population.by_time")
+
     @classmethod
     def by_time(
         cls,
@@ -59,8 +76,12 @@ class Population:
         >>> population.columns["x"], population.has_value("x")
         (array([nan,  2.]), array([False,  True]))
         """
-        population = cls(time_ms, columns, skipped, attributes=attributes or {})
-        return population.select(np.argsort(time_ms, kind="stable"))
+        rows = np.argsort(time_ms, kind="stable")
+        columns, attributes = (
+            {name: column[rows] for name, column in group.items()}
+            for group in (columns, attributes or {})
+        )
+        return cls(time_ms[rows], columns, skipped, attributes=attributes)
 
     def select(self, rows: slice | NDArray[np.intp]) -> Self:
         """Return the devices in these rows."""

@@ -49,8 +49,8 @@ def test_widths_are_those_of_the_documentation_and_fall_with_the_reports() -> No
                 assert math.isclose(width, expected, rel_tol=0.06)
             fewer = planning.half_width(metric(keys), 1, 1_000_000) / width
             assert fewer < 0.11 or name == "strings"  # hashes that collide stay
-    steps = {"kind": "frequency", "mechanism": "grr", "categories": ["none", "visit", "paid"]}
-    among = planning.half_width(metric({**steps, "shares": ["paid / visit.."]}), 1, 10_000)
+    steps = {"kind": "frequency", "mechanism": "grr", "categories": ["200", "404", "500"]}
+    among = planning.half_width(metric({**steps, "shares": ["500 / 404.."]}), 1, 10_000)
     assert among > 1.05 * planning.half_width(metric(steps), 1, 10_000), "those of its shares among"
     age = metric({"kind": "maximum", "range": (0, 128), "rounds": 7})
     assert 0 < planning.half_width(age, 1, 50_000) < planning.half_width(age, 1, 100) <= 64
