@@ -182,7 +182,7 @@ class PublishedLog:
     def provisional_ids(self, metrics: Sequence[str]) -> list[str]:
         """Return the id of each metric's latest provisional event; "" if there was none."""
         ids = self._client.hmget(f"{self._key}:provisional", metrics) if metrics else []
-        return ["" if event_id is None else event_id.decode() for event_id in ids]
+        return [(event_id or b"").decode(errors="replace") for event_id in ids]
 
     def is_known(self, event: Event) -> bool:
         """Return whether the event of a feature is already published."""

@@ -183,7 +183,7 @@ def state_key(topic: str, alarm: str) -> str:
 
 def read_state(store: Store, alarm: str) -> StoredAlarm | None:
     """Return the stored state of an alarm, by its :func:`identity`; None if it is unusable."""
-    state: Any = store.client.get(state_key(store.topic, alarm))
+    (state,) = store.ask([("GET", state_key(store.topic, alarm))])
     if state is None:
         return None
     try:

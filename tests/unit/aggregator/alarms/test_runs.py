@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
+from aggregator.errors import StateUnreadable
 from aggregator.features.alarms.alarm_state import StoredAlarm, alarm_answer, read_state, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.due_events import AlarmWatch
@@ -21,7 +22,7 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.redis_keys import partitions_key, publisher_key
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric, define
@@ -228,18 +229,16 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
     names = {AlarmRun(reader, dataclasses.replace(MOVES, **other)).name for other in others}
     assert len({run.name, *names}) == 5
     state = run.stored()
-    for wrong in (
-        msgspec.structs.replace(state, series=state.series[1:]),
-        msgspec.structs.replace(state, next_ms=state.next_ms + 1),
-        msgspec.structs.replace(
-            state, series=[msgspec.structs.replace(one, detector=b"x") for one in state.series]
-        ),
-    ):
-        again = AlarmRun(reader, MOVES, wrong)
-        assert again.next_ms == MOVES.start_ms
-        assert again.is_learning
-    reader.store.client.set(state_key(reader.store.topic, run.name), b"\xc1 bad")
-    assert read_state(reader.store, run.name) is None
+    bad = [msgspec.structs.replace(one, detector=b"x") for one in state.series]
+    for change in ({"series": state.series[1:]}, {"next_ms": state.next_ms + 1}, {"series": bad}):
+        again = AlarmRun(reader, MOVES, msgspec.structs.replace(state, **change))
+        assert (again.next_ms, again.is_learning) == (MOVES.start_ms, True)
+    store, key = reader.store, state_key(reader.store.topic, run.name)
+    store.client.set(key, b"\xc1 bad")
+    assert read_state(store, run.name) is None
+    store.client.copy(partitions_key(store.topic), key, replace=True)
+    with pytest.raises(StateUnreadable, match=run.name):
+        read_state(store, run.name)
 
 
 def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +257,7 @@ def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.Monk
     with pytest.raises(ZeroDivisionError):
         next(found)
     stored = [read_state(reader.store, run.name) for run in (broken, whole)]
-    assert stored[0] is None
-    assert stored[1] is not None
+    assert [state is None for state in stored] == [True, False]
 
 
 def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -> None:

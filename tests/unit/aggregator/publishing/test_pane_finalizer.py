@@ -101,6 +101,7 @@ def test_a_running_total_is_told_when_it_has_changed_whoever_tells_it(
     other = finalizer_of(store, counting.metrics, published)
     assert other.provisional_events(store.overview()) == []
     counting.count(0, counting.batch("delay", [1.0] * 20, 0))
+    store.client.hset(f"{published._key}:provisional", "delay", b"\xff")  # spoilt
     assert len(other.provisional_events(store.overview())) == 1
 
 
