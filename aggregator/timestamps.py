@@ -102,9 +102,9 @@ def to_seconds(moment: object) -> float:
 
     Parameters
     ----------
-    moment : datetime with a time zone, str or float
-        A string is read by :func:`parse_time`. A datetime without a time zone is refused, because
-        Python would take it for local time.
+    moment : datetime with a time zone, str, int or float
+        A string and an integer are read by :func:`parse_time`. A datetime without a time zone is
+        refused, because Python would take it for local time.
 
     Raises
     ------
@@ -122,14 +122,14 @@ def to_seconds(moment: object) -> float:
                 f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
             )
         seconds = moment.timestamp()
-    elif isinstance(moment, str):
+    elif isinstance(moment, bool) or not isinstance(moment, str | numbers.Real):
+        seconds = math.nan
+    else:
+        is_read = isinstance(moment, str | numbers.Integral)
         try:
-            seconds = parse_time(moment)
+            seconds = parse_time(str(moment)) if is_read else float(moment)
         except (ValueError, OverflowError):
             seconds = math.nan
-    else:
-        is_number = isinstance(moment, numbers.Real) and not isinstance(moment, bool)
-        seconds = float(moment) if is_number else math.nan  # type: ignore[arg-type]
     if not FIRST_MS <= 1000 * seconds <= LAST_MS:
         raise ValueError(
             f"time {moment if isinstance(moment, float) else repr(moment)}: expected seconds since "

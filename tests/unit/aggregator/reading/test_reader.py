@@ -177,6 +177,7 @@ def test_a_question_that_has_no_window_is_refused(store: Store) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"start": 100.0, "end": 100.0}, f"{began}1:40Z: expected an end after"),
         ({"start": 100.0, "end": 0.0}, f"{began}0:00Z: expected an end after"),
+        ({"start": 20130101}, "time 20130101: expected seconds since the epoch"),
         ({"start": float("nan")}, "time nan: expected seconds since the epoch"),
         ({"end": float("-inf")}, "time -inf: expected seconds since the epoch"),
         *(
