@@ -145,9 +145,9 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        return SupportCounts.estimate_alike(self, table[None], question)[0]
+        return SupportCounts.estimate_alike(self, [table], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
