@@ -222,8 +222,9 @@ class _TiltTables:
         """
         if self._has_few_reports(np.array(tilt_index)):
             remainder = self.remainder(tilt_index, log_squares)
-            windows = zip(squares[:, None], counts, strict=True)
-            factors = np.concatenate([remainder.log_factors(*window) for window in windows])
+            parts = blocks(len(counts), self.contrast.size * MEAN_KNOTS * TRIED_CUTOFFS)
+            windows = [remainder.log_factors(squares[x, None], counts[x]) for x in parts]
+            factors = np.concatenate(windows)[:, 0]
             excess = remainder.excess
         else:
             ends, excess, at_ends = self.shared(tilt_index, log_squares)
@@ -240,7 +241,11 @@ class _TiltTables:
             np.exp(log_squares + SHARED_RANGE),
             self._remainder(tilt_index, log_squares),
         )
-        return ends, remainder.excess, remainder.log_factors(ends, np.ones(self.relative.size))
+        return (
+            ends,
+            remainder.excess,
+            remainder.log_factors(ends[None], np.ones((1, self.relative.size)))[0],
+        )
 
     def _remainder(self, tilt_index: int, log_squares: float) -> _Remainder:
         """Return the remainder for a tilt and for nodes that suit the sum of n_l s_l^2."""
@@ -295,23 +300,25 @@ class _Remainder:
 
     # Theorem 5 of docs/proofs/fourier.md
     def log_factors(self, squares: Floats, counts: Floats) -> Floats:
-        """Return ln R if all reports are of one level and piece, (numbers, levels, pieces).
+        """Return ln R if all reports are of one level and piece, (rows, numbers, levels, pieces).
 
-        `squares`, shape (numbers,): sums of n_l s_l^2; `counts`, shape (levels,): the numbers of
-        reports for which D is best.
+        `squares`, shape (rows, numbers): sums of n_l s_l^2; `counts`, shape (rows, levels): the
+        numbers of reports for which D is best.
         """
         _, modulus, variance = self.pieces
         cutoffs, square, parts = Cutoffs(self.frequencies, TRIED_CUTOFFS), self.relative**2, []
         weights, spread = cutoffs.weights(self.tilt), np.maximum(variance[:, :-1], variance[:, 1:])
         for part in blocks(len(modulus), BLOCK_PARTS * modulus[0].size):
             terms = cutoffs.cell_terms(modulus[part], spread[part])
-            reports = (squares[:, None] / square[part])[..., None, None]
-            parts.append(_log_factors_of_cells(weights, terms, reports))
-        factors = np.concatenate(parts, axis=1)
-        of_pieces = (squares[-1] / square)[:, None, None] * self.excess[..., None] + factors[-1]
-        best = (counts * square @ of_pieces.max(axis=1)).argmin()
-        of_best: Floats = factors[..., best]
-        return of_best
+            reports = (squares[..., None] / square[part])[..., None, None]
+            rows = [_log_factors_of_cells(weights, terms, numbers) for numbers in reports]
+            parts.append(np.stack(rows))
+        of_best = []
+        for row, factors in enumerate(np.concatenate(parts, axis=2)):
+            cumulants = (squares[row, -1] / square)[:, None, None] * self.excess[..., None]
+            best = (counts[row] * square @ (cumulants + factors[-1]).max(axis=1)).argmin()
+            of_best.append(factors[..., best])
+        return np.stack(of_best)
 
 
 def _log_factors_of_cells(weights: Floats, terms: Floats, reports: Floats) -> Floats:
