@@ -76,6 +76,10 @@ class SupportCounts(SupportReports):
         support = self.support(table)
         return support if selected is None else support[:, selected]
 
+    def supports_of(self, tables: Sequence[Counts], selected: Array | None) -> list[Counts]:
+        """Return what :meth:`support_of` does, for windows whose reports have the same levels."""
+        return [self.support_of(table, selected) for table in tables]
+
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
         """Return the kinds of reports of a level: how many categories of each set they support.
 
@@ -154,7 +158,7 @@ class SupportCounts(SupportReports):
         used = counts[0] > 0
         if not used.any():
             return [self._empty_estimate(window, self.categories) for window in weighed]
-        supports = [self.support_of(table, question.asked) for table in tables]
+        supports = self.supports_of(tables, question.asked)
         means = np.array([*map(self.signs.means, counts, supports)])
         pooled = (np.array(shares)[:, None] @ means)[:, 0]
         lower, upper = self._limits(weighed, pooled, supports)
