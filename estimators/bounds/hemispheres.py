@@ -11,12 +11,13 @@ import numpy as np
 
 from estimators.bounds.fourier.deviation import BEST_TILT_FACTOR, RELATIVE_TILTS, likely_deviations
 from estimators.bounds.fourier.remainder import (
+    LEAST_INTEGRAND,
+    LOG_FACTOR_ROUNDING,
     PAIRED_NODE_STEP,
     Cutoffs,
     Pieces,
     frequency_nodes,
     largest_cumulants,
-    log_factors_of_cells,
 )
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bounds
 from estimators.bounds.signs.law import blocks
@@ -37,7 +38,9 @@ SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too s
 SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands
 RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # for the grids of tilts and of numbers of reports
+SHARED_RANGE = np.array([-LOG_SQUARES_STEP - 1e-9, 1e-9])  # logarithms of numbers of reports
 MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept
+SHARED_PER_TABLE = 16  # remainders that take the memory of a table
 TRIED_STEPS, TRIED_CUTOFFS = (-1, 2), 32
 """The steps from a probably best tilt to the tilts that are tried; the number of candidates for
 D."""
@@ -153,6 +156,7 @@ class _TiltTables:
         self.cumulants = psi + (z.T * unit) ** 2 / 8
         max_tables = MAX_TABLE_LEVELS // contrast.size
         self.remainder = functools.lru_cache(maxsize=max_tables)(self._remainder)
+        self.shared = functools.lru_cache(maxsize=SHARED_PER_TABLE * max_tables)(self._shared)
 
     def deviations(self, counts: Floats, log_p: float) -> Floats:
         """Return bounds that |N_j| exceeds with probability at most 2 p, shape (windows,).
@@ -185,14 +189,14 @@ class _TiltTables:
         log_squares, log_tilts = np.log(squares), np.log(self.tilts[index])
         steps = np.ceil((log_squares + 2 * log_tilts) / LOG_SQUARES_STEP)
         shared = LOG_SQUARES_STEP * steps - 2 * log_tilts
-        log_squares = np.where(self._has_few_reports(index), log_squares, shared)
-        spread = np.rint(log_squares / LOG_SQUARES_STEP)
-        keys, group = np.unique(np.stack([index, spread]), axis=1, return_inverse=True)
+        nearest = LOG_SQUARES_STEP * np.rint(log_squares / LOG_SQUARES_STEP)
+        log_squares = np.where(self._has_few_reports(index), nearest, shared)
+        keys, group = np.unique(np.stack([index, log_squares]), axis=1, return_inverse=True)
         log_remainders = np.empty(len(counts))
-        for number, key in enumerate(keys.T.astype(np.intp).tolist()):
+        for number, (key, log_size) in enumerate(keys.T.tolist()):
             rows = np.flatnonzero(group == number)
-            shares = counts[rows] * self.relative**2 / squares[rows, None]
-            log_remainders[rows] = self.remainder(*key).log_remainder(counts[rows], shares)
+            windows = counts[rows], squares[rows]
+            log_remainders[rows] = self._log_remainders(int(key), log_size, *windows)
         chernoff = value[np.arange(len(counts)), index]
         deviations: Floats = (chernoff + log_remainders - log_p) / self.tilts[index]
         return deviations
@@ -208,18 +212,53 @@ class _TiltTables:
         grown = _grown(self.dimension, self.contrast[levels], z)[..., None] + step * means
         return largest_cumulants(z, means, grown)
 
-    def _remainder(self, tilt_index: int, spread: int) -> _Remainder:
-        """Return the remainder for a tilt and a number of reports, both as steps on their grids."""
+    def _log_remainders(
+        self, tilt_index: int, log_squares: float, counts: Floats, squares: Floats
+    ) -> Floats:
+        """Return upper bounds on ln R of windows that share nodes, shape (windows,).
+
+        `counts`, shape (windows, levels): reports of each level; `squares`, shape (windows,): the
+        sums of n_l s_l^2. With many reports, chords stand in for factors, which are convex.
+        """
+        if self._has_few_reports(np.array(tilt_index)):
+            remainder = self.remainder(tilt_index, log_squares)
+            parts = blocks(len(counts), self.contrast.size * MEAN_KNOTS * TRIED_CUTOFFS)
+            windows = [remainder.log_factors(squares[x, None], counts[x]) for x in parts]
+            factors = np.concatenate(windows)[:, 0]
+            excess = remainder.excess
+        else:
+            ends, excess, at_ends = self.shared(tilt_index, log_squares)
+            weight = ((squares - ends[0]) / (ends[1] - ends[0]))[:, None, None]
+            factors = (1 - weight) * at_ends[0] + weight * at_ends[1]
+        share = (counts * self.relative**2 / squares[:, None])[..., None]
+        of_pieces = counts[..., None] * excess + share * factors
+        log_remainders: Floats = np.minimum(of_pieces.max(axis=-1).sum(axis=-1), 0.0)
+        return log_remainders
+
+    def _shared(self, tilt_index: int, log_squares: float) -> tuple[Floats, Floats, Floats]:
+        """Return two sums of n_l s_l^2, and the excess and ln R of the levels at both."""
+        ends, remainder = (
+            np.exp(log_squares + SHARED_RANGE),
+            self._remainder(tilt_index, log_squares),
+        )
+        return (
+            ends,
+            remainder.excess,
+            remainder.log_factors(ends[None], np.ones((1, self.relative.size)))[0],
+        )
+
+    def _remainder(self, tilt_index: int, log_squares: float) -> _Remainder:
+        """Return the remainder for a tilt and for nodes that suit the sum of n_l s_l^2."""
         checkpoint()
         d, tilt = self.dimension, float(self.tilts[tilt_index])
-        reports = np.array([math.exp(LOG_SQUARES_STEP * spread)])
+        reports = np.array([math.exp(log_squares)])
         frequencies = frequency_nodes(reports, np.array([1 / d]), PAIRED_NODE_STEP)
         last = MAX_FREQUENCY * math.sqrt(d)
         if frequencies[-1] > last:
             frequencies = np.append(frequencies[frequencies < last], last)
         parts = blocks(self.contrast.size, BLOCK_PARTS * MEAN_KNOTS * frequencies.size)
         pieces = zip(*(self._pieces(tilt, frequencies, part) for part in parts), strict=True)
-        return _Remainder(tilt, frequencies, Pieces(*map(np.concatenate, pieces)))
+        return _Remainder(self.relative, tilt, frequencies, Pieces(*map(np.concatenate, pieces)))
 
     def _pieces(self, tilt: float, frequencies: Floats, levels: slice) -> Pieces:
         """Return the bounds on the moduli of some levels, in arrays of the shape (levels, ...)."""
@@ -244,33 +283,58 @@ class _TiltTables:
 class _Remainder:
     """What R depends on for a tilt, except for the numbers of reports.
 
-    `frequencies`, shape (nodes,): the nodes; `pieces`: the bounds of all levels, (levels, ...).
+    `relative`, shape (levels,): s_l; `frequencies`, shape (nodes,): the nodes; `pieces`: the bounds
+    of all levels, (levels, ...).
     """
 
+    relative: Floats
     tilt: float
     frequencies: Floats
     pieces: Pieces
 
-    # Theorem 5 of docs/proofs/fourier.md
-    def log_remainder(self, counts: Floats, shares: Floats) -> Floats:
-        """Return upper bounds on ln R, shape (windows,).
+    @property
+    def excess(self) -> Floats:
+        """The cumulant of a report of each level and piece, less the largest of the level."""
+        excess: Floats = self.pieces.psi - self.pieces.psi.max(axis=1, keepdims=True)
+        return excess
 
-        `counts`, `shares`, shape (windows, levels): reports of each level, and shares with sum 1.
+    # Theorem 5 of docs/proofs/fourier.md
+    def log_factors(self, squares: Floats, counts: Floats) -> Floats:
+        """Return ln R if all reports are of one level and piece, (rows, numbers, levels, pieces).
+
+        `squares`, shape (rows, numbers): sums of n_l s_l^2; `counts`, shape (rows, levels): the
+        numbers of reports for which D is best.
         """
-        psi, modulus, variance = self.pieces
-        cutoffs = Cutoffs(self.frequencies, TRIED_CUTOFFS)
-        weights = cutoffs.weights(self.tilt)
-        spread = np.maximum(variance[:, :-1], variance[:, 1:])
-        excess = (psi - psi.max(axis=1, keepdims=True))[..., None]
-        log_total = np.zeros((len(counts), TRIED_CUTOFFS))
-        for part in blocks(len(psi), BLOCK_PARTS * modulus[0].size):
+        _, modulus, variance = self.pieces
+        cutoffs, square, parts = Cutoffs(self.frequencies, TRIED_CUTOFFS), self.relative**2, []
+        weights, spread = cutoffs.weights(self.tilt), np.maximum(variance[:, :-1], variance[:, 1:])
+        for part in blocks(len(modulus), BLOCK_PARTS * modulus[0].size):
             terms = cutoffs.cell_terms(modulus[part], spread[part])
-            for row, of_window in enumerate(log_total):
-                n, share = counts[row, part, None, None], shares[row, part, None, None]
-                factors = log_factors_of_cells(weights, n / share * terms)
-                of_window += (n * excess[part] + share * factors).max(axis=1).sum(axis=0)
-        log_remainders: Floats = np.minimum(log_total.min(axis=-1), 0.0)
-        return log_remainders
+            reports = (squares[..., None] / square[part])[..., None, None]
+            rows = [_log_factors_of_cells(weights, terms, numbers) for numbers in reports]
+            parts.append(np.stack(rows))
+        of_best = []
+        for row, factors in enumerate(np.concatenate(parts, axis=2)):
+            cumulants = (squares[row, -1] / square)[:, None, None] * self.excess[..., None]
+            best = (counts[row] * square @ (cumulants + factors[-1]).max(axis=1)).argmin()
+            of_best.append(factors[..., best])
+        return np.stack(of_best)
+
+
+def _log_factors_of_cells(weights: Floats, terms: Floats, reports: Floats) -> Floats:
+    """Return ln R for each D and several numbers of `reports`, in which it is convex.
+
+    `weights`, `terms`: from :class:`Cutoffs`. The logarithms of both bounds on a cell are convex;
+    all numbers have the same one.
+    """
+    log_left, log_right, curvature, log_highest = terms
+    left, right = (
+        np.exp(np.minimum(reports * (end + curvature), 1.0)) for end in (log_left, log_right)
+    )
+    chord, highest = (left + right) / 2, np.exp(reports * np.minimum(log_highest, 0.0))
+    cells = np.where((chord <= highest).all(axis=0), chord, highest)
+    log_factors: Floats = np.log(np.maximum(cells, LEAST_INTEGRAND) @ weights.T)
+    return log_factors + LOG_FACTOR_ROUNDING
 
 
 @functools.lru_cache(maxsize=16)

@@ -22,7 +22,7 @@ INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
 """Shares of the failure probability: for collisions with other strings, and for each of three
 further statements."""
 _RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
-_COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
+_COLLISION_SHARES: Floats = np.array([0.5, 0.2, 0.05, 0.01, 0.001])
 """Shares of the failure probability that collisions may have; the noise has the rest."""
 BIAS_SHARES = 0.5 ** np.arange(1.0, 13.0)
 """Shares of beta to try for the bias; the one with the least planned width is taken."""
@@ -98,64 +98,68 @@ class Collisions:
         scatter: Floats,
         sizes: Floats,
         question: Question,
-        total: float,
+        totals: Floats | float,
         *,
         free: bool,
     ) -> Limits:
-        """Return bounds on f in [0, 1], shapes (k,), from bounds on f + b and on b.
+        """Return bounds on f in [0, 1], shapes (..., k), from bounds on f + b and on b.
 
         b is the error due to collisions. For ``fixed``, :func:`own_sign_limits` may narrow the
         bounds. For ``normal``, b is taken to be normal, with the variance 1 / (t M) of the worst
-        data. `law`: the law of f + b, signed; `observed`, shape (k,): S, for each of k strings;
-        `scatter`, shape (k,): the sum of squares of the rows' deviations: C of Theorem 10; `sizes`,
-        shape (levels, k): the sums of abs(D); `question`: the bound, its target and its failure
-        probability; `total`: from :func:`estimators.weights.total_weight`, for ``anytime``; `free`:
-        whether users may have different values, or distributions.
+        data. `law`: the law of f + b, signed; `observed`, shape (..., k): S, for each of k strings;
+        `scatter`, shape (..., k): the sum of squares of the rows' deviations: C of Theorem 10;
+        `sizes`, shape (..., levels, k): the sums of abs(D); `question`: the bound, its target and
+        its failure probability; `totals`, shape (...): from
+        :func:`estimators.weights.total_weight`, for ``anytime``; `free`: whether users may have
+        different values, or distributions.
         """
-        log_p = question.log_p(observed.size)
+        log_p = question.log_p(observed.shape[-1])
         if question.bound == "normal":
-            noise = law.coefficient**2 @ sizes
+            noise = ((law.coefficient**2)[..., None, :] @ sizes)[..., 0, :]
             margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
             return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
         # only the weighted total of the levels' sums matters
-        sums = observed / (law.coefficient * law.counts.size)[:, None]
+        sums = observed[..., None, :] / (law.coefficient * law.counts.shape[-1])[..., None]
         if question.bound == "anytime":
-            report_count = float(law.counts.sum())
-            log_users = math.log(report_count) + math.log1p(report_count) if free else 0.0
+            report_count = law.counts.sum(axis=-1, keepdims=True)
+            log_users = free * (np.log(report_count) + np.log1p(report_count))
             noise_p = log_p + math.log1p(-_COLLISION_SHARES[0])
-            limits = self_normalised_interval(law, sums, sizes, noise_p, total)
+            limits = self_normalised_interval(law, sums, sizes, noise_p, totals)
             return self._wider(*limits, log_p + math.log(_COLLISION_SHARES[0]) - log_users)
         log_p -= math.log(2)
         split = self._best_split(law, log_p)
-        limits = self_normalised_interval(law, sums, sizes, log_p + math.log1p(-split))
-        lower, upper = self._wider(*limits, log_p + math.log(split))
+        limits = self_normalised_interval(law, sums, sizes, log_p + np.log1p(-split))
+        lower, upper = self._wider(*limits, log_p + np.log(split))
         low, high = own_sign_limits(law, observed, scatter, self.rows, log_p)
         return np.maximum(lower, low), np.minimum(upper, high)
 
-    def _wider(self, lower: Floats, upper: Floats, log_p: float) -> Limits:
+    def _wider(self, lower: Floats, upper: Floats, log_p: Floats) -> Limits:
         """Return bounds on f from those on f + b, where abs(b) <= (1 - f) B."""
-        bias = collision_bound(self.rows, self.buckets, log_p)
-        lower = (lower - bias) / max(1 - bias, 1e-12)
+        bias = self._bias(log_p)
+        lower = (lower - bias) / np.maximum(1 - bias, 1e-12)
         return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
 
-    def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
-        """Return the share of p for collisions that gives the least width at small frequencies."""
-        variance = float(law.counts @ (law.coefficient**2 * law.least_share))
+    def _bias(self, log_p: Floats) -> Floats:
+        """Return :func:`collision_bound` for each ln p."""
+        bounds = [collision_bound(self.rows, self.buckets, x) for x in log_p.ravel().tolist()]
+        return np.array(bounds).reshape(log_p.shape)
 
-        def width(split: float) -> float:
-            noise = math.sqrt(-2 * (log_p + math.log1p(-split)) * variance)
-            return noise + collision_bound(self.rows, self.buckets, log_p + math.log(split))
-
-        return min(_COLLISION_SHARES, key=width)
+    def _best_split(self, law: DifferenceLaw, log_p: float) -> Floats:
+        """Return the share of p for collisions with the least width at small f, shape (..., 1)."""
+        variance = np.vecdot(law.counts, law.coefficient**2 * law.least_share)[..., None]
+        noise = np.sqrt(-2 * (log_p + np.log1p(-_COLLISION_SHARES)) * variance)
+        width = noise + self._bias(log_p + np.log(_COLLISION_SHARES))
+        split: Floats = _COLLISION_SHARES[width.argmin(axis=-1, keepdims=True)]
+        return split
 
 
 # Theorem 10 of docs/proofs/differences.md
 def own_sign_limits(
     law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
 ) -> Limits:
-    """Return bounds on f for a fixed number of reports, shape (k,); [0, 1] if rows are too few.
+    """Return bounds on f for a fixed number of reports, (..., k); [0, 1] if rows are too few.
 
-    `law`: the law of the reports; `observed`, `scatter`, shape (k,): S and C, for each of k
+    `law`: the law of the reports; `observed`, `scatter`, shape (..., k): S and C, for each of k
     strings; `rows`: t; `log_p`: ln p, where p is the probability that the bound is wrong.
     """
     interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
@@ -163,18 +167,19 @@ def own_sign_limits(
     remaining_slope = 1 - interference_factor / math.sqrt(rows)
     if remaining_slope <= 0:
         return np.zeros_like(observed), np.ones_like(observed)
-    largest = float(law.coefficient.max())
+    largest = law.coefficient.max(axis=-1, keepdims=True)
+    unit = np.vecdot(law.counts, law.coefficient**2 * law.largest_share)[..., None]
     if law.free:
-        unit = float((law.coefficient * law.largest_share / law.contrast).max())
-    else:
-        unit = float(law.counts @ (law.coefficient**2 * law.largest_share))
+        share = law.largest_share / law.contrast
+        unit = (law.coefficient * share).max(axis=-1, keepdims=True)
 
     def allowed(f: Floats) -> Floats:
         total = np.sqrt(2 * log_inverse_p * unit * f) + 2 / 3 * largest * log_inverse_p
         in_rows = log_inverse_p + math.log(2 * rows)
         row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
         row *= math.sqrt(2 * log_inverse_p)
-        return total + interference_factor * (row + np.sqrt(row**2 + scatter))
+        allowed: Floats = total + interference_factor * (row + np.sqrt(row**2 + scatter))
+        return allowed
 
     lower, upper_of_lower = np.zeros_like(observed), np.clip(observed, 0, 1)
     start = np.maximum(observed, 0)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
+from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Integers
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, check_rows_and_seed, hash_constants
 from estimators.exact.randomness import Bits, Words
@@ -25,6 +26,7 @@ from estimators.question import Question
 from estimators.weights import LevelFacts
 
 KEYS_AT_A_TIME = 64  # times 512 rows: the numbers that a processor's cache holds
+CELLS_AT_A_TIME = 2**21  # of the tables that are decoded at a time: 16 megabytes
 
 
 class CountSketch(OutputSets, ReportedSymbols, Differences):
@@ -144,41 +146,40 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         block, sign = np.divmod(symbol, 2)
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
 
-    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+    def differences(self, table: Counts, level: int) -> tuple[Floats, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.
 
         Returns `signs`, shape (t M,), row by row, and `sizes`, shape (t w,), likewise.
         """
         pairs = table[level, 1:].reshape(self.rows * self.blocks[level], -1, 2)
-        signs = hadamard.transform(pairs[:, :, 0] - pairs[:, :, 1])
+        signs = hadamard.transform_floats((pairs[:, :, 0] - pairs[:, :, 1]).astype(np.float64))
         return signs.ravel(), pairs.sum(axis=(1, 2))
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return an estimate of the frequencies of the requested keys."""
-        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
-        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
-        if not counts.any():
-            return self._empty_estimate(weighed, keys.size)
-        law = self.law(counts, shares, question)
-        decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
-        value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        free = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=free)
-        worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
-        p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._build_estimate(weighed, value, bounds, 1 / (4 * worst), p_value)
+        return self.estimate_alike([table], question)[0]
 
-    def _heterogeneity(
-        self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
-    ) -> float | None:
-        """Return Cochran's p-value for equal frequencies at all levels; None if untested."""
-        if not keys.size:
-            return None
-        cells, negative = self._cells(keys)
-        signs_of_keys = 1 - 2 * negative.astype(np.int64)
-        sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
-        sums, sizes = sums.astype(np.float64)[None], sizes[None, :, : keys.size]
-        return heterogeneity_of_differences(law, sums, sizes)[0]
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return the estimates of windows whose reports have the same levels."""
+        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
+        used = np.flatnonzero(weighed[0].counts)
+        if not used.size:
+            return [self._empty_estimate(window, keys.size) for window in weighed]
+        law = laws_in_rows([self.law(counts, shares, question) for _, counts, shares, _ in weighed])
+        step = max(1, CELLS_AT_A_TIME // tables[0].size)
+        groups = (slice(first, first + step) for first in range(0, len(tables), step))
+        parts = [self._gathered(tables[x], law.coefficient[x], used, keys) for x in groups]
+        values, scatter, sums, sizes = map(np.concatenate, zip(*parts, strict=True))
+        totals, free = (
+            np.array([x.total for x in weighed]),
+            not question.one_mean(len(self.epsilons)),
+        )
+        bounds = self.collisions.limits(law, values, scatter, sizes, question, totals, free=free)
+        p_values = heterogeneity_of_differences(law, sums, sizes[..., :KEYS_AT_A_TIME])
+        effective = 1 / (4 * np.vecdot(law.counts, law.coefficient**2 * self._worst[used]))
+        windows = zip(weighed, values, zip(*bounds, strict=True), effective, p_values, strict=True)
+        return [self._build_estimate(w, f, ends, float(n), p) for w, f, ends, n, p in windows]
 
     def _cells(self, keys: Words) -> tuple[Integers, Bools]:
         """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""
@@ -187,33 +188,40 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         return bucket, negative
 
     def _gathered(
-        self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
-    ) -> tuple[Floats, Floats, Floats]:
+        self, tables: Sequence[Counts], coefficient: Floats, used: Indices, keys: Words
+    ) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the inputs of the bounds for each key, from the levels with reports.
 
-        Returns `value`, shape (k,): the weighted sum of D; `scatter`, shape (k,): the sum of the
-        squared distances between the rows' parts of that sum and the mean of these parts; `sizes`,
-        shape (levels, k): the number of reports with D != 0.
+        Returns `values`, shape (windows, k): the weighted sum of D; `scatter`, shape (windows, k):
+        the sum of the squared distances between the rows' parts of that sum and the mean of these
+        parts; `sums`, shape (windows, levels, first keys): the sums of D; `sizes`, shape (windows,
+        levels, k): the number of reports with D != 0.
         """
-        sketch, blocks = np.zeros(self.rows * self.buckets), []
-        for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):
-            sketch += s * signs
-            blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
-        value, scatter = np.empty((2, keys.size))
-        sizes_by_level = np.empty((len(decoded), keys.size))
+        decoded = [[self.differences(table, level) for level in used.tolist()] for table in tables]
+        values, scatter = np.empty((2, len(tables), keys.size))
+        sizes_of_keys = np.empty((len(tables), used.size, keys.size))
+        sums = np.empty((len(tables), used.size, keys[:KEYS_AT_A_TIME].size))
+        sketches = [
+            sum(s * signs for s, (signs, _) in zip(row, levels, strict=True))
+            for row, levels in zip(coefficient.tolist(), decoded, strict=True)
+        ]
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
             cells, negative = self._cells(keys[part])
-            parts = sketch.take(cells) * (1.0 - 2.0 * negative)
-            value[part] = parts.sum(axis=1)
-            parts -= parts.mean(axis=1, keepdims=True)
-            scatter[part] = np.einsum("ij,ij->i", parts, parts)
-            for row, (shift, sizes) in zip(sizes_by_level, blocks, strict=True):
-                if shift == self._bits:  # one block: every report of the level
-                    row[part] = sizes.sum()
-                else:
-                    row[part] = sizes.take(cells >> shift).sum(axis=1)
-        return value, scatter, sizes_by_level
+            signs_of_keys = 1.0 - 2.0 * negative
+            for window, (sketch, levels) in enumerate(zip(sketches, decoded, strict=True)):
+                parts = sketch.take(cells) * signs_of_keys
+                values[window, part] = parts.sum(axis=1)
+                parts -= parts.mean(axis=1, keepdims=True)
+                scatter[window, part] = np.einsum("ij,ij->i", parts, parts)
+                for row, (signs, sizes) in enumerate(levels):
+                    if not start:
+                        sums[window, row] = np.vecdot(signs.take(cells), signs_of_keys)
+                    shift, numbers = (signs.size // sizes.size).bit_length() - 1, sizes.sum()
+                    if shift < self._bits:  # not all reports of the level are in one block
+                        numbers = sizes.take(cells >> shift).sum(axis=1)
+                    sizes_of_keys[window, row, part] = numbers
+        return values, scatter, sums, sizes_of_keys
 
     def supports(self, reports: Reports, level: int, key: Any) -> Bools:
         """Return which `reports`, shape (n,), have the symbol that the key has for their row and r.

@@ -221,29 +221,30 @@ class Mechanism(ABC):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return the estimate for a question from a statistic's table, in the mechanism's units."""
 
-    def estimate_each(self, tables: Counts, question: Question) -> list[Estimate]:
-        """Return the estimate of each window; `tables` has the shape (windows, levels, columns).
+    def estimate_each(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return the estimate of each window from its table, of the shape (levels, columns).
 
         Windows whose reports have the same levels are estimated together.
         """
         if len(tables) == 1:
             return [self.estimate(tables[0], question)]
-        counts = tables[..., 0]
+        counts = np.array([table[:, 0] for table in tables])
         used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
         patterns, group = np.unique(used, axis=0, return_inverse=True)
         estimates: dict[int, Estimate] = {}
         for number in range(len(patterns)):
             rows = np.flatnonzero(group.ravel() == number)
-            together = self.estimate_alike(tables[rows], question) if rows.size > 1 else None
+            alike = [tables[row] for row in rows.tolist()]
+            together = self.estimate_alike(alike, question) if rows.size > 1 else None
             if together is None:
-                together = [self.estimate(tables[row], question) for row in rows.tolist()]
+                together = [self.estimate(table, question) for table in alike]
             estimates |= zip(rows.tolist(), together, strict=True)
         return [estimates[row] for row in range(len(tables))]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate] | None:
         """Return the estimates of windows whose reports have the same levels.
 
-        None if estimating them together is no faster. `tables`, shape (windows, levels, columns).
+        None if estimating them together is no faster. `tables`: of the shape (levels, columns).
         """
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -187,7 +188,7 @@ class Projection(SupportCounts):
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows, one by one if the signs are random."""
         if self.random:
             return [self.estimate(table, question) for table in tables]

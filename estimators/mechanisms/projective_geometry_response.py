@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from estimators.bounds.shares.bets import CategorySets, SymbolKinds
+from estimators.bounds.signs.law import blocks
 from estimators.estimate import Array, Bools, Counts
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
@@ -76,13 +77,20 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""
-        support = np.zeros((len(table), self.categories), dtype=np.int64)
-        used = np.flatnonzero(table[:, 0]).tolist()
+        return self.supports_of([table], None)[0]
+
+    def supports_of(self, tables: Sequence[Counts], selected: Array | None) -> list[Counts]:
+        """Return how many reports support each selected category (None: all) in each window."""
+        chosen = np.arange(self.categories) if selected is None else selected
+        support = np.zeros((len(tables), len(tables[0]), chosen.size), dtype=np.int64)
+        used = np.flatnonzero(tables[0][:, 0]).tolist()
         for geometry in {self.geometries[level] for level in used}:
-            same_geometry = [level for level in used if self.geometries[level] == geometry]
-            counts = table[same_geometry, 1 : 1 + geometry.points]
-            support[same_geometry] = geometry.translated_sums(counts, self.categories)
-        return support
+            levels = [level for level in used if self.geometries[level] == geometry]
+            for part in blocks(len(tables), tables[0].size):
+                counts = [table[levels, 1 : 1 + geometry.points] for table in tables[part]]
+                sums = geometry.translated_sums(np.concatenate(counts), self.categories)
+                support[part, levels] = sums[:, chosen].reshape(len(counts), len(levels), -1)
+        return [*support]
 
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds:
         """Return on how many hyperplanes of each set's categories each point lies."""

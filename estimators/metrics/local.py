@@ -343,9 +343,9 @@ class LocalMetric(ReportedMetric):
         bound = "fixed" if bound == "auto" else bound
         question = Question(beta=beta, bound=bound, asked=selected, panes=panes, **asked)
         tables = [self.table(statistic) for statistic in statistics]
-        estimates = self.randomizer.estimate_each(np.array(tables), question)
+        estimates = self.randomizer.estimate_each(tables, question)
         if shares:
-            answers = estimate_shares(self.randomizer, np.array(tables), question, shares)
+            answers = estimate_shares(self.randomizer, tables, question, shares)
             is_share = [isinstance(key, ShareAmong) for key in keys]
             windows = zip(estimates, answers, strict=True)
             estimates = [joined(estimate, is_share, numbers) for estimate, numbers in windows]

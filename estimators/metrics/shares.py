@@ -192,11 +192,11 @@ def _expected(text: str, metric: str, indices: dict[str, int], axes: Axes | None
 
 
 def estimate_shares(
-    mechanism: Mechanism, tables: Counts, question: Question, shares: Sequence[ShareAmong]
+    mechanism: Mechanism, tables: Sequence[Counts], question: Question, shares: Sequence[ShareAmong]
 ) -> list[list[ShareEstimate]]:
     """Return the estimates of all shares, for each of several tables.
 
-    `mechanism`: the metric's mechanism; `tables`, shape (tables, levels, columns); `question`: its
+    `mechanism`: the metric's mechanism; `tables`: of the shape (levels, columns); `question`: its
     `numbers` is how many intervals share its beta; `shares`: the shares to estimate. Raises
     ShareBoundsError if there are no bounds for this question; the message says what to ask instead.
     Raises ValueError if there are no bounds for this mechanism, or for several panes.

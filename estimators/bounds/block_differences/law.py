@@ -168,7 +168,7 @@ def self_normalised_interval(
     law: DifferenceLaw,
     sums: Floats,
     sizes: Floats,
-    log_p: float,
+    log_p: Floats | float,
     totals: Floats | float | None = None,
     *,
     refined: bool = True,
@@ -176,9 +176,10 @@ def self_normalised_interval(
     """Return bounds on f, shape (..., k), each failing with probability at most p.
 
     `law`: the law of the reports; `sums`, `sizes`, shape (..., levels, k): the sums of D and of
-    abs(D), for each of k categories; `log_p`: ln p, where p is the failure probability of each
-    side; `totals`, shape (...), optional: from :func:`estimators.weights.total_weight`; with them
-    the bounds hold at all times at once; `refined`: see :meth:`DifferenceLaw.limits`.
+    abs(D), for each of k categories; `log_p`, shape (..., 1): ln p, where p is the failure
+    probability of each side; `totals`, shape (...), optional: from
+    :func:`estimators.weights.total_weight`; with them the bounds hold at all times at once;
+    `refined`: see :meth:`DifferenceLaw.limits`.
 
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
@@ -225,7 +226,7 @@ def exponents(
     return above - spent, -(minus @ sums) - log_cosh(minus) @ sizes
 
 
-def _tilts(law: DifferenceLaw, log_p: float) -> tuple[Floats, Floats]:
+def _tilts(law: DifferenceLaw, log_p: Floats | float) -> tuple[Floats, Floats]:
     """Return tilts for all possible variances; each is at least half of the one before.
 
     They have the shape (..., tilts), like the logarithms of their shares of p, which are -inf for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -197,13 +198,13 @@ class DyadicHadamard(Mechanism):
         `question.asked` lists the quantiles. The band holds at all edges at once, and so do the
         bounds of several quantiles. If only one quantile is asked for, its bounds are narrower.
         """
-        return self.estimate_alike(table[None], question)[0]
+        return self.estimate_alike([table], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weights, height = self.report_weights(question.weights), self.height
         step = max(1, NUMBERS_AT_A_TIME // ((height + 1) << height))
-        parts = (tables[begin : begin + step] for begin in range(0, len(tables), step))
+        parts = (np.array(tables[begin : begin + step]) for begin in range(0, len(tables), step))
         asked = weights / weights.max(), question
         distributions = [x for part in parts for x in read_distributions(self.tree, part, *asked)]
         edges = np.arange(self.bins + 1, dtype=np.float64)

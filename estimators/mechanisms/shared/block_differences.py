@@ -154,16 +154,20 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Return estimates of the requested frequencies, with bounds that hold together."""
-        return self.estimate_alike(table[None], question)[0]
+        return self.estimate_alike([table], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         used = np.flatnonzero(weighed[0].counts)
         if not used.size:
             return [self._empty_estimate(window, self.categories) for window in weighed]
         parts = blocks(len(tables), used.size * self.categories)
-        return [x for part in parts for x in self._estimates(tables[part], weighed[part], used)]
+        return [
+            x
+            for part in parts
+            for x in self._estimates(np.array(tables[part]), weighed[part], used)
+        ]
 
     def _estimates(
         self, tables: Counts, weighed: Sequence[Weighed], used: Indices

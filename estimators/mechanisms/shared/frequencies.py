@@ -76,6 +76,10 @@ class SupportCounts(SupportReports):
         support = self.support(table)
         return support if selected is None else support[:, selected]
 
+    def supports_of(self, tables: Sequence[Counts], selected: Array | None) -> list[Counts]:
+        """Return what :meth:`support_of` does, for windows whose reports have the same levels."""
+        return [self.support_of(table, selected) for table in tables]
+
     def report_kinds(self, level: int, sets: CategorySets) -> SymbolKinds | SubsetKinds:
         """Return the kinds of reports of a level: how many categories of each set they support.
 
@@ -145,16 +149,16 @@ class SupportCounts(SupportReports):
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        return SupportCounts.estimate_alike(self, table[None], question)[0]
+        return SupportCounts.estimate_alike(self, [table], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
         used = counts[0] > 0
         if not used.any():
             return [self._empty_estimate(window, self.categories) for window in weighed]
-        supports = [self.support_of(table, question.asked) for table in tables]
+        supports = self.supports_of(tables, question.asked)
         means = np.array([*map(self.signs.means, counts, supports)])
         pooled = (np.array(shares)[:, None] @ means)[:, 0]
         lower, upper = self._limits(weighed, pooled, supports)

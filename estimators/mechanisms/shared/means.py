@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -98,13 +99,13 @@ class ScalarMean(Mechanism):
         effective = 1 / float(users.worst_variance)
         return self._build_estimate(weighed, mean, bounds, effective, p_value)
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate] | None:
         """Return the estimates of windows whose reports have the same levels.
 
         None if each window must be estimated separately.
         """
-        used = tables[0, :, 0] > 0
-        if not used.any() or self.outside_law(question, tables[0, :, 0]):
+        used = tables[0][:, 0] > 0
+        if not used.any() or self.outside_law(question, tables[0][:, 0]):
             return None
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         counts, shares, totals = (np.array(x) for x in [*zip(*weighed, strict=True)][1:])
@@ -114,7 +115,9 @@ class ScalarMean(Mechanism):
             laws_in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
             for asked in (question, None)
         )
-        bounds = self.limits_of_windows(tables, law, pooled, question, question.log_p(1), totals)
+        bounds = self.limits_of_windows(
+            np.array(tables), law, pooled, question, question.log_p(1), totals
+        )
         if bounds is None:
             return None
         p_values = heterogeneity_of_windows(users, means[:, used, None])

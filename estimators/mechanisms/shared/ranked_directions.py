@@ -153,12 +153,12 @@ class RankedDirections(OutputSets):
         The bounds hold for all coordinates at once with probability at least 1 - beta, unless
         pointwise bounds were requested. The radius holds with the same probability.
         """
-        return self.estimate_alike(table[None], question)[0]
+        return self.estimate_alike([table], question)[0]
 
-    def estimate_alike(self, tables: Counts, question: Question) -> list[Estimate]:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
-        used = int(np.count_nonzero(tables[0, :, 0]))
+        used = int(np.count_nonzero(tables[0][:, 0]))
         if not used:
             ones = np.ones(self.numbers)
             nothing = ones * np.nan, (-ones, ones), 0.0
@@ -168,7 +168,7 @@ class RankedDirections(OutputSets):
         parts = [self.mean_and_law(table, x.shares, one_law=one_law) for table, x in of_windows]
         totals = [of_window.total for of_window in weighed]
         deviations = deviations_of_windows([law for _, law, _ in parts], question, totals)
-        p_values, estimates = self._heterogeneity(tables), []
+        p_values, estimates = self._heterogeneity(np.array(tables)), []
         windows = zip(weighed, p_values, parts, deviations, strict=True)
         for of_window, p_value, (mean, law, slack), deviation in windows:
             side, radius = (x + slack for x in deviation)
