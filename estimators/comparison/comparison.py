@@ -299,13 +299,11 @@ def _joint(
     else:
         limits = joint.fixed_ratio(a, b, remaining_beta / numbers, origin)
     p_value = np.minimum(limits.p_value * numbers + a.failure + b.failure, 1.0)
-    if slack := a.slack + b.slack:
-        limits = consistent(limits.lower - slack, limits.upper + slack, p_value, question.beta, 0.0)
-        p_value = limits.p_value
-    clipped = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
-    lower = np.clip(np.minimum(limits.lower, clipped), *ends)
-    upper = np.clip(np.maximum(limits.upper, clipped), *ends)
-    return value, ComparisonLimits(lower, upper, p_value)
+    clipped, slack = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends), a.slack + b.slack
+    lower = np.clip(np.minimum(limits.lower - slack, clipped), *ends)
+    upper = np.clip(np.maximum(limits.upper + slack, clipped), *ends)
+    null = 0.0 if origin is None else 1.0
+    return value, consistent(lower, upper, p_value, question.beta, null)
 
 
 def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:

@@ -119,9 +119,8 @@ def test_swapped_arms_mirror_the_interval_and_agree(mechanism: str, theta: Any, 
             assert swapped[2] == pytest.approx(-lower, rel=2e-2, abs=1e-3)
             assert swapped[3] == pytest.approx(p_value, rel=5e-2)
             assert np.all((lower <= value) & (value <= upper))
-            beta = question.get("beta", 0.05)
-            assert np.array_equal(p_value <= beta, (lower > 0) | (upper < 0))
-            assert np.array_equal(found.decided, p_value <= beta)
+            assert np.array_equal(p_value <= found.beta, (lower > 0) | (upper < 0))
+            assert np.array_equal(found.decided, p_value <= found.beta)
 
 
 KNOWN: list[tuple[dict[str, Any], str, list[float]]] = [
@@ -152,6 +151,8 @@ def test_known_cases_stay_as_they_are() -> None:
         rel=5e-3,
     )
     assert named.labels == ("x", "y")
+    xyz, sums = frequency(categories=["x", "y", "z"]), np.array([900, 500, 400, 0])
+    assert not np.any(compare(xyz, sums, sums, bound="anytime", beta=0.001).decided)
 
 
 def test_an_arm_without_reports_may_be_anything() -> None:
