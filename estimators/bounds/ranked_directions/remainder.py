@@ -19,11 +19,13 @@ NODE_STEP = 0.1  # distance of nodes, in units of 1 / (the sum's standard deviat
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; further ones narrow a width by less than 0.01%
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
-FEW_REPORTS_TILT, LOG_REPORTS_STEP = 0.06, 0.5
+MANY_REPORTS_STEP = 0.4  # the same step if reports are many
+FEW_REPORTS_TILT, LOG_REPORTS_STEP = 0.06, 1.0
 """Windows whose tilts are smaller, in units of sqrt(d), share nodes if they share the tilt; ln of
 their number of reports is on a grid with this step."""
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
+CACHED_TABLES = 256  # pairs of a grid and a law whose tables are kept
 
 
 def log_remainder(
@@ -50,22 +52,18 @@ def log_remainder(
     log_total, log_largest = math.log(float(counts @ part)), math.log(float(part.max()))
     if tilt * size < FEW_REPORTS_TILT * math.sqrt(dimension):
         # the variance times the square of the tilt is nearly the same for all windows
-        steps = math.ceil((log_total + 2 * log_tilt) / LOG_VARIANCE_STEP)
-        log_total = LOG_VARIANCE_STEP * steps - 2 * log_tilt
+        steps = math.ceil((log_total + 2 * log_tilt) / MANY_REPORTS_STEP)
+        log_total = MANY_REPORTS_STEP * steps - 2 * log_tilt
         reports_steps = math.floor((log_total - log_largest) / LOG_REPORTS_STEP)
         log_largest = log_total - LOG_REPORTS_STEP * reports_steps
     spreads = np.rint(np.array([log_total, log_largest]) / LOG_VARIANCE_STEP)
     grid = _grid(dimension, round(log_tilt / LOG_TILT_STEP), *spreads.tolist())
     if grid.frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
-    sums = np.zeros((4, columns.shape[1], grid.frequencies.size - 1))
+    sums = np.zeros((columns.shape[1], 4, grid.frequencies.size - 1))
     for law, n, s, level_columns in zip(laws, counts, relative.tolist(), columns, strict=True):
-        block = level_columns // BLOCK_COLUMNS
-        for number in set(block.tolist()):
-            is_inside = block == number
-            terms = _cell_terms(grid, law, s, unit, number)
-            sums[:, is_inside] += n * terms[:, level_columns[is_inside] % BLOCK_COLUMNS]
-    log_factors = remainder.log_factors_of_cells(grid.weights, sums)
+        sums += n * _cell_terms(grid, law, s, unit).of_columns(level_columns)
+    log_factors = remainder.log_factors_of_cells(grid.weights, sums.swapaxes(0, 1))
     least: Floats = np.minimum(log_factors.min(axis=-1), 0.0)  # ln R <= 0 is always valid
     return least
 
@@ -111,19 +109,40 @@ class _Grid:
 _grid = functools.lru_cache(maxsize=64)(_Grid)
 
 
-@functools.lru_cache(maxsize=1024)
-def _cell_terms(
-    grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float, block: int
-) -> Floats:
-    """Return a report's terms in each cell, for a block of columns: (4, columns, nodes - 1)."""
-    paired, growth, second_moment = _paired_modulus(grid, law, relative, unit)
-    columns = slice(block * BLOCK_COLUMNS, (block + 1) * BLOCK_COLUMNS)
-    bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
-    modulus = np.exp(bound - growth[columns, None])
-    return grid.cutoffs.cell_terms(modulus, np.array(second_moment * relative**2))
+class _CellTerms:
+    """A report's terms in each cell between nodes, computed for blocks of columns when needed."""
+
+    def __init__(
+        self, grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float
+    ) -> None:
+        self._arguments = grid, law, relative, unit
+        blocks = math.ceil((report_law.SQUARE_CELLS + 1) / BLOCK_COLUMNS)
+        self._terms = np.empty((blocks, BLOCK_COLUMNS, 4, grid.frequencies.size - 1))
+        self._is_computed = np.zeros(blocks, dtype=bool)
+
+    def of_columns(self, columns: Indices) -> Floats:
+        """Return the terms for some columns, shape (columns, 4, nodes - 1)."""
+        block = columns // BLOCK_COLUMNS
+        for number in set(block[~self._is_computed[block]].tolist()):
+            self._compute(number)
+        terms: Floats = self._terms[block, columns % BLOCK_COLUMNS]
+        return terms
+
+    def _compute(self, number: int) -> None:
+        grid, law, relative, _ = self._arguments
+        paired, growth, second_moment = _paired_modulus(*self._arguments)
+        columns = slice(number * BLOCK_COLUMNS, (number + 1) * BLOCK_COLUMNS)
+        bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
+        modulus = np.exp(bound - growth[columns, None])
+        terms = grid.cutoffs.cell_terms(modulus, np.array(second_moment * relative**2))
+        self._terms[number, : len(modulus)] = terms.swapaxes(0, 1)
+        self._is_computed[number] = True
 
 
-@functools.lru_cache(maxsize=64)
+_cell_terms = functools.lru_cache(maxsize=CACHED_TABLES)(_CellTerms)
+
+
+@functools.lru_cache(maxsize=CACHED_TABLES // 2)
 def _paired_modulus(
     grid: _Grid, law: report_law.ReportLaw, relative: float, unit: float
 ) -> tuple[Floats, Floats, float]:
