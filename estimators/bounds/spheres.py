@@ -204,9 +204,10 @@ def deviations_of_windows(
     together = None if question.bound == "normal" else laws[0].in_rows(laws)
     if together is not None:
         return zip(*vector_deviations(together, question, np.array(totals)), strict=True)
-    return [
-        vector_deviations(law, question, total) for law, total in zip(laws, totals, strict=True)
-    ]
+    # windows with similar noise, one after the other, share the tables that are kept
+    by_noise = sorted(range(len(laws)), key=lambda window: float(laws[window].variance))
+    deviations = {i: vector_deviations(laws[i], question, totals[i]) for i in by_noise}
+    return [deviations[window] for window in range(len(laws))]
 
 
 def inverse_mean_size(dimension: int) -> float:

@@ -25,7 +25,7 @@ FEW_REPORTS_TILT, LOG_REPORTS_STEP = 0.06, 1.0
 their number of reports is on a grid with this step."""
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
-CACHED_TABLES = 160  # pairs of a grid and a law whose tables are kept
+CACHED_TABLES = 40  # pairs of a grid and a law whose tables are kept
 
 
 def log_remainder(
