@@ -27,7 +27,7 @@ from producers.otel.mapping import Data, EachExport, Gathered, UnusableError, po
 
 logger = logging.getLogger("producers")
 
-TEMPORALITY: dict[type, AggregationTemporality] = dict.fromkeys(
+DELTA_TEMPORALITY: dict[type, AggregationTemporality] = dict.fromkeys(
     (Counter, ObservableCounter, Histogram, _Gauge, ObservableGauge), AggregationTemporality.DELTA
 )
 """These instruments report what was measured since the last export; others their present level."""
@@ -96,14 +96,14 @@ class DitherMetricExporter(MetricExporter):
         for name, export in mapped.items():
             if not isinstance(export, EachExport | Gathered):
                 raise TypeError(f"mapped[{name!r}] = {export!r}: expected EachExport or Gathered")
-        super().__init__(preferred_temporality=dict(TEMPORALITY))
+        super().__init__(preferred_temporality=dict(DELTA_TEMPORALITY))
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False
         self._ends: dict[str, int] = {}
         """Until when the increases of each instrument were exported, in ns."""
         self._forked_at = 0
-        _EXPORTERS.add(self)
+        _OPEN_EXPORTERS.add(self)
 
     @property
     def reported(self) -> dict[str, int]:
@@ -261,11 +261,11 @@ def _interval(data: list[Data]) -> tuple[int, int] | None:
     return min(starts), max(point.time_unix_nano for point in points)
 
 
-_EXPORTERS: weakref.WeakSet[DitherMetricExporter] = weakref.WeakSet()
+_OPEN_EXPORTERS: weakref.WeakSet[DitherMetricExporter] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for exporter in _EXPORTERS:
+    for exporter in _OPEN_EXPORTERS:
         exporter.after_fork()
 
 
