@@ -9,7 +9,7 @@ import redis
 from tests.models.simulation.clients import STALE
 from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
-PARTS = (range(20), range(20, 80))
+PARTS = (range(20), range(20, 50), range(50, 80))
 """Seeds of schedules; `make test` has the first, each test a limit of time."""
 MANY, AT_ONCE = 20_000, 5_000
 
