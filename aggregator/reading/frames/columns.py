@@ -21,7 +21,7 @@ class ColumnKind(enum.Enum):
     TIME = "time"
 
 
-_NAMES = {
+_NAMES_BY_KIND = {
     ColumnKind.TEXT: """
         metric kind unit label status bound target covers policy
         comparison of law a_metric a_slice b_metric b_slice
@@ -40,7 +40,7 @@ _NAMES = {
         watched_until last_alarm event_time arrived
     """,
 }
-COLUMN_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+COLUMN_KINDS = {name: kind for kind, names in _NAMES_BY_KIND.items() for name in names.split()}
 """The kind of each column; docs/tables.md states its meaning."""
 
 WINDOW_COLUMNS = ("metric", "kind", "unit", "window_start", "window_end")
