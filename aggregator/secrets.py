@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,43 +12,9 @@ SECRET_NAME = re.compile(
 )
 """Names of librdkafka's properties whose values are secrets."""
 
-_HARMLESS_PROPERTIES = """
-acks allow.auto.create.topics api.version.fallback.ms api.version.request
-api.version.request.timeout.ms auto.commit.enable auto.commit.interval.ms auto.offset.reset
-batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl
-broker.version.fallback builtin.features check.crcs client.dns.lookup client.id client.rack
-compression.codec compression.level compression.type connections.max.idle.ms
-consume.callback.max.messages coordinator.query.interval.ms debug delivery.report.only.error
-delivery.timeout.ms enable.auto.commit enable.auto.offset.store enable.gapless.guarantee
-enable.idempotence enable.metrics.push enable.partition.eof enable.random.seed
-enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification fetch.error.backoff.ms
-fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms
-group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
-heartbeat.interval.ms https.ca.location internal.termination.signal isolation.level linger.ms
-log.connection.close log.queue log.thread.name log_level max.in.flight
-max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
-max.poll.records message.copy.max.bytes message.max.bytes message.send.max.retries
-message.timeout.ms metadata.broker.list metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
-metadata.recovery.strategy offset.store.method offset.store.path offset.store.sync.interval.ms
-partition.assignment.strategy partitioner plugin.library.paths produce.offset.report
-queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
-queue.buffering.max.ms queued.max.messages.kbytes queued.min.messages queuing.strategy
-receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
-request.required.acks request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
-sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
-sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.username security.protocol
-session.timeout.ms share.acknowledgement.mode socket.blocking.max.ms
-socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
-socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores
-ssl.ca.location ssl.certificate.location ssl.cipher.suites ssl.crl.location ssl.curves.list
-ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location
-ssl.keystore.location ssl.providers ssl.sigalgs.list statistics.interval.ms
-sticky.partitioning.linger.ms topic.blacklist topic.metadata.propagation.max.ms
-topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
-topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms
-transactional.id
-"""
-HARMLESS_PROPERTIES = frozenset(_HARMLESS_PROPERTIES.split())
+HARMLESS_PROPERTIES = frozenset(
+    Path(__file__).with_name("harmless_properties.txt").read_text(encoding="ascii").split()
+)
 """Properties of librdkafka whose values are no secrets."""
 
 REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})

@@ -1,4 +1,4 @@
-"""The rights that each role needs in Kafka and Redis, and no others.
+"""The rights that each role needs in Kafka and Redis, and no others: those in roles.toml.
 
 `dither roles` prints this list, docs/security.md shows it, and
 tests/services/security/test_rights.py runs each role with its rights, and with each right missing.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from aggregator.config.settings import Settings
@@ -42,7 +44,7 @@ class KafkaRight:
 
     @classmethod
     def parse(cls, text: str, names: Mapping[str, str]) -> Self:
-        """Return a right of `RIGHTS_BY_ROLE`; an asterisk ends a prefix of names."""
+        """Return a right of roles.toml; an asterisk ends a prefix of names."""
         operation, resource, name = text.split(" ")
         return cls(operation, resource, name.rstrip("*").format(**names), name.endswith("*"))
 
@@ -80,85 +82,6 @@ class Role:
         return USER_PREFIX + self.name
 
 
-READ_COMMANDS = (
-    "+ping +smembers +sismember +smismember +sscan +scard +hgetall +hmget +hscan +get +mget "
-    "+exists +pttl"
-)
-SCRIPT_COMMANDS = "+evalsha +script|load"
-"""Commands that run any script: a role that only reads must not have them."""
-READER_RULES = (
-    "%R~{partitions} %R~{counted_partitions} %R~{policies} %R~{published_rounds} "
-    "%R~{coordinator}:lease %R~{deaths} %R~{stuck} "
-    f"{READ_COMMANDS} +zrangebyscore +zrange +zrevrange +zcard +info %R~{{publisher}}:*"
-)
-RIGHTS_BY_ROLE = {
-    "reporter": (
-        "a device, an application with producers.Reporter, `dither produce`",
-        "Write topic {reports}",
-        "",
-    ),
-    "respondent": (
-        "a device that answers rounds, with producers.Rounds and a Reporter",
-        "Write topic {reports}, Read topic {rounds}, Describe group {respondents}",
-        "",
-    ),
-    "gateway": (
-        "`dither serve` that takes reports: publish.enabled = false",
-        "Write topic {reports}",
-        "%R~{published_rounds} +ping +hgetall",
-    ),
-    "worker": (
-        "`dither aggregate`",
-        "Read topic {reports}, Read group {group}, Write topic {deadletters}",
-        "~{partitions} %W~{counted_partitions} ~{deaths} ~{definitions} %W~{stuck} +ping +info "
-        f"{SCRIPT_COMMANDS} +hgetall +hmget +smembers +get +exists +type +getrange +strlen +hlen "
-        "+hscan +scard +zcard +sadd +srem +set +setrange +zadd +hset +hincrby +hdel +del +unlink "
-        "+pexpire +pexpireat +incrby",
-    ),
-    "reader": (
-        "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
-        "serve.gateway = false and publish.enabled = false",
-        "Describe topic {reports}",  # the end of the log, for the lag
-        READER_RULES,
-    ),
-    "publisher": (
-        "`dither serve` that reads and publishes: serve.gateway = false",
-        # reports: for heartbeats, and the ends of partitions
-        "Write topic {estimates}, Read topic {estimates}, Write transactional-id "
-        "dither.publisher.{reports}, Describe group {group}-publisher, Write topic {reports}",
-        f"{READER_RULES} (~{{publisher}}:* {SCRIPT_COMMANDS} +incr +set +pexpire +del +zadd +sadd "
-        "+hset +hincrby)",
-    ),
-    "coordinator": (
-        "`dither coordinate`",
-        # reports: where the log ends
-        "Write topic {rounds}, Read topic {rounds}, Write transactional-id dither.coordinator."
-        "{reports}, Describe group {group}-coordinator, Describe topic {reports}",
-        "%R~{partitions} %R~{counted_partitions} %R~{policies} %R~{coordinator}:* +ping +smembers "
-        "+smismember +scard +zcard +zrevrange +hgetall +hmget +hscan +get +pttl "
-        f"(~{{coordinator}}:* {SCRIPT_COMMANDS} +exists +incr +set +pexpire +del +hset +hget)",
-    ),
-    "verifier": (
-        "`dither verify`",
-        "Read topic {reports}, Describe group dither-verify-*",
-        "%R~{partitions} %R~{counted_partitions} %R~{definitions} +ping +smembers +hgetall +hmget "
-        "+get +getrange +strlen +mget +scard +zcard +zrangebyscore",
-    ),
-    "operator": (
-        "`dither topics`, `dither weights`",
-        "Create topic {reports}, Create topic {deadletters}, Create topic {estimates}, "
-        "Create topic {rounds}",
-        "~{policies} +ping +hgetall +hset",
-    ),
-    "recounter": (
-        "`dither recount`: it deletes what was counted",
-        "Describe topic {reports}",  # where the log begins and ends
-        f"~{{partitions}} +ping +hgetall +smembers +hset +hget +scan +unlink {SCRIPT_COMMANDS}",
-    ),
-    "scraper": ("Prometheus: a token with scope read, where [access] asks for one", "", ""),
-}
-"""What each role does, its rights in Kafka, and its rules in Redis. A name in braces is that of a
-topic, of a group or of a key of Redis."""
 REDIS_RULE = re.compile(r"\([^)]*\)|\S+")
 
 
@@ -182,11 +105,13 @@ def roles(settings: Settings) -> dict[str, Role]:
         "deaths": redis_keys.deaths_key(reports),
         "stuck": redis_keys.stuck_key(reports),
     }
+    stated = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
+    names |= {name: rule.format(**names) for name, rule in stated["rules"].items()}
     all_roles = {}
-    for name, (does, kafka, redis) in RIGHTS_BY_ROLE.items():
-        rights = [KafkaRight.parse(right, names) for right in filter(None, kafka.split(", "))]
-        rules = [rule.format(**names) for rule in REDIS_RULE.findall(redis)]
-        all_roles[name] = Role(name, does, tuple(rights), tuple(rules))
+    for name, role in stated["roles"].items():
+        rights = [KafkaRight.parse(right, names) for right in role.get("kafka", ())]
+        rules = REDIS_RULE.findall(role.get("redis", "").format(**names))
+        all_roles[name] = Role(name, role["does"], tuple(rights), tuple(rules))
     return all_roles
 
 

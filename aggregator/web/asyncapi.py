@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.writer import HEADER_PREFIX, TRUNCATED_HEADER, UNREADABLE_HEADER
 from aggregator.feature import EventType
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.slice_answers import FinalAnswer
 from producers.device.rounds import ROUND_EVENT_TYPE, Round
+from producers.wire.decoding import decode_json
 
 EVENT_SCHEMA_REFERENCE = "#/components/schemas/{name}"
-PROTOBUF_TYPE = "application/vnd.google.protobuf;version=3"
 KAFKA_BINDING_VERSION = "0.5.0"
-TEXT_SCHEMA = {"type": "string"}
-DEAD_LETTER_HEADERS = {
-    HEADER_PREFIX + "topic": "The topic it came from.",
-    HEADER_PREFIX + "partition": "The partition it came from.",
-    HEADER_PREFIX + "offset": "Its offset there.",
-    HEADER_PREFIX + "stage": "Where it was refused.",
-    HEADER_PREFIX + "class.name": "What refused it.",
-    HEADER_PREFIX + "exception.class.name": "The reason, as `dither_reports_total` has it.",
-    HEADER_PREFIX + "exception.message": "What was wrong with it, in words.",
-    TRUNCATED_HEADER: "Its size, if the broker did not accept the whole message.",
-    UNREADABLE_HEADER: "Why its own headers are missing, if they could not be read.",
-}
-
 ESTIMATE_EVENTS = (
     EventType(
         events.FINAL_TYPE,
@@ -59,92 +46,27 @@ ROUND_EVENT = EventType(
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the AsyncAPI document of a deployment's topics."""
-    topics, source = settings.topics, events.source(settings.topics.reports)
+    text = Path(__file__).with_suffix(".json").read_bytes()  # what is the same everywhere
+    described = decode_json(text, dict[str, Any])
+    described["info"]["version"] = version("dither")
+    topics, channels = settings.topics, described["channels"]
+    for name, channel in channels.items():
+        topic = getattr(topics, name)
+        channel["address"] = channel["bindings"]["kafka"]["topic"] = topic
     estimates = (*ESTIMATE_EVENTS, *events.feature_event_types().values())
-    structs = [Answer, *(kind.data for kind in (*estimates, ROUND_EVENT))]
-    _, components = msgspec.json.schema_components(structs, ref_template=EVENT_SCHEMA_REFERENCE)
-    return {
-        "asyncapi": "3.0.0",
-        "info": {
-            "title": "Dither",
-            "version": version("dither"),
-            "description": "Locally private reports go in, estimates with bounds come out. Brokers "
-            "are those of the deployment's settings.",
-            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
-        },
-        "channels": {
-            "reports": _channel(
-                topics.reports,
-                "What devices report, randomized before it leaves them.",
-                "reportBatch",
-            ),
-            "estimates": _channel(
-                topics.estimates,
-                "Estimates as CloudEvents 1.0 in binary mode; read committed.",
-                *(kind.message for kind in estimates),
-                is_compacted=True,
-            ),
-            "rounds": _channel(
-                topics.rounds,
-                "Rounds of minimum and maximum metrics, for devices; read committed.",
-                "round",
-                is_compacted=True,
-            ),
-            "deadletters": _channel(
-                topics.deadletters,
-                "Messages of the reports topic that could not be counted.",
-                "deadLetter",
-            ),
-        },
-        "operations": {
-            "countReports": _operation("receive", "reports", "Reports are counted."),
-            "publishEstimates": _operation("send", "estimates", "Estimates are published."),
-            "openRounds": _operation("send", "rounds", "Rounds are opened."),
-            "refuseReports": _operation("send", "deadletters", "Refused messages are kept."),
-        },
-        "components": {
-            "messages": {
-                "reportBatch": _report_batch(),
-                **{kind.message: _event(kind, source) for kind in (ROUND_EVENT, *estimates)},
-                "deadLetter": _dead_letter(),
-            },
-            "schemas": components,
-        },
+    channels["estimates"]["messages"] = {
+        kind.message: {"$ref": f"#/components/messages/{kind.message}"} for kind in estimates
     }
-
-
-def _channel(
-    topic: str, description: str, *messages: str, is_compacted: bool = False
-) -> dict[str, Any]:
-    compacted = {"topicConfiguration": {"cleanup.policy": ["compact"]}} if is_compacted else {}
-    return {
-        "address": topic,
-        "description": description,
-        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
-        "bindings": {
-            "kafka": {"topic": topic, **compacted, "bindingVersion": KAFKA_BINDING_VERSION}
-        },
-    }
-
-
-def _operation(action: str, channel: str, summary: str) -> dict[str, Any]:
-    return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}, "summary": summary}
-
-
-def _keyed(described: str) -> dict[str, Any]:
-    key = {"type": "string", "description": described}
-    return {"kafka": {"key": key, "bindingVersion": KAFKA_BINDING_VERSION}}
-
-
-def _report_batch() -> dict[str, Any]:
+    components, source = described["components"], events.source(topics.reports)
     proto = files("producers").joinpath("wire", "reports.proto").read_text(encoding="utf-8")
-    return {
-        "name": "ReportBatch",
-        "summary": "Reports of one metric and one event time.",
-        "contentType": "application/x-protobuf",
-        "payload": {"schemaFormat": PROTOBUF_TYPE, "schema": proto},
-        "bindings": _keyed("The batch's id, 16 random bytes: nothing that identifies anybody."),
-    }
+    components["messages"]["reportBatch"]["payload"]["schema"] = proto
+    for kind in (ROUND_EVENT, *estimates):
+        components["messages"][kind.message] = _event(kind, source)
+    structs = [Answer, *(kind.data for kind in (*estimates, ROUND_EVENT))]
+    _, components["schemas"] = msgspec.json.schema_components(
+        structs, ref_template=EVENT_SCHEMA_REFERENCE
+    )
+    return described
 
 
 def _event(kind: EventType, source: str) -> dict[str, Any]:
@@ -157,24 +79,12 @@ def _event(kind: EventType, source: str) -> dict[str, Any]:
         "ce_subject": {"type": "string", "description": "The metric, alarm or comparison."},
         "content-type": {"type": "string", "const": events.CONTENT_TYPE},
     }
+    key = {"type": "string", "description": kind.key}
     return {
         "name": kind.name,
         "summary": kind.summary,
         "contentType": events.CONTENT_TYPE,
         "headers": {"type": "object", "required": [*headers], "properties": headers},
         "payload": {"$ref": EVENT_SCHEMA_REFERENCE.format(name=kind.data.__name__)},
-        "bindings": _keyed(kind.key),
-    }
-
-
-def _dead_letter() -> dict[str, Any]:
-    headers = {n: {**TEXT_SCHEMA, "description": text} for n, text in DEAD_LETTER_HEADERS.items()}
-    required = [name for name in headers if name not in (TRUNCATED_HEADER, UNREADABLE_HEADER)]
-    return {
-        "name": "DeadLetter",
-        "summary": "A message as it came, with the reason in the headers of Kafka Connect.",
-        "contentType": "application/octet-stream",
-        "headers": {"type": "object", "required": required, "properties": headers},
-        "payload": {"type": "string", "format": "binary"},
-        "bindings": _keyed("The key of the refused message."),
+        "bindings": {"kafka": {"key": key, "bindingVersion": KAFKA_BINDING_VERSION}},
     }

@@ -155,12 +155,8 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         signs = hadamard.transform_floats((pairs[:, :, 0] - pairs[:, :, 1]).astype(np.float64))
         return signs.ravel(), pairs.sum(axis=(1, 2))
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the frequencies of the requested keys."""
-        return self.estimate_alike([table], question)[0]
-
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
+        """Return estimates of the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         used = np.flatnonzero(weighed[0].counts)

@@ -217,9 +217,12 @@ class Mechanism(ABC):
                 self.accumulate(flat, row, reports[part])
             first = last
 
-    @abstractmethod
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return the estimate for a question from a statistic's table, in the mechanism's units."""
+        """Return the estimate for a question from a statistic's table, in the mechanism's units.
+
+        A mechanism has this method or :meth:`estimate_alike`, each of which can use the other.
+        """
+        return self.estimate_alike([table], question)[0]
 
     def estimate_each(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimate of each window from its table, of the shape (levels, columns).
@@ -235,18 +238,16 @@ class Mechanism(ABC):
         for number in range(len(patterns)):
             rows = np.flatnonzero(group.ravel() == number)
             alike = [tables[row] for row in rows.tolist()]
-            together = self.estimate_alike(alike, question) if rows.size > 1 else None
-            if together is None:
-                together = [self.estimate(table, question) for table in alike]
-            estimates |= zip(rows.tolist(), together, strict=True)
+            estimate = self.estimate_alike if rows.size > 1 else self.estimate_each
+            estimates |= zip(rows.tolist(), estimate(alike, question), strict=True)
         return [estimates[row] for row in range(len(tables))]
 
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate] | None:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels.
 
-        None if estimating them together is no faster. `tables`: of the shape (levels, columns).
+        `tables`: of the shape (levels, columns).
         """
-        return None
+        return [self.estimate(table, question) for table in tables]
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:

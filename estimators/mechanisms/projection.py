@@ -173,11 +173,15 @@ class Projection(SupportCounts):
         """Return how many reports agree with the column of each category, shape (levels, k)."""
         return self.support_of(table, None)
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return estimates of the requested frequencies, with bounds that hold together."""
+        if self.random and tables[0][:, 0].any():
+            return [self._estimate_random(table, question) for table in tables]
+        return super().estimate_alike(tables, question)
+
+    def _estimate_random(self, table: Counts, question: Question) -> Estimate:
+        """Return the estimate of a window with reports of random signs."""
         _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
-        if not self.random or not counts.any():
-            return super().estimate(table, question)
         support = self.support_of(table, question.asked)
         law = self.flips.law(counts, shares, question)
         means = self.flips.means(counts, support)
@@ -187,12 +191,6 @@ class Projection(SupportCounts):
         p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
-
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows, one by one if the signs are random."""
-        if self.random:
-            return [self.estimate(table, question) for table in tables]
-        return super().estimate_alike(tables, question)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""

@@ -24,36 +24,12 @@ from producers.http.queue_file import QueueFile
 from producers.ledger.past_answers import DefinitionChanged
 from producers.wire.decoding import decode_json
 
-SAME_KEYS = (
-    "kind",
-    "trust",
-    "mechanism",
-    "options",
-    "unit",
-    "description",
-    "title",
-    "group",
-    "levels",
-    "minimum_reports",
-    "memoized",
-    "max_batch_reports",
-    "range",
-    "rounds",
-    "split",
-    "beta",
-    "critical",
-    "categories",
-    "watch",
-    "deny",
-    "coordinates",
-    "radius",
-    "bins",
-    "scale",
-    "edges",
-    "quantiles",
-    "by",
-    "attributes",
-)
+_SAME_KEYS = """
+kind trust mechanism options unit description title group levels minimum_reports memoized
+max_batch_reports range rounds split beta critical categories watch deny coordinates radius bins
+scale edges quantiles by attributes
+"""
+SAME_KEYS = tuple(_SAME_KEYS.split())
 """Keys that are the same in a definition over HTTP and in ``metrics.toml``."""
 ServedAxes: TypeAlias = dict[str, list[str]]
 """The values of each axis by its name, as in a definition over HTTP."""

@@ -23,31 +23,6 @@ BUSY_SECONDS = 30.0
 """How many seconds a transaction waits for the transactions of other processes."""
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
-_CREATE_TABLES = f"""
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-CREATE TABLE budgets (metric TEXT PRIMARY KEY, parts INTEGER NOT NULL);
-CREATE TABLE spent (
-    time_ms INTEGER NOT NULL, metric TEXT NOT NULL, parts INTEGER NOT NULL,
-    reports INTEGER NOT NULL, answer INTEGER UNIQUE
-);
-CREATE INDEX spent_by_time ON spent (time_ms);
-CREATE TABLE totals (
-    metric TEXT PRIMARY KEY, parts INTEGER NOT NULL, reports INTEGER NOT NULL,
-    since_ms INTEGER NOT NULL
-);
-CREATE TABLE answers (
-    id INTEGER PRIMARY KEY, metric TEXT NOT NULL, revision INTEGER NOT NULL,
-    parts INTEGER NOT NULL, value INTEGER NOT NULL, report BLOB NOT NULL,
-    UNIQUE (metric, revision, parts, value)
-);
-CREATE TABLE devices (
-    metric TEXT NOT NULL, revision INTEGER NOT NULL, threshold BLOB NOT NULL,
-    answered_ms INTEGER NOT NULL, PRIMARY KEY (metric, revision)
-);
-"""
-
 REENTERED_MESSAGE = (
     "used within a transaction of the same thread: expected that no clock, no source of randomness "
     "and no signal's handler uses it"
@@ -89,14 +64,24 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
         f"INSERT INTO settings VALUES ('period_ms', {period_ms:d}), ('began_ms', {now_ms:d}), "  # noqa: S608
         f"('latest_ms', {now_ms:d});"
     )
+    tables = tables_of(Path(__file__).with_name("ledger.sql"), APPLICATION_ID, SCHEMA_VERSION)
     try:
-        create_database(path, "", _CREATE_TABLES + times)
+        create_database(path, "", tables + times)
     except OSError as error:
         raise LedgerError(
             path, f"cannot be created ({error.strerror}): expected a writable folder"
         ) from None
     except sqlite3.Error as error:
         raise LedgerError(path, _explained(error)) from None
+
+
+def tables_of(schema: Path, application_id: int, version: int) -> str:
+    """Return SQL that creates tables, and marks a database as a file of ours.
+
+    `schema`: the file with the tables; `application_id`, `version`: the numbers in the header.
+    """
+    header = f"PRAGMA application_id = {application_id}; PRAGMA user_version = {version};\n"
+    return header + schema.read_text(encoding="ascii")
 
 
 def create_database(path: Path, mode: str, schema: str) -> None:

@@ -192,16 +192,12 @@ class DyadicHadamard(Mechanism):
         """The constants from which estimates are computed."""
         return TreeConstants(self.bins, self.levels, ScoreTables.of(self.levels))
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of F at the edges of the bins, and of quantiles, in bins.
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return estimates of F at the edges of the bins, and of quantiles, in bins.
 
         `question.asked` lists the quantiles. The band holds at all edges at once, and so do the
         bounds of several quantiles. If only one quantile is asked for, its bounds are narrower.
         """
-        return self.estimate_alike([table], question)[0]
-
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
         weights, height = self.report_weights(question.weights), self.height
         step = max(1, NUMBERS_AT_A_TIME // ((height + 1) << height))
         parts = (np.array(tables[begin : begin + step]) for begin in range(0, len(tables), step))

@@ -152,12 +152,8 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         `symbols`, shape (rows, symbols): the number of reports of each symbol.
         """
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return estimates of the requested frequencies, with bounds that hold together."""
-        return self.estimate_alike([table], question)[0]
-
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
+        """Return estimates of the requested frequencies, with bounds that hold together."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         used = np.flatnonzero(weighed[0].counts)
         if not used.size:

@@ -142,17 +142,13 @@ class SupportCounts(SupportReports):
         lowest, highest = self.signs.range()
         return (1 + lowest) / 2, (1 + highest) / 2
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return estimates of the requested frequencies, with bounds that hold for all at once.
 
         Let a report be the sign +1 if it supports a category, else -1. Its mean is o + a theta with
         theta = 2 f - 1 for the frequency f. So theta is estimated as in randomized response, with
         an interval at beta / k for k requested categories.
         """
-        return SupportCounts.estimate_alike(self, [table], question)[0]
-
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         _, counts, shares, _ = zip(*weighed, strict=True)
         used = counts[0] > 0

@@ -99,14 +99,11 @@ class ScalarMean(Mechanism):
         effective = 1 / float(users.worst_variance)
         return self._build_estimate(weighed, mean, bounds, effective, p_value)
 
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate] | None:
-        """Return the estimates of windows whose reports have the same levels.
-
-        None if each window must be estimated separately.
-        """
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return the estimates of windows whose reports have the same levels."""
         used = tables[0][:, 0] > 0
         if not used.any() or self.outside_law(question, tables[0][:, 0]):
-            return None
+            return super().estimate_alike(tables, question)
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         counts, shares, totals = (np.array(x) for x in [*zip(*weighed, strict=True)][1:])
         means = np.array([self.level_means(table) for table in tables])
@@ -119,7 +116,7 @@ class ScalarMean(Mechanism):
             np.array(tables), law, pooled, question, question.log_p(1), totals
         )
         if bounds is None:
-            return None
+            return super().estimate_alike(tables, question)
         p_values = heterogeneity_of_windows(users, means[:, used, None])
         effective = 1 / np.broadcast_to(users.worst_variance, pooled.shape)
         numbers = (x.tolist() for x in (pooled, *bounds, effective))

@@ -147,16 +147,12 @@ class RankedDirections(OutputSets):
         """Add the reports of one level to its sums."""
         sums += reports.sum(axis=0, dtype=np.int64)
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the mean vector; `radius` bounds its error in the l2 norm.
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return estimates of the mean vector; `radius` bounds the error in the l2 norm.
 
         The bounds hold for all coordinates at once with probability at least 1 - beta, unless
         pointwise bounds were requested. The radius holds with the same probability.
         """
-        return self.estimate_alike([table], question)[0]
-
-    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
         used = int(np.count_nonzero(tables[0][:, 0]))
         if not used:
