@@ -1,4 +1,4 @@
-"""Explains Redis's failures: what each means, and what to do, as failures.toml says.
+"""Explains Redis's failures: what each means, and what to do.
 
 All of these failures may be temporary: a worker waits, loses nothing and commits afterwards. An
 unreadable stored value is permanent and raises :class:`aggregator.errors.StateUnreadable`.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 
 import redis
 from redis.exceptions import RedisClusterException
@@ -35,19 +32,155 @@ class RedisFailure:
         return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
 
 
-def _stated_failures() -> Iterator[RedisFailure]:
-    """Yield the failures of failures.toml."""
-    text = Path(__file__).with_name("failures.toml").read_text(encoding="utf-8")
-    for stated in tomllib.loads(text)["failures"]:
-        kinds = tuple(getattr(redis.exceptions, kind) for kind in stated.pop("kinds", ()))
-        yield RedisFailure(**stated, kinds=kinds)
-
-
-NO_MASTER = RedisFailure(
-    "the Sentinels name no master",
-    "check with `redis-cli -p 26379 SENTINEL MASTERS`",
-    "redis-is-away",
-    kinds=(MasterNotFoundError,),
+REDIS_FAILURES = (
+    RedisFailure(
+        "Redis is full",
+        "raise its maxmemory, give metrics a retention, or delete keys that are not Dither's",
+        "redis-is-full",
+        r"\bOOM\b",
+        (redis.OutOfMemoryError,),
+    ),
+    RedisFailure(
+        "this Redis is a replica and takes no writes",
+        "name the master in redis.url, or let a Sentinel or a Redis Cluster name it",
+        "redis-is-read-only",
+        r"\bREADONLY\b|previous master is now a slave",
+        (redis.ReadOnlyError,),
+    ),
+    RedisFailure(
+        "Redis cannot write to its disk",
+        "free space on the disk of its append-only file, or repair the disk",
+        "redis-cannot-write-to-its-disk",
+        r"\bMISCONF\b",
+    ),
+    RedisFailure(
+        "Redis has too few replicas in step",
+        "bring its replicas back, or lower min-replicas-to-write",
+        "redis-has-too-few-replicas",
+        r"\bNOREPLICAS\b",
+    ),
+    RedisFailure(
+        "Redis is reading its data",
+        "wait until it has finished",
+        "redis-is-loading",
+        r"\bLOADING\b|is loading the dataset",
+        (redis.BusyLoadingError,),
+    ),
+    RedisFailure(
+        "Redis does not accept the user or the password",
+        "correct them in redis.url, or the user's password in Redis",
+        "redis-refuses-the-user",
+        r"\b(NOAUTH|WRONGPASS)\b",
+        (redis.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError),
+    ),
+    RedisFailure(
+        "the Redis user lacks a permission",
+        "grant it with ACL SETUSER (`dither roles` lists what each role needs)",
+        "redis-refuses-a-command",
+        r"\bNOPERM\b|ACL failure|has no permissions|can't run this command",
+        (redis.exceptions.NoPermissionError, redis.exceptions.AuthorizationError),
+    ),
+    RedisFailure(
+        "Redis shows a certificate that has expired",
+        "renew it there",
+        "redis-cannot-be-trusted",
+        r"certificate has expired",
+    ),
+    RedisFailure(
+        "Redis shows a certificate for another host",
+        "connect by a name in the certificate, or add this name to it",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED.*mismatch",
+    ),
+    RedisFailure(
+        "Redis shows a certificate that no known authority has signed",
+        "name the authority's file in redis.url: rediss://...?ssl_ca_certs=/path/ca.pem",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED",
+    ),
+    RedisFailure(
+        "Redis cannot be reached by TLS",
+        "a file that redis.url names in ssl_ca_certs, ssl_certfile or ssl_keyfile is not there",
+        "redis-cannot-be-trusted",
+        r"Error 2 connecting to [^/]",
+    ),
+    RedisFailure(
+        "there is no socket of Redis at this path",
+        "set unixsocket to it in redis.conf, or correct the path in redis.url",
+        "redis-is-away",
+        r"Error 20? connecting to /",
+    ),
+    RedisFailure(
+        "this user may not open Redis's socket",
+        "set unixsocketperm in redis.conf, or run as a user of the socket's group",
+        "redis-is-away",
+        r"Error 13 connecting to /",
+    ),
+    RedisFailure(
+        "Redis does not speak TLS here",
+        "write redis:// instead of rediss://, or name the TLS port",
+        "redis-cannot-be-trusted",
+        rf"WRONG_VERSION_NUMBER|{WITHOUT_TLS}",
+    ),
+    RedisFailure(
+        "Redis speaks TLS here",
+        "write rediss:// instead of redis://, or name the port without TLS",
+        "redis-cannot-be-trusted",
+        WITH_TLS,
+    ),
+    RedisFailure(
+        "another kind of server answers here",
+        "name Redis's own port in redis.url (redis://HOST:6379, rediss:// with TLS), or that of "
+        "Sentinels (redis+sentinel://HOST:26379/NAME, rediss+sentinel:// with TLS)",
+        "redis-is-away",
+        r"it is (?!a server that (takes|closes))",
+    ),
+    RedisFailure(
+        "Redis has rejected the TLS connection",
+        "if it requires a client certificate (tls-auth-clients), set one that it trusts in "
+        "redis.url: rediss://...&ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key",
+        "redis-cannot-be-trusted",
+        r"_ALERT_|EOF occurred in violation of protocol",
+    ),
+    RedisFailure(
+        "a slot of the Redis Cluster is being moved",
+        "wait until it has moved; `redis-cli --cluster fix` completes an abandoned move",
+        "a-slot-is-being-moved",
+        r"\bTRYAGAIN\b|non local key|TTL exhausted",
+        (redis.exceptions.TryAgainError, redis.exceptions.AskError),
+    ),
+    RedisFailure(
+        "a part of the Redis Cluster is down",
+        "start its masters, or a replica of each",
+        "a-part-of-the-redis-cluster-is-down",
+        r"\b(CLUSTERDOWN|MASTERDOWN)\b|Redis Cluster node is unreachable|cluster is down",
+        (redis.exceptions.ClusterDownError,),
+    ),
+    RedisFailure(
+        "the keys of a call are on several nodes",
+        "name the Redis Cluster itself in redis.url, not a proxy that hides it",
+        "redis-is-behind-a-proxy",
+        r"\bCROSSSLOT\b",
+        (redis.exceptions.ClusterCrossSlotError,),
+    ),
+    RedisFailure(
+        "a script keeps Redis busy",
+        "find it with `redis-cli SLOWLOG GET`; it ends by itself",
+        "redis-is-busy",
+        r"\bBUSY\b",
+    ),
+    RedisFailure(
+        "Redis has no database of this number",
+        "name another one in redis.url, from 0 to 15 unless `databases` in redis.conf says more",
+        "redis-is-away",
+        r"\bDB index is out of range",
+    ),
+    RedisFailure(
+        "the Sentinels name no master",
+        "check with `redis-cli -p 26379 SENTINEL MASTERS`",
+        "redis-is-away",
+        kinds=(MasterNotFoundError,),
+    ),
 )
 REDIS_UNREACHABLE = RedisFailure(
     "Redis does not answer",
@@ -55,14 +188,15 @@ REDIS_UNREACHABLE = RedisFailure(
     "redis-is-away",
     kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
 )
-REDIS_FAILURES = (*_stated_failures(), NO_MASTER, REDIS_UNREACHABLE)
 UNKNOWN_FAILURE = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
 def classify(error: Exception) -> RedisFailure:
     """Return the failure that an error of Redis stands for."""
-    covering = (failure for failure in REDIS_FAILURES if failure.covers(error))
-    return next(covering, UNKNOWN_FAILURE)
+    return next(
+        (failure for failure in (*REDIS_FAILURES, REDIS_UNREACHABLE) if failure.covers(error)),
+        UNKNOWN_FAILURE,
+    )
 
 
 def explain_redis_error(error: Exception) -> str:
