@@ -10,24 +10,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample as ScrapedSample
 
 from aggregator.counting.measurements import Histogram
-from aggregator.feature import features
-from aggregator.monitoring.metric_definitions import CORE_METRICS, Exported
+from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.reference import all_exported
 from aggregator.monitoring.relay_metrics import RELAY_METRICS
-from aggregator.monitoring.samples import Sample, Samples
+from aggregator.monitoring.samples import Sample
 
 Encode = Callable[[Collector], bytes]
 """An encoder of prometheus_client, for one format and version."""
-
-
-def all_exported() -> tuple[Exported, ...]:
-    """Return the metrics that a server exports: those of the core, then of each feature."""
-    return (*CORE_METRICS, *(exported for kind in feature_samples() for exported in kind.exported))
-
-
-def feature_samples() -> list[type[Samples]]:
-    """Return the features' samples."""
-    kinds = (feature.samples() for feature in features())
-    return [kind for kind in kinds if kind is not None]
 
 
 class FamilyPart(Family):

@@ -373,3 +373,48 @@ COLLECTION_DURATION = Exported(
 BUILD_INFO = exported_info("dither_build{version}", "The version of this server.")
 
 CORE_METRICS = declared(globals())
+SECTION_TITLES = {
+    BOUNDED_ESTIMATE.value: "Estimates",
+    LEVEL_LOSS: "Releases",
+    SEARCH_ROUND: "Searches",
+    BOUNDED_SLICE.value: "Slices",
+    REPORT_OUTCOMES: "Reports",
+    CONSUMER_LAG: "Counting",
+    PUBLISHED_EVENTS: "Publishing",
+    HTTP_REQUESTS: "Serving",
+}
+"""Titles of sections in the reference, by the first metric of each section."""
+
+LABEL_MEANINGS = {
+    "fate": "`accepted`, `unopened`, `invalid` or `refused`",
+    "side": "`at_least` of a maximum, `at_most` of a minimum",
+    "metric": "name of a metric in `metrics.toml`",
+    "category": "a category of a frequency or a coordinate of a vector; at most the "
+    "`serve.top_categories` largest are exported; empty for a mean",
+    "share": "a share among of the definition's `shares`, as in `paid / visit..`",
+    "quantile": "a quantile of the definition, as in `0.99`",
+    "le": "an edge of a distribution's bins, below which the share is, as in `250`; `+Inf`: all",
+    "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
+    "`serve.top_slices` with most reports",
+    "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
+    "level": "the epsilon of a privacy level",
+    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter. At a relay: `taken`, "
+    "`repeated` (a retry, which counts once), `damaged` (by a crash), `too_few` (dropped with its "
+    "crowd), `delivered`, or `refused` by the service for good",
+    "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
+    "partition": "number of a partition of the reports topic",
+    "worker": "host and process of a worker; at any time at most as many as partitions",
+    "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
+    "over, leaving",
+    "type": "`final`, `provisional`, `alarm` or `decided`",
+    "route": "template of a path",
+    "method": "HTTP method",
+    "status": "`2xx`, `3xx`, `4xx` or `5xx`; of a post that a relay refused, the whole number",
+    "result": "`delivered`, `refused` (the collector did not take it) or `unreadable` (nothing was "
+    "sent)",
+    "policy": "`optimal`, `paper`, `proportional` or `uniform`; with trusted collection one of "
+    "docs/trusted.md",
+    "description": "from the metric's definition, like kind, mechanism, unit, levels and revision",
+    "version": "of Dither",
+}
+"""Meanings of labels, by name."""

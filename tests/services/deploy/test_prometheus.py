@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from aggregator.monitoring.families import all_exported
+from aggregator.monitoring.reference import all_exported
 from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from deploy.grafana.build import FOLDER as GRAFANA
 from deploy.grafana.build import documents

@@ -13,8 +13,8 @@ import aggregator.features
 from aggregator.cli.main import cli
 from aggregator.config.settings import Settings
 from aggregator.feature import EventType, Feature
-from aggregator.monitoring.families import all_exported
 from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.reference import all_exported, reference
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.publishing.events import Event
 from aggregator.schemas.subjects import subjects
@@ -23,7 +23,6 @@ from aggregator.storage.store import Store
 from aggregator.web import asyncapi, openapi
 from aggregator.web.application import core_and_features
 from aggregator.web.operations import Content, Operation, Service, as_json
-from deploy.metrics_page import metrics_page
 from estimators import Metric
 from tests.support.reports.counted import Client
 
@@ -69,7 +68,7 @@ def test_a_feature_is_shown_by_every_interface(
     monkeypatch.setattr(aggregator.features, "FEATURES", (*aggregator.features.FEATURES, toy))
     assert "Show the tides." in CliRunner().invoke(cli, ["--help"]).output
     assert HEIGHT in all_exported()
-    assert "| `port` | a port |" in metrics_page()
+    assert "| `port` | a port |" in reference()
     client = Client(store, metrics, Settings())
     assert client.get("/v1/tide").json() == {"height": 2.5}
     assert 'toy_tide_height{port="Kiel"} 2.5' in client.get("/metrics").text

@@ -34,9 +34,9 @@ from aggregator.features.comparisons.run import state_key as comparison_key
 from aggregator.features.comparisons.samples import ComparisonSamples
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.monitoring import answer_samples, metric_definitions
+from aggregator.monitoring import answer_samples, metric_definitions, reference
 from aggregator.monitoring.collector import Exporter
-from aggregator.monitoring.families import Encode, all_exported, text_of
+from aggregator.monitoring.families import Encode, text_of
 from aggregator.publishing import events
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
@@ -46,7 +46,6 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.store import Store
 from aggregator.web.application import application
-from deploy.metrics_page import LABEL_MEANINGS, metrics_page
 from estimators import Metric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.categories import Vocabulary
@@ -207,7 +206,7 @@ def families(text: str) -> dict[str, Family]:
 def samples(text: str, name: str) -> dict[tuple[str, ...], float]:
     """Return a metric's samples by their labels' values, in the declared order."""
     declared = name.removesuffix("_total").removesuffix("_info")
-    (labels,) = (e.labels for e in all_exported() if e.name == declared)
+    (labels,) = (e.labels for e in reference.all_exported() if e.name == declared)
     return {
         tuple(sample.labels[label] for label in labels): sample.value
         for family in prometheus(text)
@@ -341,7 +340,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     store.client.hset(failed, "word", 1)
     declared = {
         e.name + "_info" * (e.type == "info"): ("gauge" if e.type == "info" else e.type, e)
-        for e in all_exported()
+        for e in reference.all_exported()
     }
     scrape(client)
     found = families(scrape(client))
@@ -353,18 +352,20 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         own = {"le"} if family.type == "histogram" else set()
         labels = set(declared[name][1].labels)
         assert all(set(sample.labels) - own == labels for sample in family.samples)
-    assert {label for e in all_exported() for label in e.labels} == (
-        LABEL_MEANINGS.keys()
+    assert {label for e in reference.all_exported() for label in e.labels} == (
+        metric_definitions.LABEL_MEANINGS.keys()
         | AlarmSamples.labels.keys()
         | ComparisonSamples.labels.keys()
         | {"kind", "mechanism", "unit", "levels", "revision"}
     )
 
 
-def test_declarations_are_listed_once_and_their_page_is_up_to_date() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    assert page == metrics_page(), "run: python -m deploy.metrics_page > docs/metrics.md"
-    declared = [e.name for e in all_exported()]
+def test_declarations_are_listed_once_and_their_reference_is_up_to_date() -> None:
+    file = ROOT / "docs" / "metrics.md"
+    assert file.read_text() == reference.reference(), (
+        "run: python -m aggregator.monitoring.reference > docs/metrics.md"
+    )
+    declared = [e.name for e in reference.all_exported()]
     assert len(set(declared)) == len(declared)
 
 
