@@ -416,6 +416,28 @@ def test_a_batch_that_is_refused_thrice_is_given_up_and_counted(page: Page, site
     assert totals(page, "late") == [2, 0, 2, 0]
 
 
+@pytest.mark.more
+def test_a_network_that_comes_back_during_a_post_ends_the_pause_after_it(
+    page: Page, site: Site
+) -> None:
+    """The pauses after twelve failures would take minutes."""
+    opened(page, site)
+    page.evaluate(
+        """() => {
+          const post = fetch;
+          let failing = 12;
+          globalThis.fetch = (...words) => {
+            if (words[1]?.method !== "POST" || failing-- < 1) return post(...words);
+            dispatchEvent(new Event("online"));
+            throw new TypeError("no network");
+          };
+        }"""
+    )
+    call(page, 'device.report("late", 1, 1)')
+    assert call(page, "device.flush(60_000)") is None
+    assert len(call(page, "failures")) == 12
+
+
 @dataclasses.dataclass
 class Late:
     """Answers when it is told to, as if nothing could be decoded."""
