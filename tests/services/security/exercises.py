@@ -219,7 +219,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store._has_earlier_watermark(numbers[0], "delay")
         store.registry.publisher_status()
         store.client.info("memory")
-        store.registry.is_coordinator_running()
+        store.registry.leaders()
         store.registry.worker_deaths()
         store.registry.stuck_workers(0)
 

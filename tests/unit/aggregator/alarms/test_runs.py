@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
-from aggregator.errors import StateUnreadable
 from aggregator.features.alarms.alarm_state import StoredAlarm, alarm_answer, read_state, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.due_events import AlarmWatch
@@ -237,8 +236,7 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
     store.client.set(key, b"\xc1 bad")
     assert read_state(store, run.name) is None
     store.client.copy(partitions_key(store.topic), key, replace=True)
-    with pytest.raises(StateUnreadable, match=run.name):
-        read_state(store, run.name)
+    assert read_state(store, run.name) is None, "which stops no publisher"
 
 
 def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -545,8 +545,13 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
+    for key in (redis_keys.deaths_key(TOPIC), f"{redis_keys.publisher_key(TOPIC)}:events"):
+        store.client.set(key, "spoilt")
     text = scrape(client)
     assert samples(text, "dither_partition_halted") == {("0",): 1}
+    assert samples(text, "dither_publisher_leader") == {(): 0}
+    for name in ("dither_worker_deaths_total", "dither_published_events_total"):
+        assert samples(text, name) == {}, "they cannot be read, and hide no other"
 
 
 def test_a_lag_that_kafka_does_not_tell_is_not_a_number(store: Store, client: Client) -> None:

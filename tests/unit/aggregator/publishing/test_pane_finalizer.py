@@ -101,8 +101,13 @@ def test_a_running_total_is_told_when_it_has_changed_whoever_tells_it(
     other = finalizer_of(store, counting.metrics, published)
     assert other.provisional_events(store.overview()) == []
     counting.count(0, counting.batch("delay", [1.0] * 20, 0))
-    store.client.hset(f"{published._key}:provisional", "delay", b"\xff")  # spoilt
+    key = f"{published._key}:provisional"
+    store.client.hset(key, "delay", b"\xff")  # spoilt
     assert len(other.provisional_events(store.overview())) == 1
+    store.client.set(key, b"spoilt")
+    finalizer = finalizer_of(store, counting.metrics, published)
+    assert finalizer.provisional_events(store.overview()) == []
+    assert key in str(finalizer.unreadable_total)
 
 
 def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
@@ -117,9 +122,11 @@ def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
         patched.setattr(Store, "overview", None)  # it grows with the number of metrics
         (batch,) = batch_events(finalizer.final_events(overview, 1))
         assert sorted(event.subject for event in batch) == ["carrier", "delay"]
-    (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
-    store.client.set(key, b"spoilt")
+    for key in store.client.keys(f"{{dither:{store.topic}:0}}:[pt]*:carrier@*"):
+        store.client.set(key, b"spoilt")
     finalizer = finalizer_of(store, counting.metrics, published)
+    assert [one.subject for one in finalizer.provisional_events(store.overview())] == ["delay"]
+    assert "total:carrier@" in str(finalizer.unreadable_total)
     found = batch_events(finalizer.final_events(store.overview(), 1))
     assert [event.subject for event in next(found)] == ["delay"]
     with pytest.raises(StateUnreadable):

@@ -222,6 +222,9 @@ def test_the_first_decision_of_a_round_stays(store: Store, monkeypatch: pytest.M
     coordinator._resume(AGE, forged)
     assert told == [msgspec.structs.replace(forged, opened_ms=0)], "it would never be over"
     assert store.client.hvals(coordinator._stored) == [encode(told[0])]
+    store.client.set(coordinator._stored, "spoilt")
+    with pytest.raises(StateUnreadable, match=coordinator._stored):
+        coordinator._resume(AGE, forged)
 
 
 def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
@@ -232,6 +235,10 @@ def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
         store.client.hset(rounds_key(store.topic), key, text)
         with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
             Reader(store, METRICS).estimate("age")
+    store.client.set(rounds_key(store.topic), "spoilt")
+    with pytest.raises(StateUnreadable, match=rounds_key(store.topic)):
+        Reader(store, METRICS).estimate("age")
+    assert store.overview().policies == {}, "metrics without rounds have their answers"
 
 
 def test_the_round_that_is_open_is_read_over_http(store: Store) -> None:
