@@ -132,8 +132,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     assert outcome.messages == 30
     assert outcome.panes >= 25, "those of the later definitions"
     panes = client.scan_iter(match=f"{{dither:{live.topic}:*}}:pane:delay@*")
-    latest = max(panes, key=lambda key: int(key.rpartition(b":")[2]))
-    client.setrange(latest, 3, b"7")
+    client.setrange(max(panes, key=lambda key: int(key.rpartition(b":")[2])), 3, b"7")
     assert len(live.verify().differences) == 1
     assert live.dither("verify", "--allow-truncated").returncode == 1
     redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "3h"'))

@@ -121,8 +121,7 @@ def test_help_loads_nothing_slow_readers_what_they_need_and_matrices_have_one_th
     env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
     env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
     args = [sys.executable, "-c", HELP, *command.split(), "--help"]
-    told = subprocess.run(args, env=env, capture_output=True, text=True)
-    assert told.stderr.strip() == loaded
+    assert subprocess.run(args, env=env, capture_output=True, text=True).stderr.strip() == loaded
 
 
 def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
@@ -158,7 +157,7 @@ def test_an_answer_that_nobody_gets_is_an_error() -> None:
     ):
         line = f'"$0" -m aggregator roles {streams}; exit ${{PIPESTATUS[0]}}'
         ended = subprocess.run(
-            ["bash", "-c", line, sys.executable],
+            ["/bin/bash", "-c", line, sys.executable],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -173,8 +172,7 @@ def test_define_says_how_its_file_is_produced(tmp_path: Path) -> None:
     options = ["--column", "how late", "--by", "Land", "--above", "9.5", "--decimal", ","]
     result = run("define", str(file), *options)
     assert r'land = ["\u5317"]' in result.stdout, "as the console has no such character"
-    told = result.stderr.splitlines()[-1]
-    words = shlex.split(told.rpartition("second terminal: ")[2])
+    words = shlex.split(result.stderr.splitlines()[-1].rpartition("second terminal: ")[2])
     expected = ["dither", "produce", "how_late_above_9_5", "--csv", str(file), "--column"]
     expected += ["how late", "--attribute", "land=Land", "--above", "9.5", "--decimal", ","]
     assert words == expected

@@ -203,8 +203,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
 
 def kept(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Return the metrics, the panes of delays to expire in a hundred years."""
-    delay = dataclasses.replace(metrics["delay"], retention="36500d")
-    return {**metrics, "delay": delay}
+    return {**metrics, "delay": dataclasses.replace(metrics["delay"], retention="36500d")}
 
 
 def lose(store: Store, partition: int, minute: int) -> str:
@@ -242,8 +241,7 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
     for number in (0, 1):
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
         counting.count(number, *delays, *beats(delay, 3))
-        carriers = counting.batch("carrier", [0] * 100, 0, 8)
-        counting.count(number, carriers, *beats(carrier, 3))
+        counting.count(number, counting.batch("carrier", [0] * 100, 0, 8), *beats(carrier, 3))
     key, found = lose(store, 1, 0), list[Event]()
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
         found.extend(finalizer.final_events(store.overview(), 2))
