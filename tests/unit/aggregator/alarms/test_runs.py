@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
+from aggregator.errors import StateUnreadable
 from aggregator.features.alarms.alarm_state import StoredAlarm, alarm_answer, read_state, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.due_events import AlarmWatch
@@ -249,13 +250,18 @@ def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.Monk
     lease = Lease(reader.store.client, key, "publisher", 600)
     assert lease.acquire()
     published = PublishedLog(reader.store.client, lease, key, Settings())
-    alarms = AlarmWatch(Publication(reader, published, "/dither/t", 0), [broken, whole])
-    found = alarms.due_events(reader.store.overview(), 1)
+    publication, overview = Publication(reader, published, "/dither/t", 0), reader.store.overview()
+    found = AlarmWatch(publication, [broken, whole]).due_events(overview, 1)
     assert {one.subject for one in next(found)} == {"two"}
     with pytest.raises(ZeroDivisionError):
         next(found)
     stored = [read_state(reader.store, run.name) for run in (broken, whole)]
     assert [state is None for state in stored] == [True, False]
+    reader.store.client.set(f"{key}:alarms", "spoilt")
+    unsure = AlarmRun.resumed(reader, dataclasses.replace(MOVES, name="three"))
+    with pytest.raises(StateUnreadable, match=f"{key}:alarms"):
+        list(AlarmWatch(publication, [unsure]).due_events(overview, 1))
+    assert read_state(reader.store, unsure.name) is None, "its events would be lost"
 
 
 def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -> None:
