@@ -122,11 +122,11 @@ def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
         patched.setattr(Store, "overview", None)  # it grows with the number of metrics
         (batch,) = batch_events(finalizer.final_events(overview, 1))
         assert sorted(event.subject for event in batch) == ["carrier", "delay"]
-    key = f"{published._key}:final:{metric_key('delay', counting.metrics['delay'].revision)}"
-    store.client.set(key, b"spoilt")
+    spoilt = f"{published._key}:final:{metric_key('delay', counting.metrics['delay'].revision)}"
+    store.client.set(spoilt, b"spoilt")
     events = finalizer_of(store, counting.metrics, published).final_events(overview, 1)
     (event,) = next(batch_events(events))
-    assert (event.subject, store.client.delete(key)) == ("carrier", 1)
+    assert (event.subject, store.client.delete(spoilt)) == ("carrier", 1)
     for key in store.client.keys(f"{{dither:{store.topic}:0}}:[pt]*:carrier@*"):
         store.client.set(key, b"spoilt")
     finalizer = finalizer_of(store, counting.metrics, published)
