@@ -33,6 +33,8 @@ def explain_failure(error: Exception) -> str | None:
         ):
             return f"[kafka]: {fault}; --show-settings says where each property came from"
         return f"Kafka failed: {fault}"
+    if isinstance(error, OSError) and error.errno == errno.EBADF and not error.filename:
+        return "standard output is closed: name a file or a pipe for the answer"
     if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
         return f"{error.filename or 'the output'}: {error.strerror}"
     return None

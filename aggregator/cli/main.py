@@ -157,8 +157,9 @@ def main(args: list[str] | None = None) -> Any:
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     words = sys.argv[1:] if args is None else args
     sys.meta_path.insert(0, LeanFinder(may_use_tls(words)))
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not closed
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the console cannot show
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
@@ -171,6 +172,21 @@ def main(args: list[str] | None = None) -> Any:
         else:
             logging.tell_failure(message)
         sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """Open each standard stream that is closed, so that no file or socket gets its descriptor.
+
+    Standard output is opened for reading only: an answer that nobody gets is an error.
+    """
+    for name, access, mode in (
+        ("stdin", os.O_RDONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            unbuffered = io.FileIO(os.open(os.devnull, access), mode)
+            setattr(sys, name, io.TextIOWrapper(unbuffered, write_through=True))
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:

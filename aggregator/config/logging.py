@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
 import structlog
+
+
+class UnfailingLogger(structlog.PrintLogger):
+    """Prints messages; those that cannot be written, such as to a full disk, stop nothing."""
+
+    def msg(self, message: str) -> None:
+        """Print a message."""
+        with contextlib.suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = error = critical = exception = fatal = failure = err = msg
 
 
 def configure(level: str = "info", as_json: bool = False) -> None:
@@ -39,7 +51,7 @@ def configure(level: str = "info", as_json: bool = False) -> None:
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: UnfailingLogger(sys.stderr),
     )
 
 

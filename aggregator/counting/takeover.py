@@ -160,7 +160,10 @@ def _store_definitions(
     definitions = CountingDefinitions.current(state.metrics, settings)
     facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:
-        store.registry.store_definitions(definitions.digest, definitions.encode())
+        try:
+            store.registry.store_definitions(definitions.digest, definitions.encode())
+        except StateUnreadable as error:  # counting goes on, and the committer tries again
+            logger.warning("definitions not stored", error=str(error))
     return facts
 
 

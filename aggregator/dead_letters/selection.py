@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from aggregator.dead_letters.reader import DeadLetter, MessagePosition
+from aggregator.storage import parsing
+from aggregator.storage.parsing import Command
 from aggregator.storage.redis_keys import handled_key
 from aggregator.storage.store import Store
 
@@ -146,7 +148,7 @@ class HandledMarks:
     """
 
     def __init__(self, store: Store, topic: str, topic_id: str) -> None:
-        self._client: Any = store.client
+        self._store = store
         self._prefix = handled_key(topic, topic_id)
 
     def read(self, ranges: Mapping[int, tuple[int, int]]) -> Marked:
@@ -159,8 +161,7 @@ class HandledMarks:
             for number, (low, high) in ranges.items()
             for chunk in range(low // LETTERS_PER_BITMAP, -(-high // LETTERS_PER_BITMAP))
         ]
-        keys = [self._key(*chunk) for chunk in wanted]
-        bitmaps = self._client.mget(keys) if keys else []
+        bitmaps = self._store.ask([("GET", self._key(*chunk)) for chunk in wanted])
         return Marked({chunk: bits for chunk, bits in zip(wanted, bitmaps, strict=True) if bits})
 
     def mark(self, positions: Iterable[MessagePosition]) -> None:
@@ -169,20 +170,18 @@ class HandledMarks:
         for position in positions:
             chunk, bit = divmod(position.offset, LETTERS_PER_BITMAP)
             by_chunk[position.partition, chunk].append(bit)
-        with self._client.pipeline(transaction=False) as pipeline:
-            for (number, chunk), bits in by_chunk.items():
-                pipeline.sadd(self._prefix, f"{number}:{chunk}")
-                for bit in bits:
-                    pipeline.setbit(self._key(number, chunk), bit, 1)
-            pipeline.execute()
+        commands: list[Command] = []
+        for (number, chunk), bits in by_chunk.items():
+            commands.append(("SADD", self._prefix, f"{number}:{chunk}"))
+            commands += [("SETBIT", self._key(number, chunk), bit, 1) for bit in bits]
+        self._store.ask(commands)
 
     def delete_expired(self, ranges: Mapping[int, tuple[int, int]]) -> None:
         """Delete the marks of letters that retention has deleted; `ranges`: as in :meth:`read`."""
-        for member in self._client.smembers(self._prefix):
-            number, chunk = map(int, member.split(b":"))
+        for member in self._store.members(self._prefix):
+            number, chunk = parsing.start(self._prefix, member)
             if number in ranges and (chunk + 1) * LETTERS_PER_BITMAP <= ranges[number][0]:
-                self._client.delete(self._key(number, chunk))
-                self._client.srem(self._prefix, member)
+                self._store.ask([("DEL", self._key(number, chunk)), ("SREM", self._prefix, member)])
 
     def _key(self, number: int, chunk: int) -> str:
         return f"{self._prefix}:{number}:{chunk}"

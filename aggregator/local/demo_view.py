@@ -86,6 +86,12 @@ class View:
             for name, window in self.windows.items()
             if (line := " ".join(crowd_lines(window.metric)))
         ]
+        notes += [
+            f"{name}: no value yet: no pane of {metric.pane_ms / 1000:g} s has ended with a crowd "
+            f"of {metric.crowd.minimum} reports; a longer replay (--seconds) has more panes"
+            for name, window in self.windows.items()
+            if (metric := window.metric).crowd is not None and not self.estimates[name].reports
+        ]
         return notes
 
     @property

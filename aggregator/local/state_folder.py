@@ -17,6 +17,7 @@ from aggregator.errors import DitherError
 from aggregator.kafka.obstacles import SKIPPED_FIELD
 from aggregator.local.embedded import EmbeddedRedis
 from aggregator.state.definition_history import cleared_history
+from aggregator.storage import parsing
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import handled_key, publisher_key, tag
 from aggregator.storage.store import Store
@@ -105,7 +106,7 @@ def begin_new_log(store: Store, settings: Settings) -> int:
         uncounted += missing
     client: Any = store.client
     position = f"{publisher_key(store.topic)}:position"
-    for field in client.hkeys(position):
+    for field in store.hash(position, parsing.texts):
         if field.isdigit():  # a partition of the estimates topic, whose events are not due again
             client.hset(position, field, 0)
     for key in client.scan_iter(f"{handled_key(settings.topics.deadletters, '')}*"):

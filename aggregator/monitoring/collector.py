@@ -6,7 +6,8 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from importlib.metadata import version
 
 import redis
@@ -114,7 +115,7 @@ class Exporter(Collector):
                 families.merge(self._families_by_metric[name][1])
                 families.merge(released)
             except StateUnreadable as error:
-                self._unreadable(name, str(error))
+                self._note_unreadable(name, str(error), metric=name)
                 families.put(metric_definitions.METRIC_UNREADABLE, 1, name)
             else:
                 families.put(metric_definitions.METRIC_UNREADABLE, 0, name)
@@ -122,22 +123,43 @@ class Exporter(Collector):
             families.put(metric_definitions.REPORT_OUTCOMES, count, name, outcome)
         self._counting(families, overview, ends)
         _measurements(families, overview.partitions.values())
-        registry = self.reader.store.registry
-        families.put(metric_definitions.WORKER_DEATHS, registry.worker_deaths())
-        for worker, (step, seconds) in registry.stuck_workers(time.time_ns() // 10**6).items():
-            families.put(metric_definitions.WORKER_STUCK, seconds, worker, step)
-        has_leader, events = registry.publisher_status()
-        families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
+        all_samples: list[Callable[[], Iterable[Sample]]] = [
+            *(self._deaths, self._stuck_workers, self._events, self._expired, self._failed),
+            *(partial(exporting.samples, overview) for exporting in self._of_features),
+        ]
+        for read in all_samples:
+            try:
+                for sample in [*read()]:
+                    families.put(sample.exported, sample.value, *sample.labels)
+            except StateUnreadable as error:  # the other samples do not need this key
+                self._note_unreadable(error.key, str(error), key=error.key)
+        is_publisher_running, is_coordinator_running = self.reader.store.registry.leaders()
+        families.put(metric_definitions.PUBLISHER_LEADER, int(is_publisher_running))
+        families.put(metric_definitions.COORDINATOR_LEADER, int(is_coordinator_running))
+
+    def _deaths(self) -> Iterable[Sample]:
+        yield Sample(metric_definitions.WORKER_DEATHS, self.reader.store.registry.worker_deaths())
+
+    def _stuck_workers(self) -> Iterable[Sample]:
+        stuck_workers = self.reader.store.registry.stuck_workers(time.time_ns() // 10**6)
+        for worker, (step, seconds) in stuck_workers.items():
+            yield Sample(metric_definitions.WORKER_STUCK, seconds, (worker, step))
+
+    def _events(self) -> Iterable[Sample]:
+        _, events = self.reader.store.registry.publisher_status()
         for kind, count in sorted(events.items()):
-            families.put(metric_definitions.PUBLISHED_EVENTS, count, kind)
-        keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
-        for name, count in zip(self.reader.metrics, registry.expired_panes(keys), strict=True):
-            families.put(metric_definitions.EXPIRED_PANES, count, name)
-        for name, count in sorted(registry.failed_searches().items()):
-            families.put(metric_definitions.FAILED_SEARCHES, count, name)
-        for exporting in self._of_features:
-            families.merge(Families(exporting.samples(overview)))
-        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.is_coordinator_running()))
+            yield Sample(metric_definitions.PUBLISHED_EVENTS, count, (kind,))
+
+    def _expired(self) -> Iterable[Sample]:
+        metrics = self.reader.metrics
+        keys = [metric_key(name, metric.revision) for name, metric in metrics.items()]
+        counts = self.reader.store.registry.expired_panes(keys)
+        for name, count in zip(metrics, counts, strict=True):
+            yield Sample(metric_definitions.EXPIRED_PANES, count, (name,))
+
+    def _failed(self) -> Iterable[Sample]:
+        for name, count in sorted(self.reader.store.registry.failed_searches().items()):
+            yield Sample(metric_definitions.FAILED_SEARCHES, count, (name,))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
         """Add the progress of each partition, and the number of active workers."""
@@ -167,10 +189,10 @@ class Exporter(Collector):
             committed_ms = self._commits[number] = measured_ms
         return committed_ms / 1000
 
-    def _unreadable(self, name: str, why: str) -> None:
-        """Log why a metric is unreadable, unless its last logged reason is the same."""
+    def _note_unreadable(self, name: str, why: str, **subject: str) -> None:
+        """Log why a metric or a key is unreadable, unless its last logged reason is the same."""
         if self._logged.get(name) != why:
-            log.error("unreadable", metric=name, reason=why)
+            log.error("unreadable", **subject, reason=why)
         self._logged[name] = why
 
     def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:

@@ -290,8 +290,8 @@ ACTIVE_WORKERS = Exported(
 )
 KAFKA_UP = Exported(
     "dither_kafka_up",
-    "1 while Kafka answers this server's queries for the ends of the reports topic; otherwise the"
-    " lag is unknown.",
+    "1 while Kafka answers this server's queries for the ends of the reports topic; 0 also while a "
+    "single partition has no leader. A lag that is unknown is NaN.",
 )
 LOG_END_AGE = Exported(
     "dither_log_end_age_seconds",

@@ -119,7 +119,7 @@ class RunWatch(abc.ABC, Generic[R]):
             deadline = time.monotonic() + TURN_SECONDS
             try:
                 for batch in self.events(run, overview, closed):
-                    events += [event for event in batch if not published.is_known(event)]
+                    events += batch
                     if time.monotonic() > deadline:
                         break
             except StateUnreadable as error:
@@ -129,7 +129,12 @@ class RunWatch(abc.ABC, Generic[R]):
             except Exception as error:  # it may leave the run's state in memory inconsistent
                 first_error = first_error or error
                 continue
-            published.verify_intact()
+            try:
+                events = [event for event in events if not published.is_known(event)]
+                published.verify_intact()
+            except StateUnreadable as error:  # the next leader continues from the stored state
+                first_error = first_error or error
+                continue
             yield events
             if run.position != start_position:
                 state: Any = msgspec.msgpack.encode(run.stored())
@@ -179,8 +184,8 @@ class UnpublishedPanes:
             self._begin[name] = self._begin.pop(name)
             metric = self._metrics[name]
             last = (closed[name] // metric.pane_ms - 1) * metric.pane_ms
-            starts, begin = self._starts(metric, last, postponed)
             try:
+                starts, begin = self._starts(metric, last, postponed)
                 windows = self._read(overview, metric, starts) if starts else []
             except StateUnreadable as error:
                 unreadable = error

@@ -126,7 +126,12 @@ class Leader(ABC):
                 self._stopping.wait(TURN_INTERVAL_SECONDS)
                 continue
             except LeaseLost as error:
-                self.log.warning("lease lost", detail=str(error))
+                remedy = (
+                    f"if this repeats, Redis or this process is too slow for {self.work}.lease = "
+                    f"{self.lease.seconds:g}s: find out why, or set it longer"
+                )
+                self.log.warning("lease lost", detail=str(error), remedy=remedy)
+                self.failing = f"{error}; {remedy}"
             except EventCacheLost as error:
                 self.log.warning("read again", detail=str(error))
                 self.failing = str(error)

@@ -36,6 +36,11 @@ class PaneFinalizer:
         The attributes of devices by which final events have slices, by metric.
     unsearched : collection of str
         Metrics that discover strings, but publish no list of them.
+
+    Attributes
+    ----------
+    unreadable_total : StateUnreadable or None
+        Why the last :meth:`provisional_events` left out running totals; None if it left out none.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class PaneFinalizer:
         self._searches = PaneSearches()
         self._noted: Mapping[str, int] | None = None
         self._versions: dict[str, str] = {}
+        self.unreadable_total: StateUnreadable | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -168,19 +174,29 @@ class PaneFinalizer:
         return groupings
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:
-        """Return the events of changed running totals."""
-        totals = (self.reader.describe(overview, name) for name in self._metrics)
-        changed = [
-            total
-            for total in totals
-            if total.arrived_ms != NO_TIME
-            and total.version != self._versions.get(total.metric.name)
-        ]
-        published_ids = self.published.provisional_ids([total.metric.name for total in changed])
+        """Return the events of changed running totals, without those that are unreadable."""
+        due_events, self.unreadable_total = list[Event](), None
+        changed = list[Window]()
+        for name in self._metrics:
+            try:
+                total = self.reader.describe(overview, name)
+            except StateUnreadable as error:
+                self.unreadable_total = error
+                continue
+            if total.arrived_ms != NO_TIME and total.version != self._versions.get(name):
+                changed.append(total)
+        try:
+            published_ids = self.published.provisional_ids([total.metric.name for total in changed])
+        except StateUnreadable as error:
+            self.unreadable_total = error
+            return []
         totals_read = zip(changed, self.reader.read_totals(changed), published_ids, strict=True)
-        due_events = []
         for total, read, published_id in totals_read:
-            window = self.reader.read(total) if read is None else read
+            try:
+                window = self.reader.read(total) if read is None else read
+            except StateUnreadable as error:
+                self.unreadable_total = error
+                continue
             estimate = self.reader.cached_answer(window)
             event = events.provisional_event(window, estimate, self._top, self._source)
             if event.id != published_id:

@@ -26,6 +26,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.leader import EventCacheLost
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
+from aggregator.storage.commands import Commands
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import expired_key, failed_searches_key, final_key, release_key
 from aggregator.timestamps import iso
@@ -78,7 +79,8 @@ class PublishedLog:
 
     def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
         self.keep_ms: Mapping[str, int] = {}
-        self._client, self.lease, self._key, self._settings = client, lease, key, settings
+        self.lease, self._key, self._settings = lease, key, settings
+        self._commands = Commands(client)
         self._topic = settings.topics.estimates
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
@@ -94,7 +96,7 @@ class PublishedLog:
             The first and the last start time, in ms since the epoch.
         """
         key = final_key(self._key, metric)
-        starts = self._client.zrangebyscore(key, first, last)
+        (starts,) = self._commands.ask([("ZRANGEBYSCORE", key, first, last)])
         return {parsing.integer(key, start) for start in starts}
 
     def verify_intact(self) -> None:
@@ -114,15 +116,13 @@ class PublishedLog:
 
     def _position(self) -> dict[str, str]:
         """Return the copy's offsets by partition, its topic, and the names of its other keys."""
-        key = f"{self._key}:position"
-        return parsing.texts(key, self._client.hgetall(key))
+        return self._commands.hash(f"{self._key}:position", parsing.texts)
 
     def _lost_key(self, position: Mapping[str, str]) -> str:
         """Return a key that `position` names and Redis has lost; "" if there is none."""
         keys = [f"{self._key}:{name}" for name in _names(position)]
-        if not keys or self._client.exists(*keys) == len(keys):
-            return ""
-        return next((key for key in keys if not self._client.exists(key)), "")
+        existing = self._commands.ask([("EXISTS", key) for key in keys])
+        return next((key for key, exists in zip(keys, existing, strict=True) if not exists), "")
 
     def note_expired(self, metric: Metric, starts: Sequence[int]) -> None:
         """Record that panes expired before their final event.
@@ -167,10 +167,10 @@ class PublishedLog:
             If Redis has lost the release right after it was stored.
         """
         key = release_key(self._key, metric, start)
-        release = self._client.get(key)
+        (release,) = self._commands.ask([("GET", key)])
         if release is None:
             self.lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
-            release = self._client.get(key)
+            (release,) = self._commands.ask([("GET", key)])
         if release is None:
             raise EventCacheLost(f"{key} was lost as soon as it was written")
         return bytes(release)
@@ -181,12 +181,15 @@ class PublishedLog:
 
     def provisional_ids(self, metrics: Sequence[str]) -> list[str]:
         """Return the id of each metric's latest provisional event; "" if there was none."""
-        ids = self._client.hmget(f"{self._key}:provisional", metrics) if metrics else []
+        if not metrics:
+            return []
+        (ids,) = self._commands.ask([("HMGET", f"{self._key}:provisional", *metrics)])
         return [(event_id or b"").decode(errors="replace") for event_id in ids]
 
     def is_known(self, event: Event) -> bool:
         """Return whether the event of a feature is already published."""
-        return bool(self._client.sismember(self._ids_key(event.type), event.id))
+        (is_member,) = self._commands.ask([("SISMEMBER", self._ids_key(event.type), event.id)])
+        return bool(is_member)
 
     def _ids_key(self, event_type: str) -> str:
         """Return the key of the ids of a feature's published events."""
@@ -283,7 +286,8 @@ class PublishedLog:
 
     def _delete_copy(self) -> None:
         copied_names = _names(self._position())
-        metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
+        key = f"{self._key}:metrics"
+        metrics = [parsing.text(key, name) for name in self._commands.members(key)]
         names = [f"final:{metric}" for metric in metrics]  # releases stay, as each is drawn once
         id_sets = [kind.ids_key_name for kind in events.feature_event_types().values()]
         names += ["metrics", "provisional", *id_sets, "events", "position"]

@@ -110,6 +110,8 @@ class Publisher(Leader):
                     if self._stopping.is_set():
                         return
                 self._publish_totals()
+                if self._finalizer.unreadable_total is not None:
+                    raise self._finalizer.unreadable_total
                 self._verify_lease()
                 self._stopping.wait(0 if self._finalizer.is_behind else TURN_INTERVAL_SECONDS)
 

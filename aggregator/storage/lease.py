@@ -11,6 +11,7 @@ from typing import Any
 import redis
 import structlog
 
+from aggregator.errors import StateUnreadable
 from aggregator.storage.commands import script
 from aggregator.storage.failures import explain_redis_error
 
@@ -73,8 +74,7 @@ class Lease:
     def acquire(self) -> bool:
         """Take the lease if nobody holds it; return whether it was taken."""
         began = self._clock()
-        token = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
-        self._token = token.decode()
+        self._token = self._call(["acquire", "", self._milliseconds, self.name]).decode()
         return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
@@ -119,7 +119,7 @@ class Lease:
             while not over.wait(self.seconds / RENEWALS_PER_LEASE) and self.held:
                 try:
                     self.renew()
-                except redis.RedisError as error:
+                except (redis.RedisError, StateUnreadable) as error:
                     log.warning("lease not renewed", error=explain_redis_error(error))
 
         thread = threading.Thread(target=renew, name="dither-lease", daemon=True)
@@ -129,7 +129,7 @@ class Lease:
         finally:
             over.set()
             thread.join()
-            with contextlib.suppress(redis.RedisError):
+            with contextlib.suppress(redis.RedisError, StateUnreadable):
                 self.release()
 
     def _change(self, verb: str, *words: Word, keys: Sequence[Word]) -> int:
@@ -141,8 +141,15 @@ class Lease:
         return outcome
 
     def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:
+        return int(self._call([verb, self._token, self._milliseconds, *words], keys))
+
+    def _call(self, words: Sequence[Word], keys: Sequence[Word] = ()) -> Any:
+        """Return the script's reply; raise StateUnreadable if a key holds what cannot be used."""
         all_keys: list[Any] = [*self._keys, *keys]
-        return int(self._script(all_keys, [verb, self._token, self._milliseconds, *words]))
+        reply: Any = self._script(all_keys, words)
+        if isinstance(reply, list):
+            raise StateUnreadable(*(word.decode(errors="replace") for word in reply))
+        return reply
 
     def _extend(self, began: float, granted: bool) -> bool:
         self._held_until = began + self.seconds * (1 - EXPIRY_MARGIN) if granted else float("-inf")

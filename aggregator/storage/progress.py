@@ -80,7 +80,10 @@ class ProgressRequest:
         return [*reads, *edges]
 
     def progress(
-        self, policies: dict[str, str], rounds: dict[str, bytes], facts: Mapping[int, Sequence[Any]]
+        self,
+        policies: dict[str, str],
+        rounds: dict[str, bytes] | StateUnreadable,
+        facts: Mapping[int, Sequence[Any]],
     ) -> TopicProgress:
         """Return the progress that follows from the results of :meth:`reads`.
 
@@ -172,8 +175,8 @@ class TopicProgress:
 
     partitions: dict[int, PartitionProgress]
     policies: dict[str, str]
-    # Last published rounds by metric key, for `open_round`.
-    rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    # Last published rounds by metric key, which only metrics with rounds need.
+    rounds: dict[str, bytes] | StateUnreadable = dataclasses.field(default_factory=dict)
     # By partition; no estimate is right without them.
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
     policies_key: str = "policies"  # the Redis key of the policies

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import redis
 
@@ -17,10 +17,12 @@ from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
 from aggregator.storage.progress import ProgressRequest, TopicProgress
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
+from producers.wire.decoding import decode_msgpack
 
 if TYPE_CHECKING:
     from aggregator.storage.partition_store import PartitionStore
 
+T = TypeVar("T")
 STUCK_MS = 60_000
 """The maximum age of a stuck worker's note; the worker of an older note has ended."""
 
@@ -88,10 +90,11 @@ class Store(Commands):
         while True:  # until the partitions are those that were asked
             numbers = self._partitions
             topic_facts, *facts = ask_each(self.read, request.reads(numbers))
-            self._partitions, policies, rounds = map(readable, topic_facts)
+            self._partitions, policies = map(readable, topic_facts[:2])
             if self._partitions == numbers:
                 break
-        progress = request.progress(policies, rounds, dict(zip(numbers, facts, strict=True)))
+        by_partition = dict(zip(numbers, facts, strict=True))
+        progress = request.progress(policies, topic_facts[2], by_partition)
         for number, partition in [*progress.partitions.items()]:
             for name in partition.unmarked:
                 if not self._has_earlier_watermark(number, name):
@@ -123,6 +126,19 @@ class Store(Commands):
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
         return self.hash(f"{redis_keys.tag(self.topic, partition)}:counts", parsing.counts)
+
+    def run_state(self, key: str, kind: type[T], warn: Callable[[str], object]) -> T | None:
+        """Return the stored state of an alarm or comparison; None if it is missing or unusable.
+
+        A run without a state computes it again from the panes, and replaces the unusable one.
+        `key`: the key; `kind`: the type of the state; `warn`: takes the reason why it is unusable.
+        """
+        try:
+            (state,) = self.ask([("GET", key)])
+            return None if state is None else decode_msgpack(state, kind)
+        except (ValueError, StateUnreadable) as error:
+            warn(str(error))
+            return None
 
 
 class TopicRegistry:
@@ -185,10 +201,10 @@ class TopicRegistry:
         key = redis_keys.failed_searches_key(redis_keys.publisher_key(self._topic))
         return self._commands.hash(key, parsing.counts)
 
-    def is_coordinator_running(self) -> bool:
-        """Return whether a coordinator holds its lease."""
-        key = f"{redis_keys.coordinator_key(self._topic)}:lease"
-        return bool(self._commands.client.exists(key))
+    def leaders(self) -> list[bool]:
+        """Return whether a publisher, and whether a coordinator, holds its lease."""
+        keys = redis_keys.publisher_key(self._topic), redis_keys.coordinator_key(self._topic)
+        return [*map(bool, self._commands.ask([("EXISTS", f"{key}:lease") for key in keys]))]
 
     def worker_deaths(self) -> int:
         """Return the number of workers that died and were restarted."""

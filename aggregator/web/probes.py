@@ -144,8 +144,12 @@ def _publishing_obstacles(service: Service) -> list[str]:
     """Return what keeps this server from publishing, as public sentences."""
     if service.publisher is None:
         return []
-    failed = service.reader.store.registry.failed_searches()
-    return service.publisher.obstacles() + [
+    obstacles = service.publisher.obstacles()
+    try:
+        failed = service.reader.store.registry.failed_searches()
+    except StateUnreadable as error:
+        return [*obstacles, str(error)]
+    return obstacles + [
         f"{panes} final events of {name} wait for a search of strings that failed"
         for name, panes in failed.items()
         if panes

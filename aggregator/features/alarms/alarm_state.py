@@ -39,7 +39,6 @@ from estimators.alarms import Detector
 from estimators.comparison.distributions import limit_indices
 from estimators.distribution import share_names
 from estimators.errors import meant
-from producers.wire.decoding import decode_msgpack
 
 MAX_STORED_RAISED = 100
 """The most events that an alarm's state has."""
@@ -183,14 +182,11 @@ def state_key(topic: str, alarm: str) -> str:
 
 def read_state(store: Store, alarm: str) -> StoredAlarm | None:
     """Return the stored state of an alarm, by its :func:`identity`; None if it is unusable."""
-    (state,) = store.ask([("GET", state_key(store.topic, alarm))])
-    if state is None:
-        return None
-    try:
-        return decode_msgpack(state, StoredAlarm)
-    except ValueError as error:
-        log.warning("state of an alarm is unreadable", alarm=alarm, error=str(error))
-        return None
+
+    def warn(error: str) -> None:
+        log.warning("state of an alarm is unreadable", alarm=alarm, error=error)
+
+    return store.run_state(state_key(store.topic, alarm), StoredAlarm, warn)
 
 
 def all_alarms(reader: MetricReader) -> AlarmsAnswer:

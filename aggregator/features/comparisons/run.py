@@ -33,7 +33,6 @@ from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
-from producers.wire.decoding import decode_msgpack
 
 SHARED_FIELDS = ("metric", "unit", "of", "bound", "beta", "covers", "law", "split", "rest")
 """Fields of a decision's event that are those of the comparison's answer."""
@@ -119,14 +118,11 @@ def state_key(topic: str, comparison: str) -> str:
 
 def read_state(store: Store, comparison: str) -> StoredComparison | None:
     """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
-    (state,) = store.ask([("GET", state_key(store.topic, comparison))])
-    if state is None:
-        return None
-    try:
-        return decode_msgpack(state, StoredComparison)
-    except ValueError as error:
-        log.warning("state of a comparison is unreadable", name=comparison, error=str(error))
-        return None
+
+    def warn(error: str) -> None:
+        log.warning("state of a comparison is unreadable", name=comparison, error=error)
+
+    return store.run_state(state_key(store.topic, comparison), StoredComparison, warn)
 
 
 def query_of(

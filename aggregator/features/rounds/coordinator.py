@@ -160,7 +160,8 @@ class Coordinator(Leader):
         there is neither round, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
-        text: Any = self.reader.store.client.hget(self._stored, key) or b""
+        (text,) = self.reader.store.ask([("HGET", self._stored, key)])
+        text = text or b""
         stored = self._decode_stored(text, metric)
         if newest is not None and newest != Round.of(metric, newest.progress, newest.opened_ms):
             raise DitherError(

@@ -13,6 +13,7 @@ from aggregator.reading.window import SearchState, Window
 from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
+from aggregator.storage.commands import readable
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import rounds_key
 from estimators import Estimate, SearchMetric
@@ -32,7 +33,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
             raise ValueError(
                 f"{name!r} is asked in rounds, so it has no windows; leave out the window"
             )
-        opened, watermarks = self.open_round(overview.rounds), self.watermarks(overview)
+        opened, watermarks = self.open_round(readable(overview.rounds)), self.watermarks(overview)
         counted = overview.count_version(name)
         facts = (self.definition_hash, opened, counted, sorted(watermarks.items()))
         status = "not_ready" if opened is None else "final" if opened.is_over else "provisional"
@@ -42,7 +43,7 @@ class SearchPlan(ReadingPlan[SearchMetric]):
 
     def read(self, window: Window) -> Window:
         """Return the state of the search, with the answers to the open round."""
-        opened, statistic = self.open_round(window.overview.rounds), self.metric.zero()
+        opened, statistic = self.open_round(readable(window.overview.rounds)), self.metric.zero()
         if opened is not None and not opened.is_over:
             statistic = self.sums.read_round(self.metric, opened.number, [*window.watermarks])
         return dataclasses.replace(window, content=SearchState(opened, statistic))

@@ -2,25 +2,43 @@
 -- KEYS[1] the lease, KEYS[2] the counter of its epochs, then the keys that are written; ARGV[1] what to do, ARGV[2] the holder's token
 -- ('' when it has none yet), ARGV[3] the length in milliseconds.
 -- acquire: ARGV[4] a name; returns the token '<epoch>:<name>', or '' if somebody holds the lease.
+-- If a key holds what cannot be used, each of these returns {key, what it holds, what is expected}.
 -- renew, release: return 1, or 0 if the lease is no longer this holder's.
 -- write: ARGV[4...] Redis commands, each as the number of its words and the words; returns as above.
 -- swap: sets field ARGV[4] of the hash KEYS[3] from ARGV[5] ('' where there is none) to ARGV[6]; returns as above, or -1 if it
 -- has another value.
 local MOST = 4000
 local verb, token = ARGV[1], ARGV[2]
+local function failure(reply, command, key) -- returns nil if the command has succeeded
+  local message = type(reply) == 'table' and reply.err
+  if not message then return nil end
+  if string.find(message, 'WRONGTYPE') then return {key, 'another type', 'a type that ' .. command .. ' accepts'} end
+  if string.find(message, 'integer') or string.find(message, 'overflow') then
+    return {key, 'a value that ' .. command .. ' refuses', 'a whole number'}
+  end
+  return reply
+end
 if verb == 'acquire' then
-  if redis.call('EXISTS', KEYS[1]) == 1 then return '' end
-  token = redis.call('INCR', KEYS[2]) .. ':' .. ARGV[4]
+  if redis.call('EXISTS', KEYS[1]) == 1 then
+    if redis.call('PTTL', KEYS[1]) == -1 then return {KEYS[1], 'a value that never expires', 'a lease, which expires'} end
+    return ''
+  end
+  local epoch = redis.pcall('INCR', KEYS[2])
+  local failed = failure(epoch, 'INCR', KEYS[2])
+  if failed then return failed end
+  token = epoch .. ':' .. ARGV[4]
   redis.call('SET', KEYS[1], token, 'PX', ARGV[3])
   return token
 end
-if redis.call('GET', KEYS[1]) ~= token then return 0 end
+local holder = redis.pcall('GET', KEYS[1])
+if holder ~= token then return failure(holder, 'GET', KEYS[1]) or 0 end
 if verb == 'renew' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 elseif verb == 'release' then
   redis.call('DEL', KEYS[1])
 elseif verb == 'swap' then
-  if (redis.call('HGET', KEYS[3], ARGV[4]) or '') ~= ARGV[5] then return -1 end
+  local value = redis.pcall('HGET', KEYS[3], ARGV[4])
+  if (value or '') ~= ARGV[5] then return failure(value, 'HGET', KEYS[3]) or -1 end
   redis.call('HSET', KEYS[3], ARGV[4], ARGV[6])
 else
   local i = 4
@@ -32,7 +50,8 @@ else
   i = 4
   while i <= #ARGV do
     local words = tonumber(ARGV[i])
-    redis.call(unpack(ARGV, i + 1, i + words))
+    local failed = failure(redis.pcall(unpack(ARGV, i + 1, i + words)), ARGV[i + 1], ARGV[i + 2])
+    if failed then return failed end
     i = i + words + 1
   end
 end

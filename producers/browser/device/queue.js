@@ -85,7 +85,8 @@ export class Queue {
   #later = new Map();
   /** Until when the server wants no posts. */
   #until = 0;
-  #isRunning = false;
+  /** How often a run was due since the one under way began; 0 if none is under way. */
+  #runs = 0;
   #isClosed = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
@@ -115,13 +116,13 @@ export class Queue {
 
   /** Posts waiting batches soon; after a failure, when its pause is over. */
   wake() {
-    if (this.#failures === 0) this.#schedule(0);
+    if (!this.#failures) this.#schedule(0);
   }
 
   /** Posts waiting batches now, whatever has failed before. */
   #hurry() {
     this.#later.clear();
-    this.#schedule(0);
+    this.#run();
   }
 
   /**
@@ -219,8 +220,7 @@ export class Queue {
    * Posts batches, the oldest first; one page of this origin at a time, if the browser has locks.
    */
   async #run() {
-    if (this.#isRunning || this.#isClosed) return;
-    this.#isRunning = true;
+    if (this.#isClosed || this.#runs++) return;
     /** @type {number | undefined} */
     let rest;
     try {
@@ -232,7 +232,8 @@ export class Queue {
     } catch (error) {
       rest = this.#failed({ kind: "storage", detail: String(error) }, null);
     }
-    this.#isRunning = false;
+    if (this.#runs > 1) rest = 0; // one was due meanwhile
+    this.#runs = 0;
     if (rest !== undefined) this.#schedule(rest);
   }
 
@@ -252,7 +253,7 @@ export class Queue {
         const value = found && (await transaction.get([this.#receiver.stored, found]));
         return { waiting: numbers, next: found, batch: value };
       });
-      if (waiting.length === 0) {
+      if (!waiting.length) {
         this.#own.clear(); // another page may have sent them
         return undefined;
       }
@@ -304,7 +305,7 @@ export class Queue {
       const detail = explanation(answer);
       if (status >= 400 && after === null && !OF_ALL.includes(status)) {
         const errors = await this.#fail(number, batch, isProblem === true, status);
-        if (errors === 0) {
+        if (!errors) {
           this.#tell({ ...failure, kind: "refused", detail, status });
           return { pause: 0, isAlone: false };
         }

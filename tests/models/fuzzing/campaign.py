@@ -161,8 +161,7 @@ class Campaign:
         for _ in range(batches):
             self._made += 1
             now = time.time_ns() // 1_000_000
-            made = batch(self._metric, [1.0] * REPORTS, 1.0, now, self._made)
-            data = made.SerializeToString()
+            data = batch(self._metric, [1.0] * REPORTS, 1.0, now, self._made).SerializeToString()
             self._honest.produce(
                 self.deployment.topic, data, partition=number, on_delivery=delivered
             )

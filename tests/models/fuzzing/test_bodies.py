@@ -33,8 +33,7 @@ WEIRD: list[Any] = [
 def as_json(rng: random.Random, payload: bytes) -> bytes:
     """Return a batch as a device with curl would write it, some of it wrong."""
     batch = parse_batch(payload)
-    metric = METRICS[batch.metric]
-    rows = metric.randomizer.decode(batch.values).tolist()
+    rows = METRICS[batch.metric].randomizer.decode(batch.values).tolist()
     reports = [
         {"report": row, "level": level} for row, level in zip(rows, batch.levels, strict=True)
     ]

@@ -355,8 +355,7 @@ class Schedule:
 
     def _is_done(self, number: int) -> bool:
         owner = self._owner(number)
-        log = self.cluster.logs[number]
-        return int(owner.get(b"next", b"-1")) >= log.high
+        return int(owner.get(b"next", b"-1")) >= self.cluster.logs[number].high
 
     def halted(self, number: int) -> str:
         """Return why a partition is not counted."""

@@ -184,8 +184,7 @@ class Visitor:
         """
         usual: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
         usual |= {"reduced_motion": "reduce", **options}
-        context = self.stack.enter_context(self.browser.new_context(**usual))
-        page = context.new_page()
+        page = self.stack.enter_context(self.browser.new_context(**usual)).new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on(
@@ -283,8 +282,7 @@ def site_of_metrics(
         file.write_text(definitions)
         deployment = Deployment(kafka, redis_server.url, file)
         everything = "access.anonymous=read,report,admin"
-        served = site_of(deployment, everything, *flags)
-        with deployment.store, deployment.worker(), served as site:
+        with deployment.store, deployment.worker(), site_of(deployment, everything, *flags) as site:
             yield site
 
     return serving

@@ -207,8 +207,7 @@ def test_a_report_is_charged_and_sent(page: Page, site: Site, broker: Broker, to
     microseconds = 'device.report("late", 1, 1, { time: Date.now() * 1000 })'
     assert call(page, microseconds).startswith("RangeError: time = ")
     assert call(page, "device.ledger.left()") == 1
-    latest = 'device.report("late", 1, 1, { time: 253402300799999 })'
-    assert call(page, latest)["reports"] == 1
+    assert call(page, 'device.report("late", 1, 1, { time: 253402300799999 })')["reports"] == 1
     assert call(page, "device.ledger.left()") == 0
     assert "of the budget of all metrics, 5" in call(page, 'device.report("clicks", 1, 1)')
     assert call(page, "failures") == []
@@ -416,6 +415,25 @@ def test_a_batch_that_is_refused_thrice_is_given_up_and_counted(page: Page, site
     assert totals(page, "late") == [2, 0, 2, 0]
 
 
+@pytest.mark.more
+def test_a_network_that_comes_back_during_a_post_ends_the_pause_after_it(
+    page: Page, site: Site
+) -> None:
+    """The pauses after twelve failures would take minutes."""
+    opened(page, site)
+    page.evaluate(
+        """(failing) => { const post = fetch; globalThis.fetch = (...words) => {
+          if (words[1]?.method !== "POST" || failing-- < 1) return post(...words);
+          dispatchEvent(new Event("online"));
+          throw new TypeError("no network");
+        }; }""",
+        12,
+    )
+    call(page, 'device.report("late", 1, 1)')
+    assert call(page, "device.flush(60_000)") is None
+    assert len(call(page, "failures")) == 12
+
+
 @dataclasses.dataclass
 class Late:
     """Answers when it is told to, as if nothing could be decoded."""
@@ -458,8 +476,7 @@ def test_a_batch_that_one_page_has_sent_is_not_refused_again(chromium: Browser, 
         one = opened(context.new_page(), site)
         call(one, 'device.report("late", 1, 1)')
         until(lambda: bool(site.posted), one, "it is posted")
-        other = opened(context.new_page(), site)
-        assert call(other, "device.flush(60_000)") is None
+        assert call(opened(context.new_page(), site), "device.flush(60_000)") is None
         late.told.set()
         one.wait_for_function("failures.length > 0")
         assert call(one, "device.flush(60_000)") is None

@@ -115,7 +115,6 @@ def test_a_page_of_another_origin_needs_one_script_tag(
             other.close()
             visitor.errors.clear()
             visitor.open(origin)
-            dashboard = visitor.open(site.url)
-            card = dashboard.get_by_role("article", name="late", exact=True)
+            card = visitor.open(site.url).get_by_role("article", name="late", exact=True)
             expect(card.get_by_title(". 1 report.")).to_be_visible()
             assert site.deployment.counts()["accepted:late"] == 1

@@ -204,8 +204,7 @@ def test_an_instrument_becomes_one_value_and_its_attributes_do_not_leave(device:
         "added": number | summed | {"of": "sum"},
     }
     mapped |= {"views": page, "unlabelled": page, "wrong": {"metric": "page", "epsilon": 2}}
-    found = device.evaluate(EXPORT, [mapped, metrics])
-    begun, values, gathered, dropped, late, temporality = found
+    begun, values, gathered, dropped, late, temporality = device.evaluate(EXPORT, [mapped, metrics])
     at_the_start = ["active", "active", "sum", "reported", "reported", "reported"]
     assert begun == at_the_start, "a report at an export would tell that something was measured"
     assert values == [*(["number", one, 1] for one in (5, 5, 9, 4, 3, 9)), ["page", "help", 2]]

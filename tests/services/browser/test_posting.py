@@ -88,8 +88,7 @@ def test_what_is_posted_again_is_the_same_batch_after_the_time_asked_for(site: S
         Response(b'{"batch_id":"00","reports":2}', 202, media_type="application/json"),
     ]
     token = "dither_secret"  # noqa: S105
-    answer = site.report(MOODY, LATE, [0, 1], [1, 2], token=token)
-    assert answer == {"batch_id": "00", "reports": 2}
+    assert site.report(MOODY, LATE, [0, 1], [1, 2], token=token) == {"batch_id": "00", "reports": 2}
     assert len(set(site.posted)) == 1
     assert all(gap >= 1 for gap in np.diff(site.moments))
     batch, headers = site.batches[0], site.headers

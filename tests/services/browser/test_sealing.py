@@ -109,8 +109,7 @@ def test_a_device_seals_once_a_pane_for_the_relay_alone(page: Page, relay: Scrip
     assert [each["status"] for each in call(page, "failures")] == statuses
     assert len({len(body) for body in relay.posted}) == 1
     assert len(relay.opened) == 9
-    spent = 'device.ledger.accounts().then((all) => all.get("late").everSpent)'
-    assert call(page, spent) == 6 * 2
+    assert call(page, 'device.ledger.accounts().then((all) => all.get("late").everSpent)') == 6 * 2
     assert call(page, 'device.report("plain", 0, 1)').startswith("TypeError: metric plain of the")
 
 

@@ -48,8 +48,7 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
     assert f"serve:{port}" in targets
-    host = services["serve"]["environment"]["DITHER_SERVE_HOST"]
-    names = expected(Serve(host=host))
+    names = expected(Serve(host=services["serve"]["environment"]["DITHER_SERVE_HOST"]))
     assert all(is_expected(target, names) for target in (f"serve:{port}", f"localhost:{port}"))
     assert {target.partition(":")[0] for target in targets} <= {*services, "localhost"}
 

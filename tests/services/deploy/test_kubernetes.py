@@ -64,8 +64,7 @@ Manifest = dict[str, Any]
 
 
 def manifests() -> Iterator[Manifest]:
-    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    for name in listed:
+    for name in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]:
         yield from yaml.safe_load_all((FOLDER / name).read_text())
 
 
@@ -277,8 +276,7 @@ def test_the_autoscaler_asks_for_workers_by_the_lag(tmp_path: Path) -> None:
     assert scaled["scaleTargetRef"]["name"] in of_kind("Deployment")
     settings = configuration.load_settings(str(FOLDER / "dither.toml"), environ={})
     assert scaled["maxReplicaCount"] == settings.topics.partitions
-    replicas = of_kind("Deployment")["dither-worker"]["spec"]["replicas"]
-    assert scaled["minReplicaCount"] == replicas
+    assert scaled["minReplicaCount"] == of_kind("Deployment")["dither-worker"]["spec"]["replicas"]
     (trigger,) = scaled["triggers"]
     assert trigger["metadata"]["ignoreNullValues"] == "false"
     assert trigger["metadata"]["threshold"] == "1"

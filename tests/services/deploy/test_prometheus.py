@@ -59,8 +59,7 @@ def test_the_rules_do_what_they_say(file: str) -> None:
 
 def rules_of_page(page: str) -> list[dict[str, Any]]:
     """Return the alerts that a page proposes."""
-    text = (ROOT / "docs" / page).read_text()
-    blocks = re.findall(r"```yaml\n(- alert:.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```yaml\n(- alert:.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     return [rule for block in blocks for rule in yaml.safe_load(block)]
 
 

@@ -308,8 +308,7 @@ def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> boo
 def _is_owned(deployment: Deployment, fleet: Fleet) -> bool:
     fleet.keep(1)  # the broker that another lane has killed may have ended a worker
     time.sleep(KEEP_SECONDS)
-    standing = deployment.store.overview().partitions
-    return len(standing) == deployment.partitions
+    return len(deployment.store.overview().partitions) == deployment.partitions
 
 
 def _wait(deployment: Deployment, fleet: Fleet, logs: Logs) -> None:

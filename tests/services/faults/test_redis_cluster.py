@@ -105,8 +105,7 @@ def test_a_worker_takes_over_a_moving_slot(clustered: Deployment, cluster: Redis
     prefix = tag(deployment.topic, 0)
     deployment.count(traffic(deployment, 40))
     before, number = deployment.state(), deployment.metrics["delay"]
-    key = metric_key(number.name, number.revision)
-    wanted = total_request(number, key, [0])
+    wanted = total_request(number, metric_key(number.name, number.revision), [0])
     ((total,),) = deployment.store.panes.totals([wanted])
     assert total.any()
     target = next(node for node in cluster.masters if node is not cluster.master_of(prefix))

@@ -229,8 +229,7 @@ def test_a_copy_counts_once_a_partition_and_honest_senders_use_one(deployment: D
     assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 21
     assert places(deployment, messages) == first[:20], "a retry has the same key"
     payload = batch(delay, [1.0] * 7, seed=100).SerializeToString()
-    everywhere = [(number, payload) for number in range(deployment.partitions)]
-    deployment.count(everywhere * 5)
+    deployment.count([(number, payload) for number in range(deployment.partitions)] * 5)
     found, copies = deployment.counts(), 7 * deployment.partitions
     assert found["accepted:delay"] == 21 + copies
     assert found["duplicate:delay"] == 20 + 4 * copies

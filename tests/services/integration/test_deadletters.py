@@ -209,8 +209,7 @@ def test_copies_appear_once_after_retention(apache_kafka: Kafka, deployment: Dep
 
 
 def test_a_truncated_message_cannot_be_sent_again_and_says_so(deployment: Deployment) -> None:
-    delay = deployment.metrics["delay"]
-    whole = payload(delay, 1, reports=60_000)
+    whole = payload(deployment.metrics["delay"], 1, reports=60_000)
     with diverting(deployment, **{"message.max.bytes": 110_000}) as divert:
         divert(original(deployment.topic, 7, whole), "wrong_revision", "")
     found = answer(deployment, "list")

@@ -93,8 +93,11 @@ def kept(deployment: Deployment) -> set[str]:
 
 def test_lost_definitions_are_rewritten(live: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = live.store.client
+    client.lpush(definitions_key(live.topic), "a list")
     with live.worker():
         live.wait_until_counted()
+    client.delete(definitions_key(live.topic))
+    with live.worker():
         wait_until(lambda: bool(kept(live)), "they are kept")
     before = kept(live)
     client.delete(definitions_key(live.topic))
@@ -116,10 +119,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     with live.worker():
         live.wait_until_counted()
         redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "2h"'))
-        wait_until(
-            lambda: all(live.owners("definitions:10")),
-            "the new definitions are in force everywhere",
-        )
+        wait_until(lambda: all(live.owners("definitions:10")), "the new ones are in force")
         live.produce(reports(live, "delay", range(100, 130)))
         live.wait_until_counted()
     client.delete(definitions_key(live.topic))
@@ -132,8 +132,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     assert outcome.messages == 30
     assert outcome.panes >= 25, "those of the later definitions"
     panes = client.scan_iter(match=f"{{dither:{live.topic}:*}}:pane:delay@*")
-    latest = max(panes, key=lambda key: int(key.rpartition(b":")[2]))
-    client.setrange(latest, 3, b"7")
+    client.setrange(max(panes, key=lambda key: int(key.rpartition(b":")[2])), 3, b"7")
     assert len(live.verify().differences) == 1
     assert live.dither("verify", "--allow-truncated").returncode == 1
     redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "3h"'))

@@ -91,4 +91,5 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(tmp_path: Path) ->
     assert told.rstrip().endswith("the state in Redis is correct, byte for byte")
     assert "late_shuffled: privacy epsilon 2 whoever colludes; among 449 others" in told
     assert "two processes of one operator are no relay" in told
+    assert "late_shuffled: no value yet: no pane of 10 s has ended with a crowd of 500" in told
     assert "\x1b" not in told, "no colours where there is no terminal"

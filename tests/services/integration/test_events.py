@@ -262,6 +262,11 @@ def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: 
         assert set(final_ids(counted).values()) == {1}
         _, published = counted.store.registry.publisher_status()
         assert (client.zcard(finals), published["final"]) == (panes, panes)
+    client.copy(f"{prefix}:metrics", key := f"{prefix}:provisional", replace=True)
+    count(counted, range(29, 30))
+    with publishing(counted) as publisher:
+        wait_for_finals(counted, 30)
+        wait_until(lambda: key in publisher.failing, "it is named, and stops no final event")
 
 
 @pytest.mark.more

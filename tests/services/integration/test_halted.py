@@ -184,8 +184,7 @@ def test_a_message_whose_judgement_fails_halts_its_partition_until_it_is_skipped
 
     monkeypatch.setattr(Partition, "count", failing)
     before = [(0, honest(delay, seed)) for seed in range(5)]
-    behind = [(0, honest(delay, seed)) for seed in range(5, 9)]
-    deployment.produce([*before, (0, poison), *behind])
+    deployment.produce([*before, (0, poison), *[(0, honest(delay, seed)) for seed in range(5, 9)]])
     with deployment.worker() as worker:
         wait_until(lambda: bool(deployment.owners("halted")[0]), "partition 0 halts")
         deployment.produce([(1, honest(delay, 20))])
@@ -323,5 +322,4 @@ def test_what_waits_is_unknown_without_a_topic_or_without_kafka(deployment: Depl
         wait_until(lambda log=log, why=why: log().unknown == why, "it is known to be unknown")  # type: ignore[misc]
         assert log().ranges == {}
     if deployment.kafka.is_real:
-        admin = AdminClient(deployment.properties)
-        assert "nowhere" not in admin.list_topics(timeout=60).topics
+        assert "nowhere" not in AdminClient(deployment.properties).list_topics(timeout=60).topics

@@ -61,8 +61,7 @@ def test_a_killed_consumer_keeps_each_estimate_once(deployment: Deployment, tmp_
     kept, events = rows(database), [event for event in on_topic(deployment) if event.is_final]
     assert [(row[0], json.loads(row[3])) for row in kept] == [(e.id, e.answer) for e in events]
     assert [row[1:3] for row in kept] == [("age", event.answer["from"]) for event in events]
-    shown = blocks("docs/integrate.md", "json")
-    assert list(json.loads(shown[0])) == list(events[0].answer)
+    assert list(json.loads(blocks("docs/integrate.md", "json")[0])) == list(events[0].answer)
 
 
 def test_the_metric_the_reporter_and_the_reader_of_the_readme_work_together(
@@ -193,8 +192,7 @@ def ours(printed: list[tuple[str, str]]) -> Iterator[Command]:
     for place, command in printed:
         program, *arguments = words(command)
         if program.rpartition("/")[2] == "dither":
-            filled = tuple(PLACEHOLDERS.get(word, word) for word in arguments)
-            found.setdefault(filled, place)
+            found.setdefault(tuple(PLACEHOLDERS.get(word, word) for word in arguments), place)
     return (Command(place, arguments) for arguments, place in found.items())
 
 

@@ -63,8 +63,7 @@ def test_a_release_is_drawn_once_with_its_weights_and_read_alone(trusted: Deploy
         trusted.store.registry.set_policy("wage", "adpm")
         trusted.produce(wages(trusted, range(1, 2)))
         found = wait_for(trusted, 2)
-        late = [(n, wages(trusted, range(1), 1_000 + 10 * n)[0][1]) for n in range(4)]
-        trusted.produce(late)
+        trusted.produce([(n, wages(trusted, range(1), 1_000 + 10 * n)[0][1]) for n in range(4)])
         letters = trusted.dead(4)
         wait_until(lambda: trusted.counts().get("late:wage") == 1_200, "counted as late")
     reasons = {letter["headers"]["__connect.errors.exception.class.name"] for letter in letters}

@@ -115,10 +115,7 @@ def test_without_a_search_a_coordinator_waits_for_a_definition(searching: Deploy
     with capture_logs() as logged:
         coordinator.start()
         wait_until(lambda: bool(logged), "it says that it waits")
-        assert (coordinator.trouble(), searching.store.registry.is_coordinator_running()) == (
-            "",
-            False,
-        )
+        assert (coordinator.trouble(), searching.store.registry.leaders()[1]) == ("", False)
         file.write_text(with_searches)
         assert metrics.refresh()
         wait_until(lambda: bool(searching.store.registry.rounds()), "a round is open")
@@ -127,7 +124,7 @@ def test_without_a_search_a_coordinator_waits_for_a_definition(searching: Deploy
         wait_until(
             lambda: [line["event"] for line in logged].count("waiting") == 2, "it waits again"
         )
-        assert not searching.store.registry.is_coordinator_running(), "it has left the lease"
+        assert not searching.store.registry.leaders()[1], "it has left the lease"
         coordinator.stop()
         wait_until(lambda: coordinator.trouble() == "its thread has ended", "it tells of its end")
     whys = {line["why"] for line in logged if line["event"] == "waiting"}

@@ -265,13 +265,11 @@ def test_prometheus_has_the_estimates_and_what_became_of_messages(walk: Walk) ->
     found = told(walk.deployment, "delay")
     assert float(lines['dither_estimate{category="",metric="delay"}']) == found["value"]
     assert float(lines['dither_deadletters_total{reason="malformed"}']) == 1
-    released = float(lines['dither_release_timestamp_seconds{metric="wage"}'])
-    assert released == SECONDS + 3600
+    assert float(lines['dither_release_timestamp_seconds{metric="wage"}']) == SECONDS + 3600
 
 
 def test_what_was_refused_is_in_the_dead_letters_and_is_explained(walk: Walk) -> None:
-    listed = as_json(walk.deployment.dither("deadletters", "list", "--json"))
-    (letter,) = listed["letters"]
+    (letter,) = as_json(walk.deployment.dither("deadletters", "list", "--json"))["letters"]
     assert (letter["reason"], letter["from"].partition(":")[0]) == ("malformed", "1")
     assert "malformed" in walk.deployment.dither("deadletters", "explain", letter["place"]).stdout
 

@@ -70,8 +70,7 @@ def test_a_state_of_an_earlier_version_is_verified_and_counted_on(
     after = deployment.verify()
     assert after.verified, after.differences
     assert deployment.counts() == {**counted, "accepted:delay": counted["accepted:delay"] + 200}
-    found = deployment.reader().estimate("delay")
-    assert found.reports == counted["accepted:delay"] + 200
+    assert deployment.reader().estimate("delay").reports == counted["accepted:delay"] + 200
 
 
 BACK_UP, RESTORE = re.findall(

@@ -70,15 +70,13 @@ def count(settings: Settings, metrics: Metrics) -> None:
 def publish(settings: Settings, metrics: Metrics) -> None:
     """Publish, until there is something new on the topic."""
     with open_store(settings) as store:
-        publisher = Publisher(settings, Reader(store, metrics))
-        _run_until(publisher, "published")
+        _run_until(Publisher(settings, Reader(store, metrics)), "published")
 
 
 def coordinate(settings: Settings, metrics: Metrics) -> None:
     """Coordinate, until the round that is open is on the topic."""
     with open_store(settings) as store:
-        coordinator = Coordinator(settings, Reader(store, metrics))
-        _run_until(coordinator, "coordinator started")
+        _run_until(Coordinator(settings, Reader(store, metrics)), "coordinator started")
     look(settings, metrics)  # as it does before it closes a round
 
 
@@ -168,8 +166,7 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         partition.count(log(batch(metrics["delay"], [1.0], seed=1)))
         store.partition.commit(number, epoch, -1, partition, {"high": 1})
         _count_limited(store, number + 1)
-        again = store.partition.acquire(number, "worker")
-        assert again.open
+        assert store.partition.acquire(number, "worker").open
         hours = range(1, 3 + CONFIRMING_BATCHES)
         later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in hours]
         partition.count(log(*later, first=1))
@@ -219,7 +216,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store._has_earlier_watermark(numbers[0], "delay")
         store.registry.publisher_status()
         store.client.info("memory")
-        store.registry.is_coordinator_running()
+        store.registry.leaders()
         store.registry.worker_deaths()
         store.registry.stuck_workers(0)
 

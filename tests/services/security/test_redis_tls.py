@@ -49,8 +49,7 @@ def client(certificates: Certificates) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def cluster(certificates: Certificates) -> Iterator[RedisCluster]:
-    options = {"tls_cluster": "yes", **serving(certificates)}
-    with RedisCluster(2, 0, **options) as cluster:
+    with RedisCluster(2, 0, **{"tls_cluster": "yes", **serving(certificates)}) as cluster:
         yield cluster
 
 
@@ -102,8 +101,7 @@ def commit(store: Store, number: int, state: Partition | None, first: int = 0) -
 
 def test_slots_of_a_cluster_move_to_others(cluster: RedisCluster, client: dict[str, Path]) -> None:
     addresses = ",".join(node.address for node in cluster.masters)
-    url = f"rediss://{addresses}/0?{urlencode(client)}"
-    with Store(connect(url), TOPIC) as store:
+    with Store(connect(f"rediss://{addresses}/0?{urlencode(client)}"), TOPIC) as store:
         state = commit(store, 0, None)
         prefix = tag(TOPIC, 0)
         target = next(node for node in cluster.masters if node is not cluster.master_of(prefix))

@@ -83,8 +83,7 @@ def test_kafka_says_which_check_failed_and_what_to_do(
 
 def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(counted: Places) -> None:
     topic = counted.settings.topics.deadletters
-    reader = counted.user("reader", [KafkaRight("Describe", "topic", topic)])
-    producer = clients.producer(reader)
+    producer = clients.producer(counted.user("reader", [KafkaRight("Describe", "topic", topic)]))
 
     def go_on_producing() -> None:
         deadline = time.monotonic() + 60

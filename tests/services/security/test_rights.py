@@ -93,8 +93,7 @@ def test_a_role_has_enough_rights(system: str, name: str, places: Places, counte
     here = prepared(system, name, places, counted)
     role = here.role(name)
     kafka = role.kafka if system == "kafka" else None
-    settings = here.user(name, kafka, role.redis or None)
-    SYSTEMS[system][name](settings, here.metrics)
+    SYSTEMS[system][name](here.user(name, kafka, role.redis or None), here.metrics)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +104,7 @@ def test_a_role_needs_every_right(system: str, name: str, places: Places, counte
     every: Sequence[Any] = getattr(here.role(name), system)
     for right in every:
         if system == "redis":  # what a refused worker has left there is in the way of the next
-            unused = Places(places.secured, places.metrics_file)
-            here = prepared(system, name, unused, counted)
+            here = prepared(system, name, Places(places.secured, places.metrics_file), counted)
         elif name == "publisher":  # or there would be nothing left to read
             forget_published(here)
         others: Any = {system: [other for other in every if other != right]}

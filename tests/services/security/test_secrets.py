@@ -72,8 +72,7 @@ class Service:
 
     def run(self, role: str, *arguments: str, code: int = 0, **wrong: str) -> str:
         """Run a command to its end and return what it printed."""
-        environ = self.environ(self.places.role(role), **wrong)
-        ran = fleet.run(arguments, PATIENCE, environ)
+        ran = fleet.run(arguments, PATIENCE, self.environ(self.places.role(role), **wrong))
         self.said += [ran.stdout, ran.stderr]
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout

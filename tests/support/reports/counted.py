@@ -84,8 +84,7 @@ class Counting:
     ) -> ReportBatch:
         """Return a batch with a new id."""
         self._seed += 1
-        at = int(EPOCH + minute * MINUTE)
-        return batch(self.metrics[name], answers, epsilon, at, self._seed)
+        return batch(self.metrics[name], answers, epsilon, int(EPOCH + minute * MINUTE), self._seed)
 
     def some(self, minutes: int = 90) -> None:
         """Count two partitions: eight batches of delays a minute, some carriers, places, pages."""

@@ -41,8 +41,7 @@ def sealed(values: bytes, private: str = KEY, **changes: Any) -> list[bytes]:
 
 def opened(sealed: bytes, label: CrowdLabel, private: str = KEY) -> list[bytes]:
     """Return the report in a sealed report, if it can be opened."""
-    key = bytes.fromhex(private)
-    return [*open_each(key, label_info(label), sealed, max(1, len(sealed)))]
+    return [*open_each(bytes.fromhex(private), label_info(label), sealed, max(1, len(sealed)))]
 
 
 def crowd(reports: list[bytes], **changes: Any) -> bytes:

@@ -212,8 +212,7 @@ def symbol_chances(mechanism: Symbols | Piecewise, level: int) -> Floats:
         assert isinstance(mechanism, HadamardResponse | RecursiveHadamard)
         if isinstance(mechanism, RecursiveHadamard):
             row, rest = np.divmod(symbol, 2 * blocks)
-            sign = hadamard(mechanism.rows[level])[row, k // blocks]
-            own = rest == 2 * (k % blocks) + (sign < 0)
+            own = rest == 2 * (k % blocks) + (hadamard(mechanism.rows[level])[row, k // blocks] < 0)
             public = np.where(own, e, 1.0) / mechanism.rows[level]
             return np.asarray(public / (e + 2 * blocks - 1))
         size = mechanism.block_sizes[level]

@@ -61,8 +61,7 @@ def served_application(app: Starlette) -> Iterator[int]:
 def served_plainly(app: Any, **options: Any) -> Iterator[str]:
     """Serve any application, with options of uvicorn; yield its address."""
     usual: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 10}
-    config = uvicorn.Config(app, port=0, **usual, **options)
-    with served(config, asyncio.run) as port:
+    with served(uvicorn.Config(app, port=0, **usual, **options), asyncio.run) as port:
         yield f"http://127.0.0.1:{port}"
 
 

@@ -115,8 +115,7 @@ def test_many_attributes_leave_room_in_a_message(broker: Broker, topic: str) -> 
 
 def test_a_population_reports_in_slices_and_no_slice_comes_late(broker: Broker, topic: str) -> None:
     """The reports of a pane are all sent before the first one that closes it."""
-    generator = np.random.default_rng(5)
-    country = generator.choice(np.array(["DE", "FR", "XX", ""], dtype=object), 3_000)
+    country = np.random.default_rng(5).choice(np.array(["DE", "FR", "XX", ""], dtype=object), 3_000)
     times = np.arange(3_000) * 500 + MINUTE
     who = Population(times, {"late": np.ones(3_000)}, attributes={"country": country})
     done = produce({"late": SLICED}, who, broker.config, MIX, topic=topic, batch_age=60.0)
@@ -125,8 +124,7 @@ def test_a_population_reports_in_slices_and_no_slice_comes_late(broker: Broker, 
     names = {"DE": "DE", "FR": "FR", "other": "XX", "": ""}
     expected = {name: int((country == value).sum()) for name, value in names.items()}
     assert sizes(batches) == expected
-    panes = {batch.time_ms // MINUTE for batch in batches}
-    assert len(batches) == 4 * len(panes)
+    assert len(batches) == 4 * len({batch.time_ms // MINUTE for batch in batches})
     messages = broker.read(topic)
     for partition in {message.partition for message in messages}:
         order = [m.batch.time_ms // MINUTE for m in messages if m.partition == partition]
@@ -146,8 +144,7 @@ def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_p
     file.write_text(TABLE)
     metrics: dict[str, LocalMetric] = {"late": SLICED}
     options: dict[str, Any] = {"columns": {"late": ["late"]}, "arrivals": Arrivals(1)}
-    default = read_population(file, metrics, **options)
-    assert [*default.attributes] == ["country"]
+    assert [*read_population(file, metrics, **options).attributes] == ["country"]
     notes = read_population(file, metrics, missing=["NA"], **options).notes
     assert "as 'other' ('Iceland' 1); rows without a value: 2 ('NA' 1, '' 1)" in "".join(notes)
     times: dict[str, Any] = {"columns": {"late": ["late"]}, "time": ["when"]}

@@ -120,7 +120,6 @@ def test_too_many_failures_stop_new_reports(door: Proxy, monkeypatch: pytest.Mon
     monkeypatch.setattr("producers.kafka.transport.KEPT_BYTES", 0)
     reporter = Reporter(LATE, impatient(door))
     reporter.report(1.0, epsilon=1)
-    report = partial(reporter.report, 1.0, epsilon=1)
-    for use in (reporter.flush, report, reporter.close):
+    for use in (reporter.flush, partial(reporter.report, 1.0, epsilon=1), reporter.close):
         with pytest.raises(DeliveryError, match="1 reports in 1 batches"):
             use()

@@ -109,8 +109,7 @@ with Reporter(metric, {"bootstrap.servers": sys.argv[1]}, topic=sys.argv[2]) as 
 
 
 def test_a_reporter_does_not_send_on_the_other_side_of_a_fork(broker: Broker, topic: str) -> None:
-    told = run([*PYTHON, REPORTING, broker.servers, topic])
-    assert "open a new one in each process" in told
+    assert "open a new one in each process" in run([*PYTHON, REPORTING, broker.servers, topic])
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3
 
 

@@ -151,8 +151,7 @@ def test_reports_arrive_and_are_counted(service: Service, tmp_path: Path) -> Non
         assert reporter.delivered.reports == 3
         assert reporter.delivered.batches == 1
         assert reporter.totals.left == 0
-    batches = service.broker.batches(service.topic)
-    assert LATE.counts(count(LATE, batches)).tolist() == [1, 1, 0, 1]
+    assert LATE.counts(count(LATE, service.broker.batches(service.topic))).tolist() == [1, 1, 0, 1]
 
 
 def test_a_batch_is_full_old_or_of_another_pane_or_slice(service: Service) -> None:

@@ -53,8 +53,7 @@ HOWS: dict[str, How] = {"a": "count", "b": "largest", "c": "last"}
 @functools.cache
 def metric(name: str, levels: Sequence[float] = (0.25, 1), **more: Any) -> LocalMetric:
     keys = {"pane": "1d", "lateness": "2d", "range": (0, 9), "mechanism": "windows", **more}
-    found = define(name=name, kind="mean", levels=levels, **keys)
-    return LocalMetric.require(found)
+    return LocalMetric.require(define(name=name, kind="mean", levels=levels, **keys))
 
 
 class Wire:
@@ -172,8 +171,7 @@ def test_each_metric_has_exactly_its_share_of_the_words() -> None:
     lottery, total = Lottery(DAY_MS, {"a": 1, "b": 3, "c": 2}), 6
     high = 7 << 32  # only the low half of a word counts
     words = PreparedWords(np.array([high + low for low in range(total)], dtype=np.uint64))
-    drawn = [lottery.draw(words) for _ in range(total)]
-    assert drawn == ["a", "b", "b", "b", "c", "c"]
+    assert [lottery.draw(words) for _ in range(total)] == ["a", "b", "b", "b", "c", "c"]
     rejected = (2**32 - 1) // total * total
     words = PreparedWords(np.array([rejected, 2**32 - 1, 4], dtype=np.uint64))
     assert (lottery.draw(words), words.used) == ("c", 3)
@@ -334,8 +332,7 @@ def test_new_tickets_are_for_turns_that_begin_later(tmp_path: Path, no_delay: No
             if happens:
                 person.add("a")
             person.start({name: metric(name) for name in later}, later)
-        drawn = [turn.metric for _, turn in sorted(person.turns().items())]
-        assert drawn[1:] == ["a", "b"]
+        assert [turn.metric for _, turn in sorted(person.turns().items())][1:] == ["a", "b"]
 
 
 def test_no_value_is_stored_in_the_turn_of_another_metric(tmp_path: Path, no_delay: None) -> None:
@@ -618,8 +615,7 @@ def test_a_ledger_with_a_lottery_pays_for_nothing_else(tmp_path: Path) -> None:
 
 def test_what_a_lottery_cannot_have_is_refused(tmp_path: Path) -> None:
     def opened(name: str, period: str = "20h", **more: Any) -> Ledger:
-        options = {"turn": "1d", "tickets": {"a": 1}, **more}
-        return Ledger(tmp_path / name, 1, period, **options)
+        return Ledger(tmp_path / name, 1, period, **{"turn": "1d", "tickets": {"a": 1}, **more})
 
     cases: list[tuple[str, Callable[[], Any]]] = [
         ("expected both, or neither", lambda: opened("one", tickets=None)),

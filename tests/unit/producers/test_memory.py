@@ -100,8 +100,7 @@ def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Cloc
     sent: list[tuple[float, bytes, float]] = []
     for _ in range(80):
         clock.now += float(generator.choice([60, 0.2 * DAY, 0.9 * DAY, 1.5 * DAY]))
-        value = str(generator.choice(["AA", "B6", "DL", "UA", "WN"]))
-        answer = device.report(value, changes=1)
+        answer = device.report(str(generator.choice(["AA", "B6", "DL", "UA", "WN"])), changes=1)
         sent.append((clock.now, answer, cost(ledger)))
         recent = {each for at, each, _ in sent if at > clock.now - DAY}
         assert len(recent) <= cost(ledger) <= 2
@@ -177,8 +176,7 @@ def test_over_budget_the_same_value_is_refused_as_another_one_is(tmp_path: Path)
 
 def test_reports_are_drawn_anew_from_a_permanent_answer(ledger: Ledger) -> None:
     device = Device(ledger, CARRIER)
-    sent = [device.report("AA", 1, Fraction(2), changes=0) for _ in range(20)]
-    assert len(set(sent)) > 10
+    assert len({device.report("AA", 1, Fraction(2), changes=0) for _ in range(20)}) > 10
     assert cost(ledger) == 2
     again = [device.report("AA", 2, changes=0) for _ in range(2)]
     assert again[0] == again[1]  # the permanent answer itself

@@ -99,8 +99,7 @@ def test_producing_sends_what_everybody_has_and_says_what_it_is(broker: Broker, 
     batches = broker.batches(topic)
     for metric in (DELAY, CARRIER):
         own = [batch for batch in batches if batch.metric == metric.name]
-        levels = metric.counts(count(metric, own))
-        assert levels.tolist() == done.truth[metric.name].levels.tolist()
+        assert metric.counts(count(metric, own)).tolist() == done.truth[metric.name].levels.tolist()
     assert done.truth["delay"].value == pytest.approx(
         np.clip(delay[~np.isnan(delay)], -60, 180).mean()
     )

@@ -50,8 +50,7 @@ def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(broker: Brok
             reporter.report(values, epsilon=epsilons, time=100.0)
             reporter.report([], epsilon=1)
             reporter.close()
-            level = metric.level_of(epsilons)
-            expected = summed(metric, values, level, seed=3)
+            expected = summed(metric, values, metric.level_of(epsilons), seed=3)
             batches = broker.batches(topic)
             assert sorted(len(batch.levels) for batch in batches) == [500, 1000, 1000]
             assert np.array_equal(count(metric, batches), expected)
@@ -222,14 +221,12 @@ def special(value: dict[str, Any]) -> Any:
 
 
 def test_inputs_are_refused_in_the_words_that_browsers_use_too(broker: Broker) -> None:
-    text = (ROOT / "tests/vectors/refusals.json").read_text()
-    refusals = json.loads(text, object_hook=special)
+    refusals = json.loads((ROOT / "tests/vectors/refusals.json").read_text(), object_hook=special)
     with Connection(broker.config) as connection:
         for entry in refusals["inputs"]:
             name, expected = entry["metric"], entry["expected"]
             words = expected and expected.format(number="float()", list="list()", text="str()")
-            metric = define(name=name, **refusals["metrics"][name])
-            reporter = Reporter(metric, connection)
+            reporter = Reporter(define(name=name, **refusals["metrics"][name]), connection)
             for value, epsilon in entry["given"]:
                 with row(name, value, epsilon):
                     said = None

@@ -300,8 +300,7 @@ def test_a_budget_that_is_too_small_for_reports_of_one_period_is_told(
         with row(f"{period} {window} {budget}"):
             caplog.clear()
             ledger = Ledger(tmp_path / f"{period}{window}{budget}", budget=budget, period=period)
-            gathered = device.roll_up("count", window, ledger=ledger)
-            gathered.report_ended()
+            device.roll_up("count", window, ledger=ledger).report_ended()
             assert len(caplog.messages) == bool(told)
             assert told in caplog.text
 

@@ -134,8 +134,7 @@ def test_another_definition_under_the_same_name_is_no_new_turn(tmp_path: Path, s
         for number in range(1, other.rounds + 1):
             with row(changed), pytest.raises(DefinitionChanged, match="another name"):
                 claim_round(ledger(tmp_path), other, number, 0)
-    spent = ledger(tmp_path).accounts()[""].ever_spent
-    assert float(spent) == pytest.approx(1, abs=1e-3)
+    assert float(ledger(tmp_path).accounts()[""].ever_spent) == pytest.approx(1, abs=1e-3)
     renamed = dataclasses.replace(other, name="age_2")
     assert any(claim_round(ledger(tmp_path), renamed, n, 0) for n in range(1, ROUNDS + 1))
 
@@ -162,8 +161,7 @@ def test_a_round_that_comes_again_with_another_question_is_not_answered(tmp_path
     with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
         assert reporter.answer(first, 50.0, 1.0, ledger=book) == 1
         assert reporter.answer(second, 50.0, 1.0, ledger=book) == 1
-        other = msgspec.structs.replace(second, threshold=48.0)
-        for again in (other, second, first):
+        for again in (msgspec.structs.replace(second, threshold=48.0), second, first):
             assert reporter.answer(again, 50.0, 1.0, ledger=book) == 0
 
 
@@ -214,8 +212,7 @@ def test_a_round_is_read_back_as_it_was_written() -> None:
 def test_what_is_no_round_is_refused() -> None:
     first = Round.of(metric(), Progress(), 0)
     wrong = (msgspec.structs.replace(first, **{name: None}) for name in ("metric", "threshold"))
-    second = msgspec.structs.replace(first, number=2)
-    for text in (b"", b"{}", *map(encode, (*wrong, second))):
+    for text in (b"", b"{}", *map(encode, (*wrong, msgspec.structs.replace(first, number=2)))):
         with row(text), pytest.raises(ValueError, match=r"ound|JSON|`str`|required|truncated"):
             decode(text)
 

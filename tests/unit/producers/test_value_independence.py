@@ -102,8 +102,7 @@ class Device:
                 changes=step.changes,
             )
         except (producers.BudgetSpent, producers.AlreadyAnswered) as refused:
-            said = str(refused).replace(str(self.ledger.path), "")
-            return type(refused), said
+            return type(refused), str(refused).replace(str(self.ledger.path), "")
         return ("sent", step.reports)
 
     def accounts(self) -> list[tuple[Any, ...]]:

@@ -204,8 +204,7 @@ def test_the_pages_client_is_exact(units: set[int], categories: int, drawn: rand
         definition = msgspec.to_builtins(serialization.definition(metric))
         assert client["revision"](definition) == metric.revision
         for level, epsilon in enumerate(metric.randomizer.epsilons):
-            exact = miss_threshold(epsilon, 1, others)
-            assert client["threshold"](levels[level], others) == exact
+            assert client["threshold"](levels[level], others) == miss_threshold(epsilon, 1, others)
             report = client["randomize"](definition, value, level, lambda: drawn.getrandbits(64))
             metric.randomizer.check_values(bytes([level]), report)
             assert len(report) == metric.randomizer.width

@@ -49,8 +49,7 @@ def test_as_json_it_has_everything() -> None:
 
 def test_what_does_not_come_out_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome([Number("n", 1.0, 0.1, 2.0, 0.1)], [Claim("c", holds=False, measured="3")])
-    wrong = Experiment("t", "s", "d", 1, 1, lambda *_: outcome)
-    monkeypatch.setitem(EXPERIMENTS, "wrong", wrong)
+    monkeypatch.setitem(EXPERIMENTS, "wrong", Experiment("t", "s", "d", 1, 1, lambda *_: outcome))
     told = ran("wrong", code=1)
     assert "DIFFERS" in told
     assert "FAILS: c (3)" in told

@@ -52,8 +52,7 @@ def test_a_randomizer_that_says_too_much_fails(monkeypatch: pytest.MonkeyPatch) 
 
     def broken(mechanism: RandomizedResponse, level: int) -> Fraction:
         """Return what a threshold that is one too low would make of it."""
-        kept = ratio(mechanism, level)
-        flips = Fraction(2**64) / (kept + 1) - 1
+        flips = Fraction(2**64) / (ratio(mechanism, level) + 1) - 1
         return (2**64 - flips) / flips
 
     monkeypatch.setattr(RandomizedResponse, "privacy_ratio", broken)

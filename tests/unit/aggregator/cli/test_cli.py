@@ -121,8 +121,7 @@ def test_help_loads_nothing_slow_readers_what_they_need_and_matrices_have_one_th
     env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
     env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
     args = [sys.executable, "-c", HELP, *command.split(), "--help"]
-    told = subprocess.run(args, env=env, capture_output=True, text=True)
-    assert told.stderr.strip() == loaded
+    assert subprocess.run(args, env=env, capture_output=True, text=True).stderr.strip() == loaded
 
 
 def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
@@ -150,14 +149,30 @@ def test_a_redis_over_tls_is_seen_wherever_its_url_may_be_set(
     assert may_use_tls(())
 
 
+def test_an_answer_that_nobody_gets_is_an_error() -> None:
+    for streams, told in (
+        (">&-", "Error: standard output is closed: name a file or a pipe for the answer\n"),
+        ("<&- >/dev/full", "Error: the output: No space left on device\n"),
+        ("| head -c 0", ""),
+    ):
+        line = f'"$0" -m aggregator roles {streams}; exit ${{PIPESTATUS[0]}}'
+        ended = subprocess.run(
+            ["/bin/bash", "-c", line, sys.executable],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        with row(streams):
+            assert (ended.stdout, ended.stderr, ended.returncode) == ("", told, 1)
+
+
 def test_define_says_how_its_file_is_produced(tmp_path: Path) -> None:
     file = tmp_path / "my file.csv"
     file.write_text("How late;Land\n" + "".join(f"{i},5;\u5317\n" for i in range(99)))
     options = ["--column", "how late", "--by", "Land", "--above", "9.5", "--decimal", ","]
     result = run("define", str(file), *options)
     assert r'land = ["\u5317"]' in result.stdout, "as the console has no such character"
-    told = result.stderr.splitlines()[-1]
-    words = shlex.split(told.rpartition("second terminal: ")[2])
+    words = shlex.split(result.stderr.splitlines()[-1].rpartition("second terminal: ")[2])
     expected = ["dither", "produce", "how_late_above_9_5", "--csv", str(file), "--column"]
     expected += ["how late", "--attribute", "land=Land", "--above", "9.5", "--decimal", ","]
     assert words == expected
@@ -284,7 +299,6 @@ TOLD = [
     (KafkaException(KafkaError(KafkaError._INVALID_ARG, 'property "a" of config')), "[kafka]: "),
     (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
     (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
-    (OSError(28, "No space left"), "the output: No space left"),
     (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
 ]
 DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]

@@ -101,8 +101,7 @@ def test_the_process_answers_at_its_ports_and_leaves_the_folder(options: dict[st
         urls = f"{health}/readyz", f"{address}/v1/key"
         wait_until(lambda: all(http_client.status(url) == 200 for url in urls), str(urls))
         assert http_client.get(f"{address}/v1/key").json() == {"key": KEY.hex()}
-        definition = http_client.get(f"{address}/v1/metrics/late").json()
-        assert definition["crowd"]["minimum"] == 100
+        assert http_client.get(f"{address}/v1/metrics/late").json()["crowd"]["minimum"] == 100
         assert http_client.status(f"{address}/v1/metrics/early") == 404
         assert http_client.status(f"{address}/metrics") == 404
         assert "dither_relay_overdue_parts 0.0" in http_client.get(f"{health}/metrics").text

@@ -26,8 +26,7 @@ def reader(
 ) -> Reader:
     """Return a reader of the deployment that the commands find in the present folder."""
     delays = [counting.batch("delay", [minute] * 20, minute) for minute in range(10)]
-    carriers = counting.batch("carrier", [0] * 60 + [1] * 30, 1, 8)
-    counting.count(0, *delays, carriers)
+    counting.count(0, *delays, counting.batch("carrier", [0] * 60 + [1] * 30, 1, 8))
     monkeypatch.chdir(metrics_file.parent)
     Path("dither.toml").write_text(
         f'[redis]\nurl = "{redis_url}"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
@@ -78,12 +77,10 @@ def test_slices_and_comparisons_are_tables(
     assert counted == "metric,window_start,window_end,by_country,reports,coverage\n"
     by = run("estimate", "late", "--by", "country", "--csv").stdout
     assert by.startswith("metric,kind,unit,window_start,window_end,by_country,label,value,")
-    compared = run("compare", "late", "--where", "country=DE", "--csv").stdout
-    head, row = compared.splitlines()
+    head, row = run("compare", "late", "--where", "country=DE", "--csv").stdout.splitlines()
     assert head.startswith("comparison,of,unit,label,value,lower,upper,p_value,decided,a_metric")
     assert row.startswith(",difference,,,,,,,,late,country=DE,")
-    none = run("compare", "late", "--by", "country", "--csv").stdout
-    assert none == f"{head}\n"
+    assert run("compare", "late", "--by", "country", "--csv").stdout == f"{head}\n"
     assert run("comparisons", "--csv").stdout == f"{head}\n"
 
 

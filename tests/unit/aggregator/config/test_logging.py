@@ -1,5 +1,6 @@
 """What the long-running commands log."""
 
+import io
 import json
 import re
 import subprocess
@@ -45,6 +46,13 @@ logging.tell_failure("no broker")
     else:
         assert "a batch of 3" in library
         assert failure == "Error: no broker"
+
+
+def test_a_log_on_a_full_disk_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        logging.configure()
+        structlog.get_logger().warning("lost")
 
 
 def test_the_level_holds_for_what_libraries_and_producers_log() -> None:

@@ -89,8 +89,7 @@ def test_variables_of_others_are_left_alone() -> None:
         "DITHER_PORT": "tcp://10.0.0.1:8080",
     }
     others = {"DITHER_TEST_KAFKA": "x", "DITHER_REQUIRE_REAL": "1", "DITHER_HOME": "/opt/dither"}
-    settings = load(environ={**links, **others, "DITHERING_SERVE_PORT": "x", "PATH": "x"})
-    assert not settings.sources
+    assert not load(environ={**links, **others, "DITHERING_SERVE_PORT": "x", "PATH": "x"}).sources
 
 
 def test_an_unknown_key_is_an_error_that_names_the_nearest() -> None:

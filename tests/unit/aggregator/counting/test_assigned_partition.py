@@ -95,8 +95,7 @@ def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
     assert second.state.next_offset == 10
     count(second, 10)
     second.commit(store, high=20)
-    third = taken(store, 16, 20, on_gap="skip")
-    third.commit(store, high=20)
+    taken(store, 16, 20, on_gap="skip").commit(store, high=20)
     assert store.owner(0)["gap"] == str(7 + 5)
     assert store.partition.snapshot(0).next_offset == 16
 
@@ -164,8 +163,7 @@ def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_silently(store: 
     (known,) = third.progress
     assert KnownProgress.of_group(known.next, known.metadata) == known
     store.client.flushdb()
-    forgotten = taken(store, 0, 3, "C", remembered=(known,))
-    assert "15 of its offsets are gone" in forgotten.halted
+    assert "15 of its offsets are gone" in taken(store, 0, 3, "C", remembered=(known,)).halted
     skipping = taken(store, 0, 3, "C", on_gap="skip", remembered=(known,))
     skipping.commit(store, high=3)
     assert (store.owner(0)["gap"], skipping.progress) == ("15", (KnownProgress(0, 0, "C"),))

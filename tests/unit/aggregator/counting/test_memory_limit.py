@@ -24,8 +24,7 @@ MEMORY = 2 * PANES * WIDE.zero().nbytes
 
 def taken(store: Store, number: int, excess: str = "") -> AssignedPartition:
     here = Log(lambda: (0, PANES))
-    metrics = {WIDE.name: WIDE}
-    return acquire_partition(store, number, "one", here, metrics, Aggregate(), excess)
+    return acquire_partition(store, number, "one", here, {WIDE.name: WIDE}, Aggregate(), excess)
 
 
 def limit(store: Store, owned: dict[int, AssignedPartition]) -> None:

@@ -114,8 +114,7 @@ def test_one_that_was_overtaken_deletes_nothing_that_was_counted_since(
 
 def test_who_was_overtaken_leaves_the_mark(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted(store, 0)
-    other = recount._Deletion(store, 0)
-    deleted_under(store, monkeypatch, 2, other._mark)
+    deleted_under(store, monkeypatch, 2, recount._Deletion(store, 0)._mark)
     assert store.overview().partitions[0].is_halted
     delete_counts(store, 0)
 

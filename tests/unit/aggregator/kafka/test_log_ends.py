@@ -59,8 +59,7 @@ def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.Monke
     made = [Client(is_outdated=True), Client(is_outdated=False)]
     monkeypatch.setattr(KafkaLog, "_connected", lambda _: made.pop(0))
     log = KafkaLog(Settings())
-    looks = [log.ask().ends(2) for _ in range(3)]
-    assert looks == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
+    assert [log.ask().ends(2) for _ in range(3)] == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
 
 
 def test_a_partition_that_no_broker_leads_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting import recount
 from aggregator.dead_letters.reader import MessagePosition
 from aggregator.dead_letters.selection import HandledMarks
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, StateUnreadable
 from aggregator.local import state_folder
 from aggregator.local.state_folder import StateFolder, begin_new_log
 from aggregator.storage.progress import TORN
@@ -55,6 +55,9 @@ def test_a_new_log_begins_beside_the_counts_of_earlier_ones(store: Store) -> Non
     assert store.owner(len(OWNERS)) == {}
     assert client.hmget(position, "topic", "0", "has:events") == [b"dither.estimates:", b"0", b"1"]
     assert MessagePosition(0, 5) not in marks.read({0: (0, 10)})
+    client.sadd(f"{marks._prefix}:0:0", "spoilt")
+    with pytest.raises(StateUnreadable, match=f"{marks._prefix}:0:0"):
+        marks.read({0: (0, 10)})
 
 
 def test_a_folder_is_locked_by_its_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

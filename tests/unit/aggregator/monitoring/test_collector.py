@@ -317,8 +317,7 @@ def note_alarm(store: Store) -> None:
     """Store how an alarm stands."""
     state = msgspec.json.decode(ALARM_RAISED_ONCE, type=StoredAlarm)
     state = msgspec.structs.replace(state, next_ms=MOVED.start_ms + MOVED.every_ms)
-    key = state_key(store.topic, identity(MOVED, LATE))
-    store.client.set(key, msgspec.msgpack.encode(state))
+    store.client.set(state_key(store.topic, identity(MOVED, LATE)), msgspec.msgpack.encode(state))
 
 
 def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
@@ -329,8 +328,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     metrics = MetricDefinitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
     note_alarm(store)
     note_comparison(store, metrics)
-    otlp = "http://127.0.0.1:9"
-    client = client_of(store, metrics=metrics, otlp=otlp, slices=["late: country"])
+    client = client_of(store, metrics=metrics, otlp="http://127.0.0.1:9", slices=["late: country"])
     gateway: Any = StubGateway()
     gateway.crowds.counts = {("late", "accepted"): 1}
     reader = Reader(store, metrics)
@@ -374,8 +372,7 @@ def test_both_formats_say_the_same_and_promtool_agrees(store: Store, client: Cli
     before = scrape(client)
     count_something(store)
     count_vectors(store)
-    after = scrape(client)
-    for text in (before, after):
+    for text in (before, scrape(client)):
         checked = subprocess.run(
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
@@ -440,8 +437,7 @@ def test_estimates_are_the_readers_with_the_policy_in_force(store: Store, client
     pvalues = samples(text, "dither_level_heterogeneity_pvalue")
     assert pvalues == {("delay",): expected.heterogeneity}, "carrier has one level"
     store.registry.set_policy("delay", "uniform")
-    changed = samples(scrape(client), "dither_level_weight")
-    assert changed["delay", "0.5"] == pytest.approx(1 / 3)
+    assert samples(scrape(client), "dither_level_weight")["delay", "0.5"] == pytest.approx(1 / 3)
 
 
 def test_of_trusted_metrics_the_release_and_what_waits_for_one_are_told(store: Store) -> None:
@@ -545,8 +541,13 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
+    for key in (redis_keys.deaths_key(TOPIC), f"{redis_keys.publisher_key(TOPIC)}:events"):
+        store.client.set(key, "spoilt")
     text = scrape(client)
     assert samples(text, "dither_partition_halted") == {("0",): 1}
+    assert samples(text, "dither_publisher_leader") == {(): 0}
+    for name in ("dither_worker_deaths_total", "dither_published_events_total"):
+        assert samples(text, name) == {}, "they cannot be read, and hide no other"
 
 
 def test_a_lag_that_kafka_does_not_tell_is_not_a_number(store: Store, client: Client) -> None:
@@ -615,8 +616,7 @@ def scrape_gateway(store: Store, publishes: bool = False) -> httpx.Response:
     """Return what a gateway's scrape gives after a request for a path that it does not have."""
     client = Client(store, METRICS, Settings(publish=Publish(enabled=publishes)))
     gateway = Gateway(METRICS, {"bootstrap.servers": "127.0.0.1:1"}, TOPIC)
-    reader = Reader(store, METRICS)
-    client.app = application(reader, client.settings, gateway=gateway, ends=LogEnds)
+    client.app = application(Reader(store, METRICS), client.settings, gateway=gateway, ends=LogEnds)
     client.get("/nothing")
     return client.get("/metrics")
 

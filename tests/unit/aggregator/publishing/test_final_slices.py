@@ -79,8 +79,7 @@ def finals(
     metrics: Mapping[str, Metric] = METRICS,
 ) -> dict[str, Event]:
     publication = Publication(Reader(store, metrics), published, "dither", 0)
-    finalizer = PaneFinalizer(publication, 10, groupings)
-    found = finalizer.final_events(store.overview(), 1)
+    found = PaneFinalizer(publication, 10, groupings).final_events(store.overview(), 1)
     return {event.key.partition("T")[2]: event for event in found if event.subject == "late"}
 
 
@@ -136,10 +135,8 @@ def test_unreadable_slices_stop_their_metric(counted: Counting, published: Publi
     for key in counted.store.client.keys("*}:slices:late*"):
         counted.store.client.set(key, b"spoilt")
     publication = Publication(Reader(counted.store, METRICS), published, "dither", 0)
-    finalizer = PaneFinalizer(publication, 10, GROUPINGS)
-    found = finalizer.final_events(counted.store.overview(), 1)
-    names = [next(found).subject for _ in range(4)]
-    assert names == ["late", "plain", "plain", "plain"]
+    found = PaneFinalizer(publication, 10, GROUPINGS).final_events(counted.store.overview(), 1)
+    assert [next(found).subject for _ in range(4)] == ["late", "plain", "plain", "plain"]
     with pytest.raises(StateUnreadable):
         next(found)
 

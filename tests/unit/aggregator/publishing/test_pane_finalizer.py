@@ -101,8 +101,13 @@ def test_a_running_total_is_told_when_it_has_changed_whoever_tells_it(
     other = finalizer_of(store, counting.metrics, published)
     assert other.provisional_events(store.overview()) == []
     counting.count(0, counting.batch("delay", [1.0] * 20, 0))
-    store.client.hset(f"{published._key}:provisional", "delay", b"\xff")  # spoilt
+    key = f"{published._key}:provisional"
+    store.client.hset(key, "delay", b"\xff")  # spoilt
     assert len(other.provisional_events(store.overview())) == 1
+    store.client.set(key, b"spoilt")
+    finalizer = finalizer_of(store, counting.metrics, published)
+    assert finalizer.provisional_events(store.overview()) == []
+    assert key in str(finalizer.unreadable_total)
 
 
 def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
@@ -117,9 +122,16 @@ def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(
         patched.setattr(Store, "overview", None)  # it grows with the number of metrics
         (batch,) = batch_events(finalizer.final_events(overview, 1))
         assert sorted(event.subject for event in batch) == ["carrier", "delay"]
-    (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
-    store.client.set(key, b"spoilt")
+    spoilt = f"{published._key}:final:{metric_key('delay', counting.metrics['delay'].revision)}"
+    store.client.set(spoilt, b"spoilt")
+    events = finalizer_of(store, counting.metrics, published).final_events(overview, 1)
+    (event,) = next(batch_events(events))
+    assert (event.subject, store.client.delete(spoilt)) == ("carrier", 1)
+    for key in store.client.keys(f"{{dither:{store.topic}:0}}:[pt]*:carrier@*"):
+        store.client.set(key, b"spoilt")
     finalizer = finalizer_of(store, counting.metrics, published)
+    assert [one.subject for one in finalizer.provisional_events(store.overview())] == ["delay"]
+    assert "total:carrier@" in str(finalizer.unreadable_total)
     found = batch_events(finalizer.final_events(store.overview(), 1))
     assert [event.subject for event in next(found)] == ["delay"]
     with pytest.raises(StateUnreadable):
@@ -196,8 +208,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
 
 def kept(metrics: dict[str, Metric]) -> dict[str, Metric]:
     """Return the metrics, the panes of delays to expire in a hundred years."""
-    delay = dataclasses.replace(metrics["delay"], retention="36500d")
-    return {**metrics, "delay": delay}
+    return {**metrics, "delay": dataclasses.replace(metrics["delay"], retention="36500d")}
 
 
 def lose(store: Store, partition: int, minute: int) -> str:
@@ -235,8 +246,7 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
     for number in (0, 1):
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
         counting.count(number, *delays, *beats(delay, 3))
-        carriers = counting.batch("carrier", [0] * 100, 0, 8)
-        counting.count(number, carriers, *beats(carrier, 3))
+        counting.count(number, counting.batch("carrier", [0] * 100, 0, 8), *beats(carrier, 3))
     key, found = lose(store, 1, 0), list[Event]()
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
         found.extend(finalizer.final_events(store.overview(), 2))

@@ -46,8 +46,7 @@ class Topic:
         """Write a report, confirmed at once."""
         for _ in range(CONFIRMING_BATCHES):
             self._seed += 1
-            one = batch(self.metrics[name], [1.0], 1, time_ms, self._seed)
-            self._append(number, one)
+            self._append(number, batch(self.metrics[name], [1.0], 1, time_ms, self._seed))
 
     def _append(self, number: int, payload: ReportBatch | bytes) -> int:
         log = self.logs[number]
@@ -99,8 +98,7 @@ class Topic:
         """Return up to where the log has closed a metric's panes."""
         for number in {0, 1, 2} - self.uncounted:
             self._count(number)
-        metric = self.metrics[name]
-        return self.store.overview().closed(metric_key(name, metric.revision), 3)
+        return self.store.overview().closed(metric_key(name, self.metrics[name].revision), 3)
 
 
 @pytest.fixture
@@ -198,8 +196,7 @@ def test_other_metrics_do_not_make_it_busy(store: Store, metrics: dict[str, Metr
     topic = Topic(store, {name: metrics[name] for name in ("delay", "silent")})
     topic.report(0, EPOCH, "silent")
     beats = topic.wait(IDLE_SECONDS + 3, lambda: topic.report(0, ARRIVAL))
-    silent = {beat.partition for beat in beats if beat.metric.name == "silent"}
-    assert silent == {0, 1, 2}
+    assert {beat.partition for beat in beats if beat.metric.name == "silent"} == {0, 1, 2}
 
 
 def test_a_pane_not_over_for_the_broker_is_waited_for_with_few_messages(topic: Topic) -> None:
@@ -207,8 +204,7 @@ def test_a_pane_not_over_for_the_broker_is_waited_for_with_few_messages(topic: T
     topic.broker = ARRIVAL + DAY + 5_000
     topic.report(1, topic.broker)
     over = ARRIVAL + DAY + MINUTE + LATENESS
-    beats = topic.wait(IDLE_SECONDS + 2)
-    assert len(beats) == 1, "it asks one broker what time it is"
+    assert len(topic.wait(IDLE_SECONDS + 2)) == 1, "it asks one broker what time it is"
     assert topic.wait((over - topic.broker) / 1000 - 2) == []
     assert partitions(topic.wait(5)) == [0, 1, 2]
     assert topic.closed() == ARRIVAL + DAY + MINUTE

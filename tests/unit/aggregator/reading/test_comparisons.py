@@ -63,8 +63,7 @@ def test_a_limit_on_a_logarithmic_scale_is_its_nearest_edge_and_named(reader: Re
     sizes = Reader(reader.store, {"size": size})
     compared = sizes.compare("size", end=START, against_start=START, below=[300, 10.0])
     assert compared.labels == ["below 100", "below 10"]
-    mean = reader.compare("late", {"country": "DE"}, start=START, end=END)
-    assert mean.query.below == ()
+    assert reader.compare("late", {"country": "DE"}, start=START, end=END).query.below == ()
 
 
 def sums(reader: Reader, **where: str) -> Any:

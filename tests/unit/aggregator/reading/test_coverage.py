@@ -88,8 +88,7 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
         assert (before.lower, before.upper) == (whole.lower, whole.upper)
         assert as_dict(answer(seen, before))["weights_fixed"] is True
         assert "--weights-fixed" in as_text(Shown(seen, before, 9))
-    both = Reader.answer(seen, Query(weights="uniform", target="sample"))
-    assert both.chosen_among == 6
+    assert Reader.answer(seen, Query(weights="uniform", target="sample")).chosen_among == 6
     assert Reader.answer(seen, Query(target="sample")).chosen_among == 2
 
 
@@ -181,8 +180,7 @@ def test_a_window_of_several_panes_is_as_wide_as_their_worst_case() -> None:
     assert nine.value == one.value
     assert 3 * width(one) <= width(nine) < 4.2 * width(one)  # and 39% for Hoeffding
     assert nine.effective_reports == pytest.approx(one.effective_reports / 9)
-    fresh = read(0, 9 * MINUTE, memoized=False)
-    assert width(fresh) == width(one)
+    assert width(read(0, 9 * MINUTE, memoized=False)) == width(one)
 
 
 def test_a_running_total_says_that_it_knows_nothing() -> None:

@@ -43,8 +43,7 @@ class Store:
         self.reading: int | None = None
         self.sums = METRIC.zero()
         level = np.zeros(9_000, dtype=np.uint8)
-        drawn = METRIC.randomize(["JF"] * 9_000, level, SeededBits(1))
-        METRIC.accumulate(self.sums, level, drawn)
+        METRIC.accumulate(self.sums, level, METRIC.randomize(["JF"] * 9_000, level, SeededBits(1)))
 
     def describe(
         self, name: str, start: float | None, end: float | None, *, window: str | None = None

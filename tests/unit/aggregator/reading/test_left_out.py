@@ -56,8 +56,7 @@ def test_refused_reports_are_told_with_their_reasons_and_where_to_look(redis_url
     fine = batch(metric, [1, 2, 3], seed=1)
     ahead = batch(metric, [1] * 20, time_ms=ARRIVAL + 3_600_000, seed=2)
     foreign = batch(metric, [4], seed=3, metric="delays")
-    nobodys = batch(metric, [4] * 5, seed=4, revision=7)
-    count(redis_url, metric, fine, ahead, foreign, nobodys)
+    count(redis_url, metric, fine, ahead, foreign, batch(metric, [4] * 5, seed=4, revision=7))
     line = (
         "refused    25 reports of delay (20 future, 5 wrong_revision): "
         "`dither deadletters list --metric delay`"

@@ -128,8 +128,7 @@ def store_state(reader: Reader, run: ComparisonRun) -> None:
 
 
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:
-    run = ComparisonRun(reader, CHECKOUT)
-    (decided,) = take(reader, run)
+    (decided,) = take(reader, ComparisonRun(reader, CHECKOUT))
     hour = int(np.argmax([iso(EPOCH + h * HOUR) == decided.at for h in range(HOURS + 1)]))
     for until in range(BEGIN + 1, HOURS + 1):
         pair = sums(reader, "new", until), sums(reader, "old", until)

@@ -46,8 +46,7 @@ def test_the_notebook_of_the_docs_runs(folder: Path, monkeypatch: pytest.MonkeyP
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(folder / name.lower()))
     notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)
-    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}})
-    client.execute()
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [cell.get("outputs") for cell in notebook.cells]
     shown = [each[-1]["data"] for each in outputs if each]
     assert "'dep_delay'" in shown[0]["text/plain"]

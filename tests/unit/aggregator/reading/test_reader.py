@@ -60,8 +60,7 @@ class Counted:
         self.partitions = 1 + max(counted, default=0) if partitions is None else partitions
         self.panes: dict[int, dict[PaneKey, Counts]] = {}
         for number in sorted({report[0] for report in reports}):
-            mine = [report for report in reports if report[0] == number]
-            self._count(number, mine, commit_every)
+            self._count(number, [report for report in reports if report[0] == number], commit_every)
 
     def _count(self, number: int, reports: Sequence[Report], commit_every: int) -> None:
         snapshot = self.store.partition.acquire(number, "test")
@@ -130,8 +129,7 @@ def test_a_window_equals_the_sum_of_panes_of_all_partitions(store: Store, in_ord
         counted = Counted(store, reports, commit_every, batches)
         reader = Reader(store, METRICS)
         for name, metric in METRICS.items():
-            edges = [(None, None), *((edge(rng), edge(rng)) for _ in range(15))]
-            for first, last in edges:
+            for first, last in [(None, None), *((edge(rng), edge(rng)) for _ in range(15))]:
                 if first is not None and last is not None and first >= last:
                     continue
                 start = None if first is None else EPOCH + first
@@ -217,8 +215,7 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     counted = Counted(store, reports, batches=1)
     window = reader.window("delay", Query(window="1h"))
     assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
-    by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
-    assert window.sums.tolist() == by_hand.tolist()
+    assert window.sums.tolist() == counted.by_hand(DELAY, window.start_ms, window.end_ms).tolist()
     assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
     widened = reader.window("delay", Query(window="90s"))
     assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
@@ -228,8 +225,7 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
 
 def test_the_version_of_a_window_changes_with_what_it_says_alone(store: Store) -> None:
     def version(**window: Any) -> str:
-        reader = Reader(store, METRICS)
-        return reader.describe(store.overview(), "delay", Query(**window)).version
+        return Reader(store, METRICS).describe(store.overview(), "delay", Query(**window)).version
 
     end = seconds(EPOCH + 10 * MINUTE)
     found = {version(), version(end=end)}
@@ -258,8 +254,7 @@ def lose(store: Store, partition: int, grain: str, start: int) -> str:
 def test_a_window_of_which_something_has_expired_says_so_and_shows_no_part(store: Store) -> None:
     minutes = range(0, 27 * 60, 10)
     Counted(store, [*every_minute(0, minutes), *every_minute(1, minutes)], 50, batches=1)
-    kept = dataclasses.replace(DELAY, retention="30d")
-    reader = Reader(store, {"delay": kept})
+    reader = Reader(store, {"delay": dataclasses.replace(DELAY, retention="30d")})
     for grain, length in (("pane", 10 * MINUTE), ("hour", HOUR), ("day", DAY)):
         lose(store, 1, grain, EPOCH)
         first, middle, last = (seconds(EPOCH + n * length) for n in range(3))
@@ -392,8 +387,7 @@ def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(stor
 
 def test_nothing_is_final_while_a_partition_is_missing_torn_or_unknown(store: Store) -> None:
     """Redis was emptied, and only one of two workers counts again: the other one is frozen."""
-    every = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))]
-    Counted(store, every)
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))])
     assert status(store) == "final"
     for half in ({"begun": 99}, {"next": -2}):
         facts_of(store, 1, **half)

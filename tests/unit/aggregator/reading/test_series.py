@@ -109,8 +109,7 @@ def test_the_largest_categories_are_in_all_points(counting: Counting, reader: Re
     assert every.categories == ["AA", "B6", "DL", "UA"]
     assert every.points[0].value[0] == first.value[0]
     assert every.points[0].upper[3] == first.upper[1]
-    asked = ask(reader, "carrier", step="1m", categories=("UA", "B6"))
-    assert asked.categories == ["UA", "B6"]
+    assert ask(reader, "carrier", step="1m", categories=("UA", "B6")).categories == ["UA", "B6"]
 
 
 def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(

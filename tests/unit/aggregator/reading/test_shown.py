@@ -48,8 +48,7 @@ def texts(seen: Window, found: Any) -> tuple[str, str, str]:
 
 
 def test_a_shown_value_is_within_its_bounds_and_no_farther_from_a_covered_truth() -> None:
-    rng = np.random.default_rng(1)
-    for support in [[0, 0, 0, 1], *rng.integers(0, 300, (30, 4)).tolist()]:
+    for support in [[0, 0, 0, 1], *np.random.default_rng(1).integers(0, 300, (30, 4)).tolist()]:
         for bound in ("fixed", "anytime", "normal"):
             found = RARE.estimate(np.array([sum(support), *support]), bound=bound)
             with row(support, bound):
@@ -102,8 +101,7 @@ def test_printed_bounds_contain_the_computed_ones_whatever_the_unit() -> None:
 
 def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
     seen = window(RARE, OUTSIDE)
-    found = Reader.answer(seen, Query(beta=1e-7))
-    whole, _, live = texts(seen, found)
+    whole, _, live = texts(seen, Reader.answer(seen, Query(beta=1e-7)))
     for text in (whole, live):
         assert "100%" not in text
         assert "99.99999% " in text
@@ -122,8 +120,7 @@ LONGEST = define(
 def searching(metric: SearchMetric) -> Window:
     """One round went outwards, the other inwards: [362, 543] of a maximum, its middle 452.5."""
     search = metric.search
-    threshold = search.threshold(Progress())
-    first = Decision(threshold, (10_000,), (5_000,), 0.5, 0.1, outwards=True)
+    first = Decision(search.threshold(Progress()), (10_000,), (5_000,), 0.5, 0.1, outwards=True)
     second = search.threshold(Progress((first,)))
     both = (first, Decision(second, (10_000,), (2_700,), 0.0, 0.1, outwards=False))
     over = Round(
@@ -169,8 +166,7 @@ def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:
     hostile = ("[/]", "\x1b[31mred", "\u202eleft")
     metric = define(name="m", kind="frequency", mechanism="grr", categories=hostile, levels=[4])
     seen = window(metric, [9, 4, 3, 2])
-    found = Reader.answer(seen)
-    for text in texts(seen, found):
+    for text in texts(seen, Reader.answer(seen)):
         assert all(char.isprintable() for char in text.replace("\n", ""))
         for shown in ("[/]", "\\u001b[31mred", "\\u202eleft"):
             assert shown in text

@@ -95,8 +95,7 @@ def test_a_round_that_the_metric_does_not_have_is_refused() -> None:
 
 
 def published(store: Any, told: Round) -> None:
-    key = rounds_key(store.topic)
-    store.client.hset(key, metric_key(AGE.name, AGE.revision), encode(told))
+    store.client.hset(rounds_key(store.topic), metric_key(AGE.name, AGE.revision), encode(told))
 
 
 def decided(rounds: int) -> Round:
@@ -222,6 +221,9 @@ def test_the_first_decision_of_a_round_stays(store: Store, monkeypatch: pytest.M
     coordinator._resume(AGE, forged)
     assert told == [msgspec.structs.replace(forged, opened_ms=0)], "it would never be over"
     assert store.client.hvals(coordinator._stored) == [encode(told[0])]
+    store.client.set(coordinator._stored, "spoilt")
+    with pytest.raises(StateUnreadable, match=coordinator._stored):
+        coordinator._resume(AGE, forged)
 
 
 def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
@@ -232,6 +234,10 @@ def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
         store.client.hset(rounds_key(store.topic), key, text)
         with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
             Reader(store, METRICS).estimate("age")
+    store.client.set(rounds_key(store.topic), "spoilt")
+    with pytest.raises(StateUnreadable, match=rounds_key(store.topic)):
+        Reader(store, METRICS).estimate("age")
+    assert store.overview().policies == {}, "metrics without rounds have their answers"
 
 
 def test_the_round_that_is_open_is_read_over_http(store: Store) -> None:
@@ -243,8 +249,7 @@ def test_the_round_that_is_open_is_read_over_http(store: Store) -> None:
     answer: httpx.Response = client.get(path)
     assert answer.json()["threshold"] == told.threshold == 56.0
     assert answer.json()["number"] == 3
-    again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
-    assert again.status_code == 304
+    assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
     assert "has no rounds" in client.problem(400, "/v1/metrics/delay/round")["detail"]
     search = client.json("/v1/metrics/age/estimate")["search"]
     assert search["bisection"] == [48.0, 64.0]

@@ -81,8 +81,7 @@ def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness()
     assert not partition.panes[key(DELAY, EPOCH)].closed
     partition.count(log(last, first=partition.next_offset))
     assert partition.panes[key(DELAY, EPOCH)].closed
-    closed = partition.mark_committed()
-    assert set(closed) == {key(DELAY, EPOCH)}
+    assert set(partition.mark_committed()) == {key(DELAY, EPOCH)}
     assert key(DELAY, EPOCH) not in partition.panes
 
 

@@ -178,8 +178,7 @@ def test_what_hides_behind_attributes_is_parsed_as_protobuf_does() -> None:
     assert len(forged) == len(region)
     payloads = [one.SerializeToString() for one in honest]
     payloads.append(payloads[0].removesuffix(region) + forged)
-    partition = new_partition()
-    (refused,) = partition.count(log(*payloads))
+    (refused,) = new_partition().count(log(*payloads))
     assert refused.reason == "bad_batch_id"
 
 

@@ -56,8 +56,7 @@ def test_no_write_is_longer_than_lua_takes(
             commit_commands("{p}", partition, {f"f{number}": number for number in range(facts)})
         )
     assert max(map(len, found)) <= FEW
-    members = sum(len(words) - 2 for words in found if words[:2] == ["SADD", "{p}:open"])
-    assert members == opened + 1
+    assert sum(len(words) - 2 for words in found if words[:2] == ["SADD", "{p}:open"]) == opened + 1
     for name, size in (("counts", names), ("watermarks", names), ("owner", facts)):
         written = [words[2:] for words in found if words[:2] == ["HSET", f"{{p}}:{name}"]]
         assert all(len(words) % 2 == 0 for words in written), "a field stays with its value"

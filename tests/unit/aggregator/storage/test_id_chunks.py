@@ -89,8 +89,7 @@ def test_commits_write_only_their_new_ids_whatever_ends_within_a_chunk(store: St
             "0": min(counted, CHUNK),
             **{str(number): CHUNK for number in range(1, full)},
         }
-        places = {str(worker.key).encode(): b"%d" % counted}
-        assert store.client.hgetall(f"{PREFIX}:ids") == places
+        assert store.client.hgetall(f"{PREFIX}:ids") == {str(worker.key).encode(): b"%d" % counted}
         worker = Worker(store)
         assert worker.ids == numbered(counted)
 
@@ -130,8 +129,7 @@ def test_ids_of_an_earlier_version_count(store: Store, monkeypatch: pytest.Monke
         worker.count(more)
     assert chunks(store).keys() == {str(EPOCH), "0", "1"}
     worker.close()
-    left = [key for key in client.scan_iter(f"{PREFIX}:seen:*") if b":%d" % EPOCH in key]
-    assert left == []
+    assert [key for key in client.scan_iter(f"{PREFIX}:seen:*") if b":%d" % EPOCH in key] == []
 
 
 def test_a_chunk_that_is_gone_or_empty_is_missed(store: Store) -> None:

@@ -1,12 +1,15 @@
 """A lease has one holder at a time, who knows when its time is over."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
+from aggregator.errors import StateUnreadable
 from aggregator.storage.lease import Lease, LeaseLost
 from tests.support.clocks import Clock
+from tests.support.rows import row
 from tests.support.running.deployment import wait_until
 
 KEY = "test:{lease}"
@@ -35,6 +38,27 @@ def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redi
     assert not lease.held
     assert not lease.renew()
     assert not lease.held, "the store forgot it"
+
+
+def test_a_key_that_cannot_be_used_is_named(client: Any) -> None:
+    lease = Lease(client, KEY, "holder", 60)
+    for name, expected in (("epoch", "a whole number"), ("lease", "a lease, which expires")):
+        client.set(f"{KEY}:{name}", "x")
+        with row(name), pytest.raises(StateUnreadable, match=f"{KEY}:{name}: expected {expected}"):
+            lease.acquire()
+    client.flushdb()
+    assert lease.acquire()
+    client.hset(key := f"{KEY}:hash", "a", "x")
+    for command, expected in (
+        (("SADD", key, "x"), "a type that SADD accepts"),
+        (("HINCRBY", key, "a", 1), "a whole number"),
+    ):
+        with row(expected), pytest.raises(StateUnreadable, match=f"{key}: expected {expected}"):
+            lease.write([command])
+    client.copy(key, f"{KEY}:lease", replace=True)
+    for change in (lease.renew, lambda: lease.write([["SET", key, "x"]])):
+        with pytest.raises(StateUnreadable, match=f"{KEY}:lease"):
+            change()
 
 
 def test_an_expired_lease_is_anothers_and_its_old_holder_is_fenced(client: redis.Redis) -> None:

@@ -10,5 +10,4 @@ from tests.support.reports.counted import Client
 
 @pytest.fixture
 def client(store: Store, metrics: dict[str, Metric]) -> Client:
-    settings = Settings(access=Access(anonymous=["read", "report", "admin"]))
-    return Client(store, metrics, settings)
+    return Client(store, metrics, Settings(access=Access(anonymous=["read", "report", "admin"])))

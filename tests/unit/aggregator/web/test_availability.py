@@ -202,8 +202,7 @@ def test_large_series_wait_for_small_requests(store: Store, redis_url: str, tmp_
     file = tmp_path / "metrics.toml"
     file.write_text(DISTRIBUTION)
     counting = Counting(store, load_metrics(file))
-    answers = [[minute % 60 + 0.5] * (minute + 1) for minute in range(500)]
-    each = enumerate(answers)
+    each = enumerate([[minute % 60 + 0.5] * (minute + 1) for minute in range(500)])
     counting.count(0, *[counting.batch("wait", values, minute) for minute, values in each])
     with serving(file, redis_url) as server, contextlib.ExitStack() as stack:
         port, answered = int(server.url.rpartition(":")[2]), list[int]()

@@ -80,8 +80,7 @@ def test_a_page_that_was_led_here_sees_nothing_but_the_probes(client: Client) ->
         assert answer.status_code == 421, path
         assert "delay" not in answer.text
     body = {"policy": "uniform"}
-    put = client.ask("PUT", "/v1/metrics/delay/weights", json=body, headers=led)
-    assert put.status_code == 421
+    assert client.ask("PUT", "/v1/metrics/delay/weights", json=body, headers=led).status_code == 421
     assert client.get("/healthz", headers=led).json() == {"status": "alive"}
     assert client.get("/readyz", headers=led).status_code == 503, "nothing was counted yet"
 

@@ -19,6 +19,7 @@ from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import failed_searches_key, publisher_key
 from aggregator.storage.store import Store
 from aggregator.web.application import application
 from estimators import Metric
@@ -428,6 +429,9 @@ def test_a_server_is_ready_for_what_it_is_for(client: Client, counting: Counting
     reader = Reader(client.store, counting.metrics)
     client.app = application(reader, client.settings, publisher=publisher, ends=LogEnds)
     assert client.json("/readyz")["warnings"] == ["nothing is published: why"]
+    key = failed_searches_key(publisher_key(client.store.topic))
+    client.store.client.set(key, "spoilt")
+    assert key in client.json("/readyz")["warnings"][1]
 
 
 def test_panes_that_expire_make_another_answer_in_time(

@@ -80,11 +80,9 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
     assert answer["influence"]["shift"] > 0
     assert json.loads(served.estimate("checkout", "--json", "--category", SHARE)) == answer
     assert f"{SHARE} " in served.estimate("checkout", "--category", SHARE)
-    series = client.json(f"{PATH}/series", category=SHARE, step="1h")
-    (point,) = series["points"]
+    (point,) = client.json(f"{PATH}/series", category=SHARE, step="1h")["points"]
     assert point["value"] == answer["value"]
-    whole = client.json(f"{PATH}/estimate")
-    assert whole["categories"] == ["none", "visit", "cart", "paid"]
+    assert client.json(f"{PATH}/estimate")["categories"] == ["none", "visit", "cart", "paid"]
     by = client.json(f"{PATH}/estimate", category=SHARE, by="version")["slices"]
     old, new = sorted(x["value"][0] for x in by)
     assert old < 0.4 < 0.6 < new
@@ -99,8 +97,7 @@ def test_a_share_is_answered_by_every_interface(store: Store, tmp_path: Path) ->
     )
     unproved = f"category={SHARE}&step=1h&weights=uniform"
     for query in (unproved, f"{unproved}&by=version"):
-        problem = client.problem(400, f"{PATH}/series?{query}")
-        assert "expected other weights" in problem["detail"]
+        assert "expected other weights" in client.problem(400, f"{PATH}/series?{query}")["detail"]
 
 
 def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path: Path) -> None:
@@ -115,8 +112,7 @@ def test_shares_of_a_definition_are_beside_the_categories(store: Store, tmp_path
     assert "shares_among" not in by_name
     for key in ("value", "lower", "upper", "unbiased"):
         assert shares[key] == by_name[key]
-    without = client.json("/v1/metrics/plain/estimate")
-    assert {**answer, "metric": "plain"} == without
+    assert {**answer, "metric": "plain"} == client.json("/v1/metrics/plain/estimate")
     assert client.json("/v1/metrics/funnel")["shares"] == SHARES
     assert metrics["funnel"].revision == metrics["plain"].revision
 
@@ -190,11 +186,9 @@ def test_a_two_way_table_is_answered_by_every_interface(store: Store, tmp_path: 
     assert text[0].split() == ["used_x", "\\", "crashed", "no", "yes", "all"]
     assert [line.split()[0] for line in text[1:4]] == ["no", "yes", "all"]
     for row_text, index in ((text[1], 1), (text[2], 3)):
-        ends = f"in [{down(cells['lower'][index], 3)}, {up(cells['upper'][index], 3)}]"
-        assert ends in row_text
+        assert f"in [{down(cells['lower'][index], 3)}, {up(cells['upper'][index], 3)}]" in row_text
     assert "95% for all cells together" in text[4]
-    of_rows = served.estimate("crash", "--category", "crashed / used_x")
-    assert "used_x \\ crashed" in of_rows
+    assert "used_x \\ crashed" in served.estimate("crash", "--category", "crashed / used_x")
     table = served.estimate("crash", "--csv").splitlines()
     assert table[0].endswith(",axis_used_x,axis_crashed")
     assert [line.rsplit(",", 2)[1:] for line in table[1:]] == [
@@ -216,8 +210,7 @@ def test_of_three_axes_any_two_are_a_table_with_margins(store: Store, tmp_path: 
     Counting(store, metrics).count(0, batch(metrics["crash"], reports, 16.0))
     command = ["estimate", "crash", "--metrics", str(file), "--kafka", "127.0.0.1:9"]
     command += ["--redis", f"unix://{socket}"]
-    default = CliRunner().invoke(cli, command).stdout
-    assert "a two-way table: --category 'used_x, b'" in default
+    assert "a two-way table: --category 'used_x, b'" in CliRunner().invoke(cli, command).stdout
     asked = [*command, "--category", "crashed, used_x"]
     text = CliRunner().invoke(cli, asked).stdout.split("\n\n")[1].splitlines()
     shown = [[line.split()[0], *re.findall(r"([\d.]+) in", line)] for line in text[:4]]

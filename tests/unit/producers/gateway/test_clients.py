@@ -14,8 +14,7 @@ def from_address(address: str) -> Client:
 
 
 def with_token(name: str, address: str) -> Client:
-    caller = Caller(name, frozenset({"report"}))
-    return client_of({"client": (address, 4000), CALLER_KEY: caller})
+    return client_of({"client": (address, 4000), CALLER_KEY: Caller(name, frozenset({"report"}))})
 
 
 def admitted(clients: Clients, client: Client) -> bool:

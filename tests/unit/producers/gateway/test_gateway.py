@@ -147,8 +147,7 @@ def test_a_body_may_come_in_pieces_but_not_without_end(broker: Broker, topic: st
     with posting(broker.config, topic, max_body=100_000) as post:
         assert post.batch(chunks(body)).status_code == 202
         for content in (body * 2, chunks(body * 2)):
-            told = problem(post.batch(content), 413)
-            assert "expected at most 100000 bytes" in told["detail"]
+            assert "expected at most 100000 bytes" in problem(post.batch(content), 413)["detail"]
         assert post.gateway._memory.reserved == 0
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 40_000, 0, 0]
     with posting({**broker.config, "message.max.bytes": 1000}, topic) as post:
