@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -213,21 +214,29 @@ def estimate_shares(
             f"category {name!r} has no bounds at all times for weights = 'uniform' or target = "
             "'sample': expected other weights and target = 'population', or bound = 'fixed'"
         )
-    return [[_estimate(mechanism, table, question, share) for share in shares] for table in tables]
+    estimates = [[ShareEstimate(np.nan, 0.0, 1.0, np.nan)] * len(shares) for _ in tables]
+    used, group = np.unique([table[:, 0] > 0 for table in tables], axis=0, return_inverse=True)
+    for number in np.flatnonzero(used.any(axis=1)).tolist():
+        rows = np.flatnonzero(group.ravel() == number).tolist()
+        for index, share in enumerate(shares):
+            alike = _estimate(mechanism, [tables[row] for row in rows], question, share)
+            for row, estimate in zip(rows, alike, strict=True):
+                estimates[row][index] = estimate
+    return estimates
 
 
 def _estimate(
-    mechanism: SupportCounts, table: Counts, question: Question, share: ShareAmong
-) -> ShareEstimate:
-    counts = table[:, 0]
-    if not counts.any():
-        return ShareEstimate(np.nan, 0.0, 1.0, np.nan)
-    bets, total = mechanism.share_bets(table, question, share.sets)
-    first, denominator = bets.sums
-    value = first / denominator if denominator > 0 else np.nan
-    anytime_total = total if question.bound == "anytime" else None
-    limits = share_limits(bets, question.log_p(1), anytime_total)
-    return ShareEstimate(value, *limits, denominator)
+    mechanism: SupportCounts, tables: Sequence[Counts], question: Question, share: ShareAmong
+) -> Iterator[ShareEstimate]:
+    """Return the estimates of a share in windows whose reports have the same levels."""
+    bets, totals = mechanism.share_bets(tables, question, share.sets)
+    first, denominator = bets.sums.T
+    value = np.divide(first, denominator, out=first * np.nan, where=denominator > 0)
+    anytime_totals = totals if question.bound == "anytime" else None
+    limits = share_limits(bets, question.log_p(1), anytime_totals)
+    return itertools.starmap(
+        ShareEstimate, np.stack([value, *limits, denominator], axis=-1).tolist()
+    )
 
 
 def joined(

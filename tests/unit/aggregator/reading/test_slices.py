@@ -177,7 +177,7 @@ def test_a_series_has_the_slices_of_each_step(closed: Reader) -> None:
     first, last = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
     thirds, whole = ("8h", 9), ("1d", 3)
     german, second = {"country": "DE"}, {"version": "2"}
-    rows = (["country"], {}, whole), (["version"], german, thirds), ([], second, thirds)
+    rows: Any = (["country"], {}, whole), (["version"], german, thirds), ([], second, thirds)
     for by, where, (step, count) in rows:
         with row(by, where):
             series = closed.series("late", first, last, step=step, by=by, where=where, top=3)
