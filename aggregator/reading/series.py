@@ -310,6 +310,7 @@ def _estimates(
             window.expired() if statistic is None else window.with_sums(statistic)
             for window, statistic in zip(group, sums, strict=True)
         ]
+        steps.sort(key=lambda step: step.used_levels)
         for part in batched(steps, MAX_ESTIMATED_TOGETHER):
             progress(len(estimates) / len(windows))
             starts = [window.start_ms for window in part]

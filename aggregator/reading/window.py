@@ -197,6 +197,12 @@ class Window:
         return [int(self.metric.counts(row).sum()) for row in self.content.statistics]
 
     @property
+    def used_levels(self) -> list[bool]:
+        """Whether each level has reports; windows of the same levels are bounded together."""
+        used: list[bool] = (self.metric.counts(self.sums) > 0).tolist()
+        return used
+
+    @property
     def round(self) -> Round | None:
         """The open or last round; None if there is none."""
         return self.content.round if isinstance(self.content, SearchState) else None

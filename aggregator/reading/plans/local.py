@@ -258,18 +258,19 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         simultaneous = [
             cls.count_sharing_slices(window, query, reports) for window, reports in pairs
         ]
-        estimated = [
-            (index, group)
+        slices = {
+            (index, group): windows[index].of_slice(group)
             for index, reports in enumerate(counted)
             for group in shown[index]
             if reports[group] >= minimum
-        ]
+        }
+        in_order = sorted(slices, key=lambda key: slices[key].used_levels)
         estimates: dict[tuple[int, int], Estimate] = {}
-        for batch in batched(estimated, MAX_ESTIMATED_TOGETHER):
-            progress(len(estimates) / len(estimated))
+        for batch in batched(in_order, MAX_ESTIMATED_TOGETHER):
+            progress(len(estimates) / len(slices))
             sharing = [simultaneous[index] for index, _ in batch]
-            slices = [windows[index].of_slice(group) for index, group in batch]
-            estimates |= zip(batch, cls.answer_each(slices, query, sharing), strict=True)
+            computed = cls.answer_each([slices[key] for key in batch], query, sharing)
+            estimates |= zip(batch, computed, strict=True)
         answers = []
         for index, (window, reports) in enumerate(zip(windows, counted, strict=True)):
             rows = tuple(
