@@ -48,7 +48,6 @@ from aggregator.reading.serialization import (
     plain_numbers,
     values,
 )
-from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.reading.steps import duration
 from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
@@ -246,25 +245,21 @@ def _slice_points(
             progress((finished + share * count) / steps)
 
         for slices in reading.answer_slices(windows, query, note, groups):
-            points += [_slice_point(slices.window, x, chosen, bins) for x in slices.slices]
+            window = slices.window
+            for of_slice in slices.slices:
+                if of_slice.estimate is not None:
+                    point = _point(window, of_slice.estimate, chosen, bins)
+                else:
+                    point = Point(
+                        **_edges(window),
+                        **plain_numbers(None),
+                        status="expired" if window.status == "expired" else "too_few_reports",
+                        reports=of_slice.reports,
+                    )
+                where = values(of_slice.slice) or UNSET
+                points.append(msgspec.structs.replace(point, slice=where, coverage=window.coverage))
         finished += len(windows)
     return points, hidden
-
-
-def _slice_point(
-    window: Window, of_slice: SliceEstimate, chosen: Places | None, bins: Bins | None
-) -> Point:
-    if of_slice.estimate is not None:
-        point = _point(window, of_slice.estimate, chosen, bins)
-    else:
-        point = Point(
-            **_edges(window),
-            **plain_numbers(None),
-            status="expired" if window.status == "expired" else "too_few_reports",
-            reports=of_slice.reports,
-        )
-    where = values(of_slice.slice) or UNSET
-    return msgspec.structs.replace(point, slice=where, coverage=window.coverage)
 
 
 def _over_all_steps(plan: SeriesPlan, query: Query, cache: EstimateCache) -> Estimate:

@@ -133,7 +133,7 @@ class Window:
         )
 
     def with_sums(self, statistic: Counts, *, is_same: bool = True) -> Window:
-        """Return the window with the statistic of its reports, as :meth:`with_content` does."""
+        """Return the window with the statistic of its reports; see :meth:`with_content`."""
         return self.with_content(WindowStatistic(statistic), is_same=is_same)
 
     def with_content(self, content: WindowStatistic | SliceSums, *, is_same: bool) -> Window:

@@ -75,6 +75,11 @@ class _Tilts(NamedTuple):
     combine: np.ufunc
 
 
+_Rows = tuple[_Cells, Callable[[Indices], _Tilts]]
+"""The window and block of each row, and a function that returns the tilts of some rows."""
+_Gains = tuple[Floats, Floats, list[SubsetFactors]]
+
+
 def share_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -> Limits:
     """Return bounds on the share of A among B; [0, 1] if the two limits exclude all shares.
 
@@ -85,9 +90,9 @@ def share_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -
     """
     lower, mirrored = np.empty((2, len(bets.counted.counts)))
     for part in blocks(lower.size, SHARE_BLOCKS * (20 + bets.counted.counts.shape[1])):
-        near, totals = bets.rows(part), None if anytime_totals is None else anytime_totals[part]
-        lower[part] = _lower_limits(near, log_p, totals)
-        mirrored[part] = _lower_limits(near.mirrored(), log_p, totals)
+        side, totals = bets.rows(part), None if anytime_totals is None else anytime_totals[part]
+        lower[part] = _lower_limits(side, log_p, totals)
+        mirrored[part] = _lower_limits(side.mirrored(), log_p, totals)
     is_empty = lower + mirrored >= 1
     return np.where(is_empty, 0.0, lower), np.where(is_empty, 1.0, 1 - mirrored)
 
@@ -108,20 +113,18 @@ def _lower_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) 
             break
         cells = _Cells(window, block, *np.zeros((2, block.size)))
         if anytime_totals is None:
-            _search(bets, *_cell_tilts(bets, cells, log_p), limits)
+            _search(bets, _cell_tilts(bets, cells, log_p), limits)
         else:
-            _search(bets, *_mixture_tilts(bets, cells, log_p, anytime_totals), limits)
+            _search(bets, _mixture_tilts(bets, cells, log_p, anytime_totals), limits)
     return np.where(np.isnan(limits), 1.0, limits)
 
 
-def _search(
-    bets: ShareBets, cells: _Cells, tilts: Callable[[Indices], _Tilts], limits: Floats
-) -> None:
+def _search(bets: ShareBets, all_rows: _Rows, limits: Floats) -> None:
     """Set the share up to which blocks are rejected, in each window in which not all are.
 
-    `cells`: the window and block of each row; `tilts`: returns the tilts of some rows; `limits`,
-    shape (windows,): is changed. Some blocks of each window are computed at a time.
+    `limits`, shape (windows,), is changed. Some blocks of each window are computed at a time.
     """
+    cells, tilts = all_rows
     starts = np.flatnonzero(np.diff(cells.window * SHARE_BLOCKS + cells.block, prepend=-1))
     windows, begin = np.unique(cells.window[starts], return_index=True)
     end, starts = np.append(begin[1:], starts.size), np.append(starts, cells.window.size)
@@ -173,9 +176,7 @@ def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> 
     return np.where(is_rejected, np.nan, low)
 
 
-def _gains(
-    bets: ShareBets, cells: _Cells, tilt: Floats
-) -> tuple[Floats, Floats, list[SubsetFactors]]:
+def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
     """Return the gains in rows of tilts at both ends of their blocks.
 
     Returns
@@ -207,18 +208,16 @@ def _subset_variances(bets: ShareBets) -> Floats:
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
-def _mixture_tilts(
-    bets: ShareBets, cells: _Cells, log_p: float, totals: Floats
-) -> tuple[_Cells, Callable[[Indices], _Tilts]]:
+def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats) -> _Rows:
     """Return rows for the mixture's tilts near the best ones in some blocks, and their tilts."""
     counted = bets.counted
     scores = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2)
     variance = np.vecdot(scores**2, counted.counts[:, None]) + _subset_variances(bets)
     best = np.sqrt(-2 * log_p / np.maximum(variance, 1e-300))
-    least, most = best.min(axis=1, keepdims=True), best.max(axis=1, keepdims=True)
+    lowest, highest = best.min(axis=1, keepdims=True), best.max(axis=1, keepdims=True)
     mixture, largest = MIXTURE_TILTS * totals[:, None], bets.max_tilts(BLOCK_EDGES)
-    is_near = (mixture >= least / TILT_BAND) & (mixture <= most * TILT_BAND)
-    is_near[np.arange(totals.size), np.abs(np.log(mixture / least)).argmin(axis=1)] = True
+    is_near = (mixture >= lowest / TILT_BAND) & (mixture <= highest * TILT_BAND)
+    is_near[np.arange(totals.size), np.abs(np.log(mixture / lowest)).argmin(axis=1)] = True
     row, rank = np.nonzero(is_near[cells.window])
     cells = cells.rows(row)
     tilt, largest = mixture[cells.window, rank], largest[cells.window, cells.block]
@@ -235,9 +234,7 @@ def _mixture_tilts(
 
 
 # Theorems 4 and 5 of docs/proofs/shares.md
-def _cell_tilts(
-    bets: ShareBets, cells: _Cells, log_p: float
-) -> tuple[_Cells, Callable[[Indices], _Tilts]]:
+def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     """Return rows for the cells that overlap the variance's interval in blocks, and their tilts."""
     from scipy.special import erfcx
 
@@ -260,10 +257,10 @@ def _cell_tilts(
             cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (low + of_subsets))))
         subset_gains, gains, factors = _gains(bets, chosen, tilt)
         goal = np.full(rows.size, LOG_P_SAFETY - log_p)
-        (rest,) = np.nonzero(gains < goal)  # the other rows reject without R, which is at most 1
-        factors = [SubsetFactors(x.exponents[rest], x.price[rest]) for x in factors]
-        if rest.size:
-            goal[rest] += _log_remainder(bets, chosen.rows(rest), tilt[rest], factors)
+        unsure = np.flatnonzero(gains < goal)  # other rows reject without R, which is at most 1
+        factors = [SubsetFactors(x.exponents[unsure], x.price[unsure]) for x in factors]
+        if unsure.size:
+            goal[unsure] += _log_remainder(bets, chosen.rows(unsure), tilt[unsure], factors)
         return _Tilts(chosen, tilt, goal, subset_gains, gains - goal, np.minimum)
 
     return cells, tilts_of
