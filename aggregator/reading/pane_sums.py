@@ -8,16 +8,8 @@ from typing import Any, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.window import Window
-from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, PaneSpan, spans
-from aggregator.state.pane_keys import (
-    GRAINS_MS,
-    SLICES,
-    SLICES_DAY,
-    PaneKey,
-    metric_key,
-    round_key,
-    width_ms,
-)
+from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, SLICE_GRAINS, PaneSpan, spans
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key, round_key, width_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
@@ -171,7 +163,7 @@ class PaneSums:
         starts = [window.start_ms or 0 for window in windows]
         cover = _cover(windows, COVER_GRAINS, [metric_key(metric.name, metric.revision)])
         if chunks:
-            cover += _cover(windows, (SLICES_DAY, SLICES), chunks)
+            cover += _cover(windows, SLICE_GRAINS, chunks)
 
         def index_of(pane: PaneKey) -> int:
             return bisect.bisect_right(starts, pane.start) - 1

@@ -199,8 +199,7 @@ class Window:
     @property
     def used_levels(self) -> list[bool]:
         """Whether each level has reports; windows of the same levels are bounded together."""
-        used: list[bool] = (self.metric.counts(self.sums) > 0).tolist()
-        return used
+        return [bool(count) for count in self.metric.counts(self.sums)]
 
     @property
     def round(self) -> Round | None:

@@ -115,10 +115,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         """Return a window with its sums; it is not final if Redis lost data during the read."""
         if window.grouping is not None:
             return next(self.read_slices([window], window.grouping))[0]
-        statistic, is_same = self.sums.read_window(window)
-        return (
-            window.expired() if statistic is None else window.with_sums(statistic, is_same=is_same)
-        )
+        sums, is_same = self.sums.read_window(window)
+        return window.expired() if sums is None else window.with_sums(sums, is_same=is_same)
 
     def read_slices(self, windows: Sequence[Window], grouping: Grouping) -> Iterator[list[Window]]:
         """Yield windows with the sums of their slices, in reads of bounded size.
@@ -254,10 +252,8 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         shown = [grouping.order(reports)[: query.top] for reports in counted]
         if groups is not None:
             shown = [[*groups]] * len(windows)
-        pairs = zip(windows, counted, strict=True)
-        simultaneous = [
-            cls.count_sharing_slices(window, query, reports) for window, reports in pairs
-        ]
+        pairs = [*zip(windows, counted, strict=True)]
+        simultaneous = [cls.count_sharing_slices(window, query, x) for window, x in pairs]
         slices = {
             (index, group): windows[index].of_slice(group)
             for index, reports in enumerate(counted)
@@ -272,7 +268,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             computed = cls.answer_each([slices[key] for key in batch], query, sharing)
             estimates |= zip(batch, computed, strict=True)
         answers = []
-        for index, (window, reports) in enumerate(zip(windows, counted, strict=True)):
+        for index, (window, reports) in enumerate(pairs):
             rows = tuple(
                 SliceEstimate(grouping.slice(group), reports[group], estimates.get((index, group)))
                 for group in shown[index]

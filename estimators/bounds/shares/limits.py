@@ -160,8 +160,7 @@ def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> 
     counted, ends = bets.counted.rows(cells.window), cells.ends
     low, high = ends[starts].T
     at_first, at_last = rows.of_subsets[chosen].T[..., None]
-    is_rejected = np.zeros(sizes.size, dtype=np.bool_)
-    for step in range(MAX_REFINEMENTS):
+    for _ in range(MAX_REFINEMENTS):
         ratio = np.linspace(low, high, REFINEMENT_PARTS + 1, axis=-1)
         ratios = np.repeat(ratio, sizes, axis=0)
         part = (ratios - ends[:, :1]) / np.diff(ends)
@@ -169,11 +168,10 @@ def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> 
         gains += at_first + part * (at_last - at_first)
         surplus = rows.combine.reduceat(np.minimum(gains[:, :-1], gains[:, 1:]), starts, axis=0)
         is_full = (surplus >= 0).all(axis=1)
-        is_rejected |= is_full & (step == 0)
         index = (np.arange(sizes.size), (surplus < 0).argmax(axis=1))
         low = np.where(is_full, high, ratio[:, :-1][index])
         high = np.where(is_full, high, ratio[:, 1:][index])
-    return np.where(is_rejected, np.nan, low)
+    return np.where(low == ends[starts, 1], np.nan, low)
 
 
 def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:

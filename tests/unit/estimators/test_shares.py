@@ -155,8 +155,7 @@ def bets_on(
     kernels: Any, n: int, supports: Any, *, free: bool, of_values: bool = False
 ) -> ShareBets:
     """Return the bets on n reports, in windows with these sums of supports."""
-    sums = np.array(supports, float)
-    each = np.ones(len(sums))
+    sums, each = np.array(supports, float), np.ones(len(supports))
     is_category = kernels.shape[1:] == (2, 2)
     sizes = SetSizes(1, 1 if is_category else 2, covers_all=False)
     p = float(kernels[0, 1].sum())
@@ -494,13 +493,12 @@ def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
 
 
 def test_windows_together_or_in_parts_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = ["paid / visit.."]
     for mechanism, bound in itertools.product(("grr", "subset_selection"), ("fixed", "anytime")):
         metric = metric_of(mechanism)
-        drawn_users = (drawn(n, 3, [0.2, 0.3, 0.3, 0.2]) for n in (30, 3000, 500))
-        statistics = [statistic_of(metric, *users) for users in drawn_users]
-        together = metric.estimate_each(statistics, 0.05, bound, chosen)
+        users = (drawn(n, 3, [0.2, 0.3, 0.3, 0.2]) for n in (30, 3000, 500))
+        statistics = [statistic_of(metric, *values_and_levels) for values_and_levels in users]
+        together = metric.estimate_each(statistics, 0.05, bound, ["paid / visit.."])
         with monkeypatch.context() as patch:
             patch.setattr(limits, "ROWS_AT_A_TIME", 1)
-            alone = [asked(metric, x, *chosen, bound=bound) for x in statistics]
+            alone = [asked(metric, x, "paid / visit..", bound=bound) for x in statistics]
         assert [(x.lower, x.upper) for x in together] == [(x.lower, x.upper) for x in alone]
