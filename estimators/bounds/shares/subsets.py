@@ -238,7 +238,8 @@ class SubsetReports:
                 (a, c), (b, d) = slopes[1, 0], slopes[0, 1]
                 steps = d * excess[0] - b * excess[1], a * excess[1] - c * excess[0]
                 exponents -= np.stack(steps) / (a * d - b * c)
-        logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
+        else:
+            logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
         return SubsetFactors(exponents.T, (logarithm - log_means).max(axis=0))
 
     def gains(self, factors: SubsetFactors) -> Floats:
