@@ -161,7 +161,8 @@ class SliceExport:
         for query in queries(self.groupings, metric):
             max_slices = min(self.top, max(0, remaining_samples - 1) // (3 * numbers_per_slice + 1))
             window = reader.read(reader.describe(overview, metric.name, query))
-            slices = LocalPlan.answer_slices(window, dataclasses.replace(query, top=max_slices))
+            top_query = dataclasses.replace(query, top=max_slices)
+            (slices,) = LocalPlan.answer_slices([window], top_query)
             for estimate in slices.slices:
                 yield from self._slice(metric.name, estimate)
             labels = (metric.name, ",".join(query.by))

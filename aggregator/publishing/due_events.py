@@ -253,7 +253,7 @@ class UnpublishedPanes:
         windows = [pane.between(start, start + metric.pane_ms, "final") for start in starts]
         sums, is_same_history = list[Counts | None](), True
         try:
-            for _, sums_of_group, is_same in self._reader.sums.read_steps(windows, metric.pane_ms):
+            for _, sums_of_group, is_same in self._reader.sums.read_steps(windows):
                 sums += sums_of_group
                 is_same_history = is_same  # compared with all reads, at the end
         except StateUnreadable:

@@ -170,7 +170,7 @@ class PaneFinalizer:
             window = self.reader.read_final(overview, pane.metric.name, query)
             if window.status != "final":
                 return None
-            groupings.append(LocalPlan.answer_slices(window, query))
+            groupings += LocalPlan.answer_slices([window], query)
         return groupings
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:

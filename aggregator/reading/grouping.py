@@ -15,7 +15,6 @@ from aggregator.errors import SettingsError
 from aggregator.reading.query import Query
 from estimators import Metric
 from estimators.errors import meant
-from estimators.estimate import Counts
 from estimators.metrics.attributes import NO_VALUE, Codes, Slicing
 
 Slice = Mapping[str, str | None]
@@ -97,22 +96,18 @@ class Grouping:
             for name in (*self.by, *self.where)
         )
 
-    def group(self, slicing: Slicing, statistics: Counts) -> Counts:
-        """Return the statistics of this grouping's slices, int64 of shape (size, cells).
+    def groups(self, slicing: Slicing) -> Codes:
+        """Return the index of the slice of this grouping to which each slice of `slicing` belongs.
 
-        `statistics`, shape (slicing.size, cells): the statistics of all slices of `slicing`, by
-        code.
+        The index is `size` if an attribute has not the value that is required of it.
         """
         digits = slicing.digits(np.arange(slicing.size))
-        chosen = np.ones(slicing.size, dtype=np.bool_)
-        for name, index in self.where.items():
-            chosen &= digits[name] == index
         group: Codes = np.zeros(slicing.size, dtype=np.int64)
         for name, count in zip(self.by, self.value_counts, strict=True):
             group = group * count + digits[name]
-        grouped = np.zeros((self.size, statistics.shape[1]), dtype=np.int64)
-        np.add.at(grouped, group[chosen], statistics[chosen])
-        return grouped
+        for name, index in self.where.items():
+            group[digits[name] != index] = self.size
+        return group
 
     def order(self, reports: Sequence[int]) -> list[int]:
         """Return the indices of slices with reports: most reports first, `other` and `none` last.

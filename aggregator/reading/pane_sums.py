@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.window import Window
-from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, PaneSpan, spans
+from aggregator.state.pane_cover import COARSE_GRAINS, COVER_GRAINS, SLICE_GRAINS, PaneSpan, spans
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key, round_key, width_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import parsing
 from aggregator.storage.pane_index import Total
+from aggregator.storage.parsing import Ask
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -25,7 +25,9 @@ K = TypeVar("K", bound=Hashable)
 PartitionPane = tuple[int, PaneKey]
 StoredValue = tuple[str, bytes | None]
 """A key of Redis, and its value; None if it has none."""
-AddPanes = Callable[[Sequence[PartitionPane], Sequence[StoredValue]], None]
+ReadPane = tuple[int, PartitionPane, StoredValue]
+"""The index of a pane's window, the pane, and its stored value."""
+AddPanes = Callable[[Sequence[ReadPane]], None]
 MAX_READ_BYTES = 16_000_000
 """The most bytes of sums in a read, to bound the server's memory."""
 MAX_PANES_PER_READ = 20_000
@@ -67,84 +69,51 @@ class PaneSums:
         ValueError
             If the metric has trusted collection: only its releases may be shown.
         """
-        metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
+        metric = window.metric
         if metric.sends_true_values:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
         if window.is_running_total:
+            key = metric_key(metric.name, metric.revision)
             return self._total(metric, key, [*window.watermarks]), True
-        ((statistic,), is_same_history) = self._read_together([window], COVER_GRAINS)
+        ((statistic,), is_same_history) = self._read_together([window])
         return statistic, is_same_history
 
     def read_steps(
-        self, windows: Sequence[Window], step_ms: int
+        self, windows: Sequence[Window]
     ) -> Iterator[tuple[Sequence[Window], list[Counts | None], bool]]:
-        """Yield windows with their results of :meth:`read_window`, in reads of bounded size.
+        """Yield steps with their results of :meth:`read_window`, in reads of bounded size.
 
-        Parameters
-        ----------
-        windows : sequence of Window
-            The windows in ascending order, each of which is one step.
-        step_ms : int
-            The length of a step.
+        `windows`: the steps in ascending order, which have the same length.
         """
-        if not windows:
-            return
-        metric, partitions = windows[0].metric, max(1, len(windows[0].watermarks))
-        grains = tuple(grain for grain in COARSE_GRAINS if step_ms % GRAINS_MS[grain] == 0)
-        finest = min((GRAINS_MS[grain] for grain in grains), default=metric.pane_ms)
-        panes = partitions * max(1, step_ms // finest)
-        size = max(1, min(MAX_PANES_PER_READ // panes, max_sums_per_read(metric)))
-        for group in batched(windows, size):
-            yield group, *self._read_together(group, (*grains, "pane"))
+        for group in step_groups(windows):
+            yield group, *self._read_together(group)
 
-    def _read_together(
-        self, windows: Sequence[Window], grains: tuple[str, ...]
-    ) -> tuple[list[Counts | None], bool]:
+    def _read_together(self, windows: Sequence[Window]) -> tuple[list[Counts | None], bool]:
         """Return the sum of each of these ascending windows, and whether Redis has lost no data."""
-        metric, overview = windows[0].metric, windows[0].overview
-        starts = [window.start_ms or 0 for window in windows]
-        cover = self.cover(dataclasses.replace(windows[0], end_ms=windows[-1].end_ms), grains)
-
-        def index_of(pane: PaneKey) -> int:
-            return bisect.bisect_right(starts, pane.start) - 1
-
-        panes = [
-            (number, pane)
-            for number, pane in self.store.panes.find(cover)
-            if (end_ms := windows[index_of(pane)].end_ms) is None or pane.start < end_ms
-        ]
-        zero = metric.zero()
+        metric, zero = windows[0].metric, windows[0].metric.zero()
         sums: list[Counts | None] = [zero] * len(windows)
+        max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
+        return sums, self.read_each(windows, max_panes, self.adder(metric, sums))
 
-        def add(batch: Sequence[PartitionPane], values: Sequence[StoredValue]) -> None:
-            statistics = self.statistics(metric, batch, values)
-            for (_, pane), statistic in zip(batch, statistics, strict=True):
-                total = sums[index := index_of(pane)]
+    def adder(self, metric: Metric, sums: list[Counts | None]) -> AddPanes:
+        """Return a function that adds a metric's panes to the sums of windows, or None to both.
+
+        Raises StateUnreadable if a stored value is wrong, or is missing although the pane does not
+        expire.
+        """
+
+        def add(panes: Sequence[ReadPane]) -> None:
+            statistics = [
+                self._no_statistic(metric, *pane, redis_key)
+                if value is None
+                else parsing.statistic(redis_key, value, metric)
+                for _, pane, (redis_key, value) in panes
+            ]
+            for (index, *_), statistic in zip(panes, statistics, strict=True):
+                total = sums[index]
                 sums[index] = None if total is None or statistic is None else total + statistic
 
-        max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
-        is_same_history = self.read_each(panes, max_panes, overview, add)
-        return sums, is_same_history
-
-    @staticmethod
-    def cover(
-        window: Window, grains: tuple[str, ...] = COVER_GRAINS, keys: Sequence[str] | None = None
-    ) -> list[tuple[int, str, PaneSpan]]:
-        """Return the coarsest spans of panes that cover a window, each with partition and key.
-
-        `window`: the window; `grains`: the allowed grains, the coarsest first; `keys`: the keys of
-        chunks of the metric's slices; by default the key of the metric.
-        """
-        metric = window.metric
-        if keys is None:
-            keys = [metric_key(metric.name, metric.revision)]
-        widths_ms = {grain: width_ms(grain, metric) for grain in grains}
-        return [
-            (number, key, span)
-            for number, mark in window.watermarks.items()
-            for span in spans(mark.closed, window.start_ms, window.end_ms, widths_ms)
-            for key in keys
-        ]
+        return add
 
     def read_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
         """Return the sum of each running total by metric name, in one read.
@@ -177,14 +146,33 @@ class PaneSums:
         return statistic
 
     def read_each(
-        self, panes: Sequence[PartitionPane], max_panes: int, overview: TopicProgress, add: AddPanes
+        self,
+        windows: Sequence[Window],
+        max_panes: int,
+        add: AddPanes,
+        chunks: Sequence[str] = (),
+        ask: Ask | None = None,
     ) -> bool:
-        """Pass panes with their stored values to `add`; return whether Redis lost no data.
+        """Pass each pane of windows to `add`; return whether Redis lost no data.
 
-        `panes`: the partition and the key of each pane; `max_panes`: the most panes in a round
-        trip; `overview`: the progress, read before the panes; `add`: takes the partitions and keys
-        of some panes, and their Redis keys and values.
+        `windows`: a window, or ascending steps of the same length; `max_panes`: the most panes in a
+        round trip; `add`: takes the panes of the metric and of `chunks`, the keys of chunks of its
+        slices; `ask`: finds the panes in place of the store's connection.
         """
+        metric, overview = windows[0].metric, windows[0].overview
+        starts = [window.start_ms or 0 for window in windows]
+        cover = _cover(windows, COVER_GRAINS, [metric_key(metric.name, metric.revision)])
+        if chunks:
+            cover += _cover(windows, SLICE_GRAINS, chunks)
+
+        def index_of(pane: PaneKey) -> int:
+            return bisect.bisect_right(starts, pane.start) - 1
+
+        panes = [
+            (number, pane)
+            for number, pane in self.store.panes.find(cover, ask)
+            if (end_ms := windows[index_of(pane)].end_ms) is None or pane.start < end_ms
+        ]
         batches = [*batched(panes, max_panes)] or [[]]
         owners: list[Any] = []
         for batch in batches:
@@ -192,24 +180,8 @@ class PaneSums:
                 checkpoint()
             later = overview.history_reads(self.store.topic) if batch is batches[-1] else []
             values, owners = self.store.panes.read_statistics(batch, later)
-            add(batch, values)
+            add([(index_of(pane[1]), pane, x) for pane, x in zip(batch, values, strict=True)])
         return overview.is_continued(owners)
-
-    def statistics(
-        self, metric: Metric, panes: Sequence[PartitionPane], values: Sequence[StoredValue]
-    ) -> list[Counts | None]:
-        """Return the statistics of indexed panes; None for a pane that has expired.
-
-        `metric`: the metric; `panes`: the partition and the key of each pane; `values`: the Redis
-        key and the value of each pane. Raises StateUnreadable if a stored value is wrong, or is
-        missing although the pane does not expire.
-        """
-        return [
-            self._no_statistic(metric, *pane, redis_key)
-            if value is None
-            else parsing.statistic(redis_key, value, metric)
-            for pane, (redis_key, value) in zip(panes, values, strict=True)
-        ]
 
     def _no_statistic(
         self, metric: Metric, number: int, key: PaneKey, redis_key: str
@@ -242,6 +214,41 @@ class PaneSums:
 def max_sums_per_read(metric: Metric) -> int:
     """Return the largest number of sums of a metric that are read together."""
     return max(1, MAX_READ_BYTES // metric.zero().nbytes)
+
+
+def step_groups(
+    windows: Sequence[Window], sums: int = 1, keys: int = 1
+) -> Iterator[Sequence[Window]]:
+    """Yield consecutive steps that are read together.
+
+    `windows`: a window, or ascending steps of the same length; `sums`, `keys`: how many sums a
+    window has, and under how many keys their panes are stored.
+    """
+    if windows:
+        metric, step_ms = windows[0].metric, windows[0].length_ms
+        grains_ms = [GRAINS_MS[g] for g in COARSE_GRAINS if step_ms % GRAINS_MS[g] == 0]
+        panes = keys * max(1, step_ms // min(grains_ms, default=metric.pane_ms))
+        max_steps = MAX_PANES_PER_READ // (panes * max(1, len(windows[0].watermarks)))
+        yield from batched(windows, max(1, min(max_steps, max_sums_per_read(metric) // sums)))
+
+
+def _cover(
+    windows: Sequence[Window], grains: Sequence[str], keys: Sequence[str]
+) -> list[tuple[int, str, PaneSpan]]:
+    """Return the coarsest spans of panes that cover windows, each with partition and key.
+
+    `windows`: a window, or ascending steps of the same length; `grains`: the allowed grains, the
+    coarsest first; `keys`: the keys of the panes.
+    """
+    window, widths_ms = windows[0], {grain: width_ms(grain, windows[0].metric) for grain in grains}
+    if len(windows) > 1:  # no pane is a part of two steps
+        widths_ms = {g: width for g, width in widths_ms.items() if window.length_ms % width == 0}
+    return [
+        (number, key, span)
+        for number, mark in window.watermarks.items()
+        for span in spans(mark.closed, window.start_ms, windows[-1].end_ms, widths_ms)
+        for key in keys
+    ]
 
 
 def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

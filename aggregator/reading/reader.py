@@ -148,7 +148,7 @@ class MetricReader:
         query = Query(start, end, by=by, **options)
         window = self.window(name, query)
         if query.by:
-            return LocalPlan.answer_slices(window, query)
+            return LocalPlan.answer_slices([window], query)[0]
         return with_window(window, self.cached_answer(window, query))
 
     def series(

@@ -231,27 +231,34 @@ def _slice_points(
     plan: SeriesPlan, query: Query, chosen: Places | None, bins: Bins | None, progress: Progress
 ) -> tuple[list[Point], int]:
     """Return the points of slices, step after step, and the number of hidden slices."""
-    grouping, groups, hidden = plan.window.grouping, [0], 0
-    if grouping is not None and query.by:
-        ordered = grouping.order(plan.reading.read(plan.window).slice_reports)
+    reading, grouping, groups, hidden = _local(plan), plan.window.grouping, [0], 0
+    assert grouping is not None  # noqa: S101
+    if query.by:
+        ordered = grouping.order(reading.read(plan.window).slice_reports)
         groups = ordered[: plan.query.top]
         hidden = len(ordered) - len(groups)
-    points = []
-    for index, step in enumerate(plan.windows):
-        progress(index / len(plan.windows))
-        window = plan.reading.read(step)
-        for of_slice in LocalPlan.answer_slices(window, query, groups=groups).slices:
-            if of_slice.estimate is not None:
-                point = _point(window, of_slice.estimate, chosen, bins)
-            else:
-                point = Point(
-                    **_edges(window),
-                    **plain_numbers(None),
-                    status="expired" if window.status == "expired" else "too_few_reports",
-                    reports=of_slice.reports,
-                )
-            where = values(of_slice.slice) or UNSET
-            points.append(msgspec.structs.replace(point, slice=where, coverage=window.coverage))
+    points: list[Point] = []
+    steps, finished = len(plan.windows), 0
+    for windows in reading.read_slices(plan.windows, grouping):
+
+        def note(share: float, finished: int = finished, count: int = len(windows)) -> None:
+            progress((finished + share * count) / steps)
+
+        for slices in reading.answer_slices(windows, query, note, groups):
+            window = slices.window
+            for of_slice in slices.slices:
+                if of_slice.estimate is not None:
+                    point = _point(window, of_slice.estimate, chosen, bins)
+                else:
+                    point = Point(
+                        **_edges(window),
+                        **plain_numbers(None),
+                        status="expired" if window.status == "expired" else "too_few_reports",
+                        reports=of_slice.reports,
+                    )
+                where = values(of_slice.slice) or UNSET
+                points.append(msgspec.structs.replace(point, slice=where, coverage=window.coverage))
+        finished += len(windows)
     return points, hidden
 
 
@@ -267,7 +274,7 @@ def _over_all_steps(plan: SeriesPlan, query: Query, cache: EstimateCache) -> Est
     else:
         statistic, _ = sums.read_window(full_range)
     if statistic is None:  # of the steps that have not expired
-        groups = [group for _, group, _ in sums.read_steps(plan.windows, plan.step_ms)]
+        groups = [group for _, group, _ in sums.read_steps(plan.windows)]
         steps = (step for group in groups for step in group if step is not None)
         statistic = sum(steps, last.metric.zero())
     return reading.cached_answers([last.with_sums(statistic)], query, cache)[0]
@@ -292,12 +299,13 @@ def _estimates(
     estimates = {start: cached[key] for start, key in keys.items() if key in cached}
     missing = [window for window in windows if window.start_ms not in estimates]
     is_same_history = True
-    for group, sums, is_same in reading.sums.read_steps(missing, plan.step_ms):
+    for group, sums, is_same in reading.sums.read_steps(missing):
         is_same_history = is_same  # at the end, of all reads
         steps = [
             window.expired() if statistic is None else window.with_sums(statistic)
             for window, statistic in zip(group, sums, strict=True)
         ]
+        steps.sort(key=lambda step: step.used_levels)
         for part in batched(steps, MAX_ESTIMATED_TOGETHER):
             progress(len(estimates) / len(windows))
             starts = [window.start_ms for window in part]

@@ -132,9 +132,22 @@ class Window:
             **fields,
         )
 
-    def with_sums(self, statistic: Counts) -> Window:
-        """Return the window with the statistic of its reports."""
-        return dataclasses.replace(self, content=WindowStatistic(statistic))
+    def with_sums(self, statistic: Counts, *, is_same: bool = True) -> Window:
+        """Return the window with the statistic of its reports; see :meth:`with_content`."""
+        return self.with_content(WindowStatistic(statistic), is_same=is_same)
+
+    def with_content(self, content: WindowStatistic | SliceSums, *, is_same: bool) -> Window:
+        """Return the window with its content; it is not final if Redis lost data meanwhile.
+
+        `content`: what was read; `is_same`: whether Redis lost no data during the read.
+        """
+        status = "provisional" if self.status == "final" and not is_same else self.status
+        return dataclasses.replace(self, content=content, status=status)
+
+    def of_slice(self, group: int) -> Window:
+        """Return the window with the statistic of a slice's reports alone."""
+        assert isinstance(self.content, SliceSums)  # noqa: S101
+        return self.with_sums(self.content.statistics[group])
 
     def between(self, start_ms: int, end_ms: int, status: str) -> Window:
         """Return the window with new edges and a new status.
@@ -184,6 +197,11 @@ class Window:
         return [int(self.metric.counts(row).sum()) for row in self.content.statistics]
 
     @property
+    def used_levels(self) -> list[bool]:
+        """Whether each level has reports; windows of the same levels are bounded together."""
+        return [bool(count) for count in self.metric.counts(self.sums)]
+
+    @property
     def round(self) -> Round | None:
         """The open or last round; None if there is none."""
         return self.content.round if isinstance(self.content, SearchState) else None
@@ -206,11 +224,16 @@ class Window:
         return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property
+    def length_ms(self) -> int:
+        """The length of the window in ms; 0 if it has no start or no end."""
+        if self.start_ms is None or self.end_ms is None:
+            return 0
+        return self.end_ms - self.start_ms
+
+    @property
     def panes(self) -> int | None:
         """The number of the window's panes; None if the window has no start or no end."""
-        if self.start_ms is None or self.end_ms is None:
-            return None
-        return (self.end_ms - self.start_ms) // self.metric.pane_ms
+        return self.length_ms // self.metric.pane_ms or None
 
     @property
     def bound(self) -> str:

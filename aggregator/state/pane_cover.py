@@ -6,8 +6,10 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from aggregator.state.pane_keys import SLICES, SLICES_DAY
+
 COARSE_GRAINS = ("day", "hour")
-COVER_GRAINS = (*COARSE_GRAINS, "pane")
+COVER_GRAINS, SLICE_GRAINS = (*COARSE_GRAINS, "pane"), (SLICES_DAY, SLICES)
 
 
 class PaneSpan(NamedTuple):

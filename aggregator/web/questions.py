@@ -153,7 +153,7 @@ async def estimate(service: Service, request: Request) -> Response:
         window, is_table = reader.read(described), parameters.format == "csv"
         with invalid_as_problem():
             if query.by:
-                slices = LocalPlan.answer_slices(window, query, stop_if_abandoned)
+                (slices,) = LocalPlan.answer_slices([window], query, stop_if_abandoned)
                 if is_table:
                     return as_table(slices.to_frame(), f"{name}-slices", tag)
                 return as_json(slices_answer(slices), headers=tag)

@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,7 @@ from estimators.question import Question
 from estimators.shuffling.set_laws import SetLaw
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 
+T = TypeVar("T")
 Epsilons = Sequence[Fraction]
 Levels = AnyIntegers
 Reports = AnyIntegers
@@ -91,6 +92,23 @@ def rows_by_level(level: Levels, levels: int) -> Iterator[tuple[int, Any]]:
     else:
         order, ends = np.argsort(level, kind="stable"), np.cumsum(counts[used])
         yield from zip(used, np.split(order, ends[:-1]), strict=False)
+
+
+def answers_by_levels(
+    tables: Sequence[Counts], answer: Callable[[Sequence[Counts]], Sequence[T]]
+) -> list[T]:
+    """Return the answer about each window, computed together if reports have the same levels.
+
+    `tables`: of the shape (levels, columns); `answer`: answers for windows of the same levels.
+    """
+    counts = np.array([table[:, 0] for table in tables])
+    used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
+    patterns, group = np.unique(used, axis=0, return_inverse=True)
+    answers: dict[int, T] = {}
+    for number in range(len(patterns)):
+        rows = np.flatnonzero(group.ravel() == number).tolist()
+        answers |= zip(rows, answer([tables[row] for row in rows]), strict=True)
+    return [answers[row] for row in range(len(tables))]
 
 
 class Mechanism(ABC):
@@ -231,16 +249,12 @@ class Mechanism(ABC):
         """
         if len(tables) == 1:
             return [self.estimate(tables[0], question)]
-        counts = np.array([table[:, 0] for table in tables])
-        used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
-        patterns, group = np.unique(used, axis=0, return_inverse=True)
-        estimates: dict[int, Estimate] = {}
-        for number in range(len(patterns)):
-            rows = np.flatnonzero(group.ravel() == number)
-            alike = [tables[row] for row in rows.tolist()]
-            estimate = self.estimate_alike if rows.size > 1 else self.estimate_each
-            estimates |= zip(rows.tolist(), estimate(alike, question), strict=True)
-        return [estimates[row] for row in range(len(tables))]
+
+        def answer(alike: Sequence[Counts]) -> list[Estimate]:
+            estimate = self.estimate_alike if len(alike) > 1 else self.estimate_each
+            return estimate(alike, question)
+
+        return answers_by_levels(tables, answer)
 
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels.

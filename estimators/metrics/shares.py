@@ -19,7 +19,7 @@ from estimators.bounds.shares.limits import share_limits
 from estimators.bounds.shares.subsets import SubsetKinds
 from estimators.errors import meant, shortened
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.mechanisms.mechanism import Mechanism
+from estimators.mechanisms.mechanism import Mechanism, answers_by_levels
 from estimators.mechanisms.shared.frequencies import SupportCounts, refusal_of
 from estimators.metrics.axes import AND_LATER, Axes
 from estimators.metrics.domains import Domain
@@ -193,7 +193,7 @@ def _expected(text: str, metric: str, indices: dict[str, int], axes: Axes | None
 
 def estimate_shares(
     mechanism: Mechanism, tables: Sequence[Counts], question: Question, shares: Sequence[ShareAmong]
-) -> list[list[ShareEstimate]]:
+) -> list[tuple[ShareEstimate, ...]]:
     """Return the estimates of all shares, for each of several tables.
 
     `mechanism`: the metric's mechanism; `tables`: of the shape (levels, columns); `question`: its
@@ -213,21 +213,22 @@ def estimate_shares(
             f"category {name!r} has no bounds at all times for weights = 'uniform' or target = "
             "'sample': expected other weights and target = 'population', or bound = 'fixed'"
         )
-    return [[_estimate(mechanism, table, question, share) for share in shares] for table in tables]
+    answers = (functools.partial(_estimates, mechanism, question, share) for share in shares)
+    return [*zip(*(answers_by_levels(tables, answer) for answer in answers), strict=True)]
 
 
-def _estimate(
-    mechanism: SupportCounts, table: Counts, question: Question, share: ShareAmong
-) -> ShareEstimate:
-    counts = table[:, 0]
-    if not counts.any():
-        return ShareEstimate(np.nan, 0.0, 1.0, np.nan)
-    bets, total = mechanism.share_bets(table, question, share.sets)
-    first, denominator = bets.sums
-    value = first / denominator if denominator > 0 else np.nan
-    anytime_total = total if question.bound == "anytime" else None
-    limits = share_limits(bets, question.log_p(1), anytime_total)
-    return ShareEstimate(value, *limits, denominator)
+def _estimates(
+    mechanism: SupportCounts, question: Question, share: ShareAmong, tables: Sequence[Counts]
+) -> list[ShareEstimate]:
+    """Return the estimates of a share in windows whose reports have the same levels."""
+    if not tables[0][:, 0].any():
+        return [ShareEstimate(np.nan, 0.0, 1.0, np.nan)] * len(tables)
+    bets, totals = mechanism.share_bets(tables, question, share.sets)
+    first, denominator = bets.sums.T
+    value = np.divide(first, denominator, out=first * np.nan, where=denominator > 0)
+    anytime_totals = totals if question.bound == "anytime" else None
+    limits = share_limits(bets, question.log_p(1), anytime_totals)
+    return [ShareEstimate(*row) for row in zip(value, *limits, denominator, strict=True)]
 
 
 def joined(

@@ -182,7 +182,7 @@ def estimate(
             **parameters,
         )
         window = reader.window(metric, query)
-        slices = LocalPlan.answer_slices(window, query) if query.by else None
+        slices = LocalPlan.answer_slices([window], query)[0] if query.by else None
         answer = reader.answer(window, query)
         if isinstance(answer, DistributionEstimate):
             for limit in below:

@@ -16,7 +16,7 @@ import numpy as np
 from aggregator.reading import steps
 from aggregator.reading.coverage import count_alternatives, coverage_text
 from aggregator.reading.grouping import Grouping
-from aggregator.reading.pane_sums import batched
+from aggregator.reading.pane_sums import batched, step_groups
 from aggregator.reading.plans.base import ReadingPlan, SeriesPlan
 from aggregator.reading.query import (
     RUNNING_TOTAL,
@@ -27,7 +27,8 @@ from aggregator.reading.query import (
     statement_of,
 )
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
-from aggregator.reading.window import SliceSums, Window, edges, widened, window_status
+from aggregator.reading.window import Window, edges, widened, window_status
+from aggregator.state.slice_tables import chunk_rows
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric, Metric
 from estimators.metrics.shares import ShareBoundsError
@@ -112,17 +113,21 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     def read(self, window: Window) -> Window:
         """Return a window with its sums; it is not final if Redis lost data during the read."""
-        if window.grouping is None:
-            statistic, is_same = self.sums.read_window(window)
-            if statistic is None:
-                return window.expired()
-            read_window = window.with_sums(statistic)
-        else:
-            content, is_same = SliceTables(self.sums, self.metric).read(window, window.grouping)
-            read_window = dataclasses.replace(window, content=content)
-        if window.status == "final" and not is_same:
-            return dataclasses.replace(read_window, status="provisional")
-        return read_window
+        if window.grouping is not None:
+            return next(self.read_slices([window], window.grouping))[0]
+        sums, is_same = self.sums.read_window(window)
+        return window.expired() if sums is None else window.with_sums(sums, is_same=is_same)
+
+    def read_slices(self, windows: Sequence[Window], grouping: Grouping) -> Iterator[list[Window]]:
+        """Yield windows with the sums of their slices, in reads of bounded size.
+
+        `windows`: a window, or ascending steps of the same length; `grouping`: their grouping.
+        """
+        chunks = -(-grouping.slicing.size // chunk_rows(self.metric))
+        for group in step_groups(windows, grouping.size + 1, chunks + 1):
+            contents, is_same = SliceTables(self.sums, self.metric).read(group, grouping)
+            pairs = zip(group, contents, strict=True)
+            yield [window.with_content(content, is_same=is_same) for window, content in pairs]
 
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
@@ -173,17 +178,19 @@ class LocalPlan(ReadingPlan[LocalMetric]):
 
     @staticmethod
     def answer_each(
-        windows: Sequence[Window], query: Query, simultaneous: int = 1
+        windows: Sequence[Window], query: Query, simultaneous: Sequence[int] | None = None
     ) -> list[Estimate]:
         """Return the estimates from the sums of a metric's windows, which are computed together.
 
         `windows`: the windows, with their sums; `query`: the parameters of the query;
-        `simultaneous`: the number of answers among which beta is shared. Raises ValueError if the
-        query does not fit the metric.
+        `simultaneous`: for each window, the number of answers among which beta is shared; by
+        default 1. Raises ValueError if the query does not fit the metric.
         """
         metric, beta = LocalMetric.require(windows[0].metric), query.beta
-        questions: defaultdict[tuple[str, str, int | None, int], list[int]] = defaultdict(list)
+        questions: defaultdict[tuple[str, str, int | None, int, int], list[int]]
+        questions = defaultdict(list)
         for index, window in enumerate(windows):
+            sharing = 1 if simultaneous is None else simultaneous[index]
             if window.is_running_total and not window.slides:
                 query.refuse_several(
                     "expected a window, or a start and an end; a running total has one start"
@@ -191,14 +198,14 @@ class LocalPlan(ReadingPlan[LocalMetric]):
             bound = window.bound if query.bound == "auto" else query.bound
             policy = window.policy if query.weights is None else query.weights
             alternatives = count_alternatives(window, query)
-            questions[bound, policy, window.panes, alternatives].append(index)
+            questions[bound, policy, window.panes, alternatives, sharing].append(index)
         if not 0 < beta < 1:
             raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
         estimates: dict[int, Estimate] = {}
-        for (bound, policy, panes, alternatives), indices in questions.items():
+        for (bound, policy, panes, alternatives, sharing), indices in questions.items():
             computed = metric.estimate_each(
                 [windows[index].sums for index in indices],
-                beta / (alternatives * query.windows * simultaneous),
+                beta / (alternatives * query.windows * sharing),
                 bound,
                 query.categories,
                 panes,
@@ -228,35 +235,47 @@ class LocalPlan(ReadingPlan[LocalMetric]):
     @classmethod
     def answer_slices(
         cls,
-        window: Window,
+        windows: Sequence[Window],
         query: Query,
         progress: Progress = ignore_progress,
         groups: Sequence[int] | None = None,
-    ) -> Slices:
-        """Return the slices of a window with their estimates, which need enough reports.
+    ) -> list[Slices]:
+        """Return the slices of windows with their estimates, which need enough reports.
 
-        `window`: the window, with the sums of its slices; `query`: the parameters of the query;
+        `windows`: windows with the sums of the same slices; `query`: the parameters of the query;
         `progress`: takes the share of the work that is done; an exception from it ends the work;
         `groups`: the slices to show; by default the `query.top` slices with most reports.
         """
-        grouping, content = window.grouping, window.content
+        grouping, minimum = windows[0].grouping, windows[0].metric.minimum_reports
         assert grouping is not None  # noqa: S101
-        assert isinstance(content, SliceSums)  # noqa: S101
-        metric, statistics, reports = window.metric, content.statistics, window.slice_reports
-        simultaneous = cls.count_sharing_slices(window, query, reports)
-        ordered = grouping.order(reports)
-        shown = ordered[: query.top] if groups is None else groups
-        estimated = [group for group in shown if reports[group] >= metric.minimum_reports]
-        estimates: dict[int, Estimate] = {}
-        for batch in batched(estimated, MAX_ESTIMATED_TOGETHER):
-            progress(len(estimates) / len(estimated))
-            windows = [window.with_sums(statistics[group]) for group in batch]
-            estimates |= zip(batch, cls.answer_each(windows, query, simultaneous), strict=True)
-        slices = [
-            SliceEstimate(grouping.slice(group), reports[group], estimates.get(group))
-            for group in shown
-        ]
-        return Slices(window, query, tuple(slices), simultaneous, len(ordered) - len(shown))
+        counted = [window.slice_reports for window in windows]
+        shown = [grouping.order(reports)[: query.top] for reports in counted]
+        if groups is not None:
+            shown = [[*groups]] * len(windows)
+        pairs = [*zip(windows, counted, strict=True)]
+        simultaneous = [cls.count_sharing_slices(window, query, x) for window, x in pairs]
+        slices = {
+            (index, group): windows[index].of_slice(group)
+            for index, reports in enumerate(counted)
+            for group in shown[index]
+            if reports[group] >= minimum
+        }
+        in_order = sorted(slices, key=lambda key: slices[key].used_levels)
+        estimates: dict[tuple[int, int], Estimate] = {}
+        for batch in batched(in_order, MAX_ESTIMATED_TOGETHER):
+            progress(len(estimates) / len(slices))
+            sharing = [simultaneous[index] for index, _ in batch]
+            computed = cls.answer_each([slices[key] for key in batch], query, sharing)
+            estimates |= zip(batch, computed, strict=True)
+        answers = []
+        for index, (window, reports) in enumerate(pairs):
+            rows = tuple(
+                SliceEstimate(grouping.slice(group), reports[group], estimates.get((index, group)))
+                for group in shown[index]
+            )
+            left_out = sum(map(bool, reports)) - len(rows)
+            answers.append(Slices(window, query, rows, simultaneous[index], left_out))
+        return answers
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
         """Return the plan of a series: by default about 200 steps, fewer with many slices."""

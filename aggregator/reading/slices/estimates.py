@@ -25,8 +25,7 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.pane_sums import (
     MAX_READ_BYTES,
     PaneSums,
-    PartitionPane,
-    StoredValue,
+    ReadPane,
     batched,
     open_panes,
     total_request,
@@ -34,7 +33,7 @@ from aggregator.reading.pane_sums import (
 from aggregator.reading.query import Query
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
-from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, metric_key, retention_ms
+from aggregator.state.pane_keys import SLICES, PaneKey, metric_key, retention_ms, width_ms
 from aggregator.state.slice_tables import CHUNK_BYTES, Codes, decode_rows
 from aggregator.storage.pane_index import Total
 from aggregator.storage.parsing import Ask
@@ -156,43 +155,41 @@ class SliceTables:
         self._sums, self._store, self._metric = sums, sums.store, metric
         self._key = metric_key(metric.name, metric.revision)
 
-    def read(self, window: Window, grouping: Grouping) -> tuple[SliceSums, bool]:
-        """Return the sums of a window's slices, and whether Redis lost no data during the read.
+    def read(self, windows: Sequence[Window], grouping: Grouping) -> tuple[list[SliceSums], bool]:
+        """Return the sums of windows' slices, and whether Redis lost no data during the read.
 
+        `windows`: a window, or ascending steps of the same length; `grouping`: their grouping.
         Raises StateUnreadable if a table is missing that was counted and does not expire.
         """
 
-        def read(keys: list[str], ask: Ask) -> tuple[dict[str, Counts], Counts | None, bool]:
-            slicings = {key: self._slicing(_name(key)) for key in keys}
-            widths = {key: slicing.pane_ms for key, slicing in slicings.items() if slicing}
-            tables = {
-                _name(key): np.zeros((slicing.size, cells), dtype=np.int64)
-                for key, slicing in slicings.items()
-                if slicing  # else the meaning of its codes is unknown
+        def read(keys: list[str], ask: Ask) -> tuple[Counts, list[Counts | None], bool]:
+            groups = {
+                key: grouping.groups(slicing)
+                for key in keys
+                if (slicing := self._slicing(_name(key))) and grouping.fits(slicing)
             }
-            read_all = self._read_totals if window.is_running_total else self._read_panes
-            return tables, *read_all(window, widths, tables, ask)
+            sums = np.zeros((len(windows), grouping.size + 1, cells), dtype=np.int64)
+            read_all = self._read_totals if windows[0].is_running_total else self._read_panes
+            return sums, *read_all(windows, groups, sums, ask)
 
-        partitions, cells = [*window.watermarks], self._metric.zero().size
-        tables, total, is_same = self._store.panes.read_slices(self._key, partitions, read)
-        sums, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
-        for name, statistics in tables.items():
-            slicing = self._slicing(name)
-            if slicing is not None and grouping.fits(slicing):
-                sums += grouping.group(slicing, statistics[: slicing.size])
-                counted += int(self._metric.counts(statistics.sum(axis=0)).sum())
-        reports = 0 if total is None else int(self._metric.counts(total).sum())
-        return SliceSums(sums, min(1.0, counted / reports) if reports else None), is_same
+        partitions, cells = [*windows[0].watermarks], self._metric.zero().size
+        all_sums, totals, is_same = self._store.panes.read_slices(self._key, partitions, read)
+        contents = []
+        for sums, total in zip(all_sums, totals, strict=True):
+            counted = int(self._metric.counts(sums.sum(axis=0)).sum())
+            reports = 0 if total is None else int(self._metric.counts(total).sum())
+            contents.append(SliceSums(sums[:-1], min(1.0, counted / reports) if reports else None))
+        return contents, is_same
 
     def _read_totals(
-        self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
-    ) -> tuple[Counts | None, bool]:
-        """Add running totals of chunks to the tables; return the running total of the metric."""
-        partitions, metric = [*window.watermarks], self._metric
-        size = max(CHUNK_BYTES, metric.zero().nbytes)
+        self, windows: Sequence[Window], groups: Mapping[str, Codes], sums: Counts, ask: Ask
+    ) -> tuple[list[Counts | None], bool]:
+        """Add running totals of chunks to the sums; return the running total of the metric."""
+        partitions, metric = [*windows[0].watermarks], self._metric
+        size, width = max(CHUNK_BYTES, metric.zero().nbytes), width_ms(SLICES, metric)
         wanted: list[Total[Any]] = [
             Total(key, partitions, size, self._merged, width, open_panes(width, metric))
-            for key, width in widths.items()
+            for key in groups
         ]
         wanted.append(total_request(metric, self._key, partitions))
         total = metric.zero()
@@ -202,33 +199,29 @@ class SliceTables:
                     if request.metric == self._key:
                         total += part
                     else:
-                        self._add(tables[_name(request.metric)], *part)
-        return total, True
+                        self._add(sums[0], groups[request.metric], *part)
+        return [total], True
 
     def _read_panes(
-        self, window: Window, widths: Mapping[str, int], tables: dict[str, Counts], ask: Ask
-    ) -> tuple[Counts | None, bool]:
-        """Add chunks of a window's panes to the tables; return the sum of the metric's panes."""
-        sums, metric = self._sums, self._metric
-        cover = [*sums.cover(window, (SLICES_DAY, SLICES), [*widths]), *sums.cover(window)]
-        size = max(CHUNK_BYTES, metric.zero().nbytes)
-        total: Counts | None = metric.zero()
+        self, windows: Sequence[Window], groups: Mapping[str, Codes], sums: Counts, ask: Ask
+    ) -> tuple[list[Counts | None], bool]:
+        """Add chunks of windows' panes to the sums; return the sums of the metric's panes."""
+        zero = self._metric.zero()
+        totals: list[Counts | None] = [zero] * len(windows)
+        add_to_totals = self._sums.adder(self._metric, totals)
 
-        def add(batch: Sequence[PartitionPane], values: Sequence[StoredValue]) -> None:
-            nonlocal total
-            for (number, pane), (redis_key, value) in zip(batch, values, strict=True):
-                if pane.chunk is None:
-                    panes, stored = [(number, pane)], [(redis_key, value)]
-                    (statistic,) = sums.statistics(metric, panes, stored)
-                    total = None if total is None or statistic is None else total + statistic
-                elif value is not None:
-                    self._add(tables[_name(pane.metric)], *self._merged([(redis_key, value)]))
-                elif not self._may_expire(number, pane):
+        def add(panes: Sequence[ReadPane]) -> None:
+            add_to_totals([pane for pane in panes if pane[1][1].chunk is None])
+            for index, (number, key), (redis_key, value) in panes:
+                if key.chunk is None:
+                    continue
+                if value is not None:
+                    self._add(sums[index], groups[key.metric], *self._merged([(redis_key, value)]))
+                elif not self._may_expire(number, key):
                     raise StateUnreadable(redis_key, "nothing", "slices that were counted")
 
-        panes, max_panes = self._store.panes.find(cover, ask), 1 + MAX_READ_BYTES // size
-        is_same = sums.read_each(panes, max_panes, window.overview, add)
-        return total, is_same
+        max_panes = 1 + MAX_READ_BYTES // max(CHUNK_BYTES, zero.nbytes)
+        return totals, self._sums.read_each(windows, max_panes, add, [*groups], ask)
 
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
         if retention_ms(pane.grain, self._metric) is not None:
@@ -252,9 +245,10 @@ class SliceTables:
             sums = merged_sums
         return redis_key, codes, sums
 
-    def _add(self, total: Counts, redis_key: str, codes: Codes, rows: Counts) -> None:
+    def _add(self, sums: Counts, groups: Codes, redis_key: str, codes: Codes, rows: Counts) -> None:
+        """Add a chunk's rows to the sums of their groups."""
         try:
-            total[codes] += rows
+            np.add.at(sums, groups[codes], rows)
         except IndexError as error:
             raise self._unreadable(redis_key, error) from None
 

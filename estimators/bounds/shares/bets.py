@@ -59,11 +59,11 @@ class SymbolKinds(NamedTuple):
 
 
 class CountedReports(NamedTuple):
-    """Reports of all levels that are counted by kind, with one row for each kind of a level.
+    """Reports of all levels that are counted by kind, in windows with reports of the same levels.
 
-    `counts`, shape (kinds,): how many reports are of each kind, for all possible kinds; `first`,
-    `base`, shape (kinds,): s times the unbiased scores of A and of B; the score of B is 1 if B has
-    all categories; `weight`, shape (kinds,): s, the weight of one report.
+    `counts`, shape (windows, kinds): how many reports are of each kind of a level, for all possible
+    kinds; `first`, `base`, of this shape: s times the unbiased scores of A and of B; the score of B
+    is 1 if B has all categories; `weight`, of this shape: s, the weight of one report.
     """
 
     counts: Floats
@@ -71,23 +71,27 @@ class CountedReports(NamedTuple):
     base: Floats
     weight: Floats
 
-    @property
-    def reports(self) -> float:
-        """The number of reports."""
-        return float(self.counts.sum())
+    def rows(self, windows: Any) -> CountedReports:
+        """Return the reports of the windows that a numpy index selects."""
+        return CountedReports(*(array[windows] for array in self))
 
     def scores(self, ratio: Floats) -> Floats:
-        """Return s z = s (a - r b) of each kind, shape (..., kinds)."""
-        return self.first - ratio[..., None] * self.base
+        """Return s z = s (a - r b) of each kind, (windows, n, kinds), for `ratio`, (..., n)."""
+        return self.first[:, None] - ratio[..., None] * self.base[:, None]
 
     def gains(self, tilts: Floats, ratio: Floats) -> Floats:
-        """Return the sum of ln(1 + t s z), concave in the ratio; tilts and ratios broadcast."""
-        return np.log1p(tilts[..., None] * self.scores(ratio)) @ self.counts
+        """Return the sum of ln(1 + t s z), concave in the ratio, of the shape (windows, n).
+
+        `tilts`, shape (windows,): t of each window; `ratio`, shape (windows, n): the ratios r.
+        """
+        terms = np.log1p(tilts[:, None, None] * self.scores(ratio))
+        gains: Floats = np.vecdot(terms, self.counts[:, None])
+        return gains
 
 
 @dataclasses.dataclass(frozen=True)
 class ShareBets:
-    """The reports that bets are about, and bets that a share is larger than r.
+    """The reports of windows that bets are about, and bets that a share is larger than r.
 
     `counted`: the reports of levels that count reports by kind; `subsets`: the reports of levels
     that keep only the sums of supports; `free`: whether users may have different shares; the bets
@@ -99,13 +103,18 @@ class ShareBets:
     free: bool
 
     @property
-    def sums(self) -> tuple[float, float]:
-        """The unbiased shares of users in A and in B."""
-        counted = self.counted
-        sums = np.array([counted.counts @ counted.first, counted.counts @ counted.base])
+    def sums(self) -> Floats:
+        """The unbiased shares of users in A and in B, shape (windows, 2)."""
+        counts, first, base, _ = self.counted
+        sums = np.stack([np.vecdot(counts, first), np.vecdot(counts, base)], axis=-1)
         for subset in self.subsets:
             sums += subset.sums
-        return float(sums[0]), float(sums[1])
+        return sums
+
+    def rows(self, windows: Any) -> ShareBets:
+        """Return the bets of the windows that a numpy index selects."""
+        subsets = [subset.rows(windows) for subset in self.subsets]
+        return ShareBets(self.counted.rows(windows), subsets, self.free)
 
     def mirrored(self) -> ShareBets:
         """Return the bets on B without A, whose share is 1 - r."""
@@ -113,9 +122,9 @@ class ShareBets:
         return ShareBets(counted, [subset.mirrored() for subset in self.subsets], self.free)
 
     def max_tilts(self, edges: Floats) -> Floats:
-        """Return the largest tilt between neighbouring edges, shape (edges - 1,)."""
+        """Return the largest tilt between neighbouring edges, shape (windows, edges - 1)."""
         largest = np.abs(self.counted.scores(edges)).max(axis=-1, initial=0.0)
         for subset in self.subsets:
             np.maximum(largest, subset.largest_scores(edges), out=largest)
-        tilts: Floats = MAX_STAKE / np.maximum(largest[:-1], largest[1:])
+        tilts: Floats = MAX_STAKE / np.maximum(largest[:, :-1], largest[:, 1:])
         return tilts

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
 from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import MAX_STAKE
 from estimators.bounds.piecewise.limits import square_limits
-from estimators.bounds.shares.bets import ShareBets
+from estimators.bounds.shares.bets import CountedReports, ShareBets
 from estimators.bounds.shares.subsets import SubsetFactors
+from estimators.bounds.signs.law import blocks
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Floats, Indices
+from estimators.estimate import Floats, Indices, Limits
 from estimators.interruption import checkpoint
 
 SHARE_BLOCKS = 64
@@ -29,202 +30,250 @@ MEAN_PARTS = 16
 """Parts of the range of the variance of the users' means."""
 TILT_BAND = 10.0
 """Tilts of the mixture beyond this ratio to the best one are left out."""
-ROWS_AT_A_TIME = 256
-"""Tilts that are computed together, for blocks from the share 0 on; fewer with subsets."""
+ROWS_AT_A_TIME = 768
+"""Tilts that are computed together: arrays that a processor's cache holds."""
 MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
 """How often, and into how many parts, the block of a limit is divided."""
+
+
+class _Cells(NamedTuple):
+    """Rows about a block of shares in a window, in ascending order: the indices of both.
+
+    In bounds for a fixed number of reports, a row is a cell of the variance, from `low` to `high`.
+    """
+
+    window: Indices
+    block: Indices
+    low: Floats
+    high: Floats
+
+    def rows(self, rows: Any) -> _Cells:
+        """Return the rows that a numpy index selects."""
+        return _Cells(*(array[rows] for array in self))
+
+    @property
+    def ends(self) -> Floats:
+        """Both ends of the blocks, shape (rows, 2)."""
+        return np.stack([BLOCK_EDGES[self.block], BLOCK_EDGES[self.block + 1]], axis=-1)
 
 
 class _Tilts(NamedTuple):
     """Rows of tilts, block by block.
 
-    `block`, `tilt`: the block and the tilt of each row; `goal`: the gain that a row needs;
-    `factors`: for each level with subsets, the factors at both ends of the block; `combine`: a
-    function from the surplus of a block's rows to a number that is at least 0 if the block's share
-    is rejected.
+    `cells`, `tilt`: the window and block, and the tilt of each row; `goal`: the gain that a row
+    needs; `of_subsets`, shape (rows, 2): the gains of levels with subsets at both ends of the
+    block; `surplus`: a lower bound on the gain in the block, minus the goal; `combine`: a function
+    from the surplus of a block's rows to a number that is at least 0 if the block's share is
+    rejected.
     """
 
-    block: Indices
+    cells: _Cells
     tilt: Floats
     goal: Floats
-    factors: list[SubsetFactors]
+    of_subsets: Floats
+    surplus: Floats
     combine: np.ufunc
 
 
-class _Cells(NamedTuple):
-    """Cells of the variance, one in each row, block by block: from `low` to `high`."""
-
-    block: Indices
-    low: Floats
-    high: Floats
+_Rows = tuple[_Cells, Callable[[Indices], _Tilts]]
+"""The window and block of each row, and a function that returns the tilts of some rows."""
+_Gains = tuple[Floats, Floats, list[SubsetFactors]]
 
 
-def share_limits(bets: ShareBets, log_p: float, anytime_total: float | None) -> tuple[float, float]:
+def share_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -> Limits:
     """Return bounds on the share of A among B; [0, 1] if the two limits exclude all shares.
 
-    `bets`: the bets on the share, with sum n s = 1 over all levels; `log_p`: ln of the failure
-    probability of each side; `anytime_total`: for bounds at all times, from
-    :func:`estimators.weights.total_weight`; the share must then be the same at all times and
-    levels. None if the number of reports is fixed in advance.
+    `bets`: the bets on the share in each window, with sum n s = 1 over all levels; `log_p`: ln of
+    the failure probability of each side; `anytime_totals`, shape (windows,): for bounds at all
+    times, from :func:`estimators.weights.total_weight`; the share must then be the same at all
+    times and levels. None if the number of reports is fixed in advance.
     """
-    lower, mirrored = (_lower_limit(side, log_p, anytime_total) for side in (bets, bets.mirrored()))
-    return (lower, 1 - mirrored) if lower + mirrored < 1 else (0.0, 1.0)
+    lower, mirrored = np.empty((2, len(bets.counted.counts)))
+    for part in blocks(lower.size, SHARE_BLOCKS * (20 + bets.counted.counts.shape[1])):
+        side, totals = bets.rows(part), None if anytime_totals is None else anytime_totals[part]
+        lower[part] = _lower_limits(side, log_p, totals)
+        mirrored[part] = _lower_limits(side.mirrored(), log_p, totals)
+    is_empty = lower + mirrored >= 1
+    return np.where(is_empty, 0.0, lower), np.where(is_empty, 1.0, 1 - mirrored)
 
 
 # Theorem 2 of docs/proofs/shares.md
-def _lower_limit(bets: ShareBets, log_p: float, anytime_total: float | None) -> float:
+def _lower_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -> Floats:
     """Return the largest r such that all shares from 0 to r are rejected as too small.
 
     The estimated share is not rejected, so larger shares are hardly ever computed.
     """
-    first, base = bets.sums
-    middle = np.searchsorted(BLOCK_EDGES, first / base if base > 0 else 1.0) + 1
-    for blocks in np.split(np.arange(SHARE_BLOCKS), [int(middle)]):
-        if anytime_total is None:
-            parts = _cell_tilts(bets, blocks, log_p)
+    first, base = bets.sums.T
+    share = np.divide(first, base, out=np.ones_like(first), where=base > 0)
+    middle, limits = np.searchsorted(BLOCK_EDGES, share) + 1, np.full(first.size, np.nan)
+    is_below = np.arange(SHARE_BLOCKS) < middle[:, None]
+    for is_asked in (is_below, ~is_below):
+        window, block = np.nonzero(is_asked & np.isnan(limits)[:, None])
+        if not block.size:
+            break
+        cells = _Cells(window, block, *np.zeros((2, block.size)))
+        if anytime_totals is None:
+            _search(bets, _cell_tilts(bets, cells, log_p), limits)
         else:
-            parts = iter([_mixture_tilts(bets, blocks, log_p, anytime_total)])
-        for rows in parts if blocks.size else ():
-            if (limit := _first_unrejected(bets, rows)) is not None:
-                return limit
-    return 1.0
+            _search(bets, _mixture_tilts(bets, cells, log_p, anytime_totals), limits)
+    return np.where(np.isnan(limits), 1.0, limits)
 
 
-def _first_unrejected(bets: ShareBets, rows: _Tilts) -> float | None:
-    """Return the share up to which blocks are rejected; None if they are rejected entirely."""
-    first, last = BLOCK_EDGES[rows.block], BLOCK_EDGES[rows.block + 1]
-    of_subsets = np.zeros((first.size, 2))
-    for subset, ends in zip(bets.subsets, rows.factors, strict=True):
-        of_subsets += subset.gains(ends)
+def _search(bets: ShareBets, all_rows: _Rows, limits: Floats) -> None:
+    """Set the share up to which blocks are rejected, in each window in which not all are.
 
-    def surplus(chosen: Indices, ratio: Floats) -> Floats:
-        """Return lower bounds on the gains minus their goals, between neighbouring ratios."""
-        part = (ratio - first[chosen, None]) / (last - first)[chosen, None]
-        at_first, at_last = of_subsets[chosen].T[..., None]
-        gains = bets.counted.gains(rows.tilt[chosen, None], ratio)
-        gains = gains + at_first + part * (at_last - at_first) - rows.goal[chosen, None]
-        smaller: Floats = np.minimum(gains[:, :-1], gains[:, 1:])
-        return smaller
-
-    starts = np.flatnonzero(np.diff(rows.block, prepend=-1))
-    block_surplus = surplus(np.arange(first.size), np.stack([first, last], axis=-1))[:, 0]
-    is_unsure = rows.combine.reduceat(block_surplus, starts) < 0
-    for block in rows.block[starts[is_unsure]].tolist():
+    `limits`, shape (windows,), is changed. Some blocks of each window are computed at a time.
+    """
+    cells, tilts = all_rows
+    starts = np.flatnonzero(np.diff(cells.window * SHARE_BLOCKS + cells.block, prepend=-1))
+    windows, begin = np.unique(cells.window[starts], return_index=True)
+    end, starts = np.append(begin[1:], starts.size), np.append(starts, cells.window.size)
+    while windows.size:
         checkpoint()
-        low, high = BLOCK_EDGES[block], BLOCK_EDGES[block + 1]
-        chosen = np.flatnonzero(rows.block == block)
-        for _ in range(MAX_REFINEMENTS):
-            ratio = np.linspace(low, high, REFINEMENT_PARTS + 1)
-            ratios = np.broadcast_to(ratio, (chosen.size, ratio.size))
-            parts = rows.combine.reduce(surplus(chosen, ratios), axis=0)
-            if (parts >= 0).all():
-                break  # all parts of the block are rejected, although the whole block was not
-            index = int((parts < 0).argmax())
-            low, high = ratio[index], ratio[index + 1]
-        else:
-            return float(low)
-    return None
+        stop = np.searchsorted(starts, starts[begin] + ROWS_AT_A_TIME // windows.size, "right") - 1
+        stop = np.clip(stop, begin + 1, end)
+        pairs, rows = _ranges(begin, stop), tilts(_ranges(starts[begin], starts[stop]))
+        sizes = np.diff(starts)[pairs]
+        first = np.cumsum(sizes) - sizes
+        unsure = np.flatnonzero(rows.combine.reduceat(rows.surplus, first) < 0)
+        if unsure.size:
+            owners, nearest = np.unique(rows.cells.window[first[unsure]], return_index=True)
+            unsure = unsure[nearest]  # the first block of each window
+            chosen = _ranges(first[unsure], first[unsure] + sizes[unsure])
+            limits[owners] = _refined(bets, rows, chosen, sizes[unsure])
+            stop[np.searchsorted(windows, owners)] = pairs[unsure] + 1
+        is_open = np.isnan(limits[windows]) & (stop < end)
+        windows, begin, end = windows[is_open], stop[is_open], end[is_open]
 
 
-def _block_factors(bets: ShareBets, block: Indices, tilt: Floats) -> list[SubsetFactors]:
-    """Return the subsets' factors at both ends of each row's block, which are on one axis."""
-    ends = np.concatenate([BLOCK_EDGES[block], BLOCK_EDGES[block + 1]])
-    factors = [subset.factors(np.tile(tilt, 2), ends) for subset in bets.subsets]
-    return [
-        SubsetFactors(x.exponents.reshape(2, -1, 2).swapaxes(0, 1), x.price.reshape(2, -1).T)
-        for x in factors
-    ]
+def _ranges(begin: Indices, end: Indices) -> Indices:
+    """Return the indices of all ranges from `begin` to `end`."""
+    return np.concatenate([np.arange(*pair) for pair in zip(begin, end, strict=True)])
+
+
+def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> Floats:
+    """Return the share up to which blocks are rejected; NaN if they are rejected entirely.
+
+    `chosen`: the rows of the blocks; `sizes`, shape (blocks,): the number of rows of each block.
+    """
+    cells, starts = rows.cells.rows(chosen), np.cumsum(sizes) - sizes
+    counted, ends = bets.counted.rows(cells.window), cells.ends
+    low, high = ends[starts].T
+    at_first, at_last = rows.of_subsets[chosen].T[..., None]
+    for _ in range(MAX_REFINEMENTS):
+        ratio = np.linspace(low, high, REFINEMENT_PARTS + 1, axis=-1)
+        ratios = np.repeat(ratio, sizes, axis=0)
+        part = (ratios - ends[:, :1]) / np.diff(ends)
+        gains = counted.gains(rows.tilt[chosen], ratios) - rows.goal[chosen, None]
+        gains += at_first + part * (at_last - at_first)
+        surplus = rows.combine.reduceat(np.minimum(gains[:, :-1], gains[:, 1:]), starts, axis=0)
+        is_full = (surplus >= 0).all(axis=1)
+        index = (np.arange(sizes.size), (surplus < 0).argmax(axis=1))
+        low = np.where(is_full, high, ratio[:, :-1][index])
+        high = np.where(is_full, high, ratio[:, 1:][index])
+    return np.where(low == ends[starts, 1], np.nan, low)
+
+
+def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
+    """Return the gains in rows of tilts at both ends of their blocks.
+
+    Returns
+    -------
+    of_subsets : ndarray of float64, shape (rows, 2)
+        The gains of levels with subsets.
+    gains : ndarray of float64, shape (rows,)
+        The gains of all levels, at the end where they are smaller.
+    factors : list of SubsetFactors
+        The factors of each level with subsets; both ends are on one axis.
+    """
+    in_rows, of_subsets, factors = bets.rows(cells.window), np.zeros((tilt.size, 2)), []
+    for subset in in_rows.subsets:
+        twice = subset.rows(np.tile(np.arange(tilt.size), 2))
+        exponents, price = twice.factors(np.tile(tilt, 2), cells.ends.T.ravel())
+        exponents = exponents.reshape(2, -1, 2).swapaxes(0, 1)
+        factors.append(SubsetFactors(exponents, price.reshape(2, -1).T))
+        of_subsets += subset.gains(factors[-1])
+    return of_subsets, (in_rows.counted.gains(tilt, cells.ends) + of_subsets).min(axis=-1), factors
 
 
 def _subset_variances(bets: ShareBets) -> Floats:
     """Return the least variance of the subsets' part of the sum, in the middle of each block."""
-    middle, variance = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2, np.zeros(SHARE_BLOCKS)
+    middle = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
+    variance = np.zeros((len(bets.counted.counts), SHARE_BLOCKS))
     for subset in bets.subsets:
         variance += subset.score_variance(middle)
     return variance
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
-def _mixture_tilts(bets: ShareBets, blocks: Indices, log_p: float, total: float) -> _Tilts:
-    """Return the tilts of the mixture that are near the best ones, for some blocks."""
+def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats) -> _Rows:
+    """Return rows for the mixture's tilts near the best ones in some blocks, and their tilts."""
     counted = bets.counted
-    variance = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2) ** 2 @ counted.counts
-    best = np.sqrt(-2 * log_p / np.maximum(variance + _subset_variances(bets), 1e-300))
-    tilts, largest = MIXTURE_TILTS * total, bets.max_tilts(BLOCK_EDGES)
-    is_near = (tilts >= best.min() / TILT_BAND) & (tilts <= best.max() * TILT_BAND)
-    is_near[int(np.abs(np.log(tilts / best.min())).argmin())] = True
-    tilts, log_weights = tilts[is_near], LOG_MIXTURE_WEIGHTS[is_near]
-    block, tilt = np.repeat(blocks, tilts.size), np.tile(tilts, blocks.size)
-    goal = np.tile(LOG_P_SAFETY - log_p - log_weights, blocks.size)
-    goal[tilt > largest[block]] = np.inf
-    tilt = np.minimum(tilt, largest[block])
-    return _Tilts(block, tilt, goal, _block_factors(bets, block, tilt), np.logaddexp)
+    scores = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2)
+    variance = np.vecdot(scores**2, counted.counts[:, None]) + _subset_variances(bets)
+    best = np.sqrt(-2 * log_p / np.maximum(variance, 1e-300))
+    lowest, highest = best.min(axis=1, keepdims=True), best.max(axis=1, keepdims=True)
+    mixture, largest = MIXTURE_TILTS * totals[:, None], bets.max_tilts(BLOCK_EDGES)
+    is_near = (mixture >= lowest / TILT_BAND) & (mixture <= highest * TILT_BAND)
+    is_near[np.arange(totals.size), np.abs(np.log(mixture / lowest)).argmin(axis=1)] = True
+    row, rank = np.nonzero(is_near[cells.window])
+    cells = cells.rows(row)
+    tilt, largest = mixture[cells.window, rank], largest[cells.window, cells.block]
+    goal = LOG_P_SAFETY - log_p - LOG_MIXTURE_WEIGHTS[rank]
+    goal[tilt > largest] = np.inf
+    tilt = np.minimum(tilt, largest)
+
+    def tilts_of(rows: Indices) -> _Tilts:
+        chosen, goals = cells.rows(rows), goal[rows]
+        of_subsets, gains, _ = _gains(bets, chosen, tilt[rows])
+        return _Tilts(chosen, tilt[rows], goals, of_subsets, gains - goals, np.logaddexp)
+
+    return cells, tilts_of
 
 
 # Theorems 4 and 5 of docs/proofs/shares.md
-def _cell_tilts(bets: ShareBets, blocks: Indices, log_p: float) -> Iterator[_Tilts]:
-    """Yield a tilt for each cell that overlaps the variance's interval, some blocks at a time.
-
-    Shares above the first share that is not rejected do not matter, so they are computed last.
-    """
-    counted, scores = bets.counted, bets.counted.scores(BLOCK_EDGES)
-    cells = _Cells(blocks, np.zeros(blocks.size), np.zeros(blocks.size))
-    if counted.reports:
-        cells = _met_cells(counted.counts, scores, blocks, log_p + math.log(CELL_CHOICE_SHARE))
-        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
-    of_subsets = _subset_variances(bets)
-    ends = np.searchsorted(cells.block, blocks, side="right")
-    number, begin = ROWS_AT_A_TIME // (1 + len(bets.subsets)), 0
-    while begin < cells.block.size:
-        end = int(ends[min(int(np.searchsorted(ends, begin + number)), blocks.size - 1)])
-        part = _Cells(cells.block[begin:end], cells.low[begin:end], cells.high[begin:end])
-        yield _tilts_of_cells(bets, part, scores, of_subsets[part.block], log_p)
-        begin = end
-
-
-def _tilts_of_cells(
-    bets: ShareBets, cells: _Cells, scores: Floats, of_subsets: Floats, log_p: float
-) -> _Tilts:
-    """Return the tilts of some cells, and their goals.
-
-    `bets`: the bets on the share; `cells`: the cells of the variance; `scores`, shape (edges,
-    kinds): the scores of counted reports at the edges of the blocks; `of_subsets`, shape (rows,):
-    the least variance of the subsets' part of the sum; `log_p`: ln p, where p is the failure
-    probability of each side.
-    """
+def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
+    """Return rows for the cells that overlap the variance's interval in blocks, and their tilts."""
     from scipy.special import erfcx
 
-    block = cells.block
-    expected = np.sqrt(np.maximum(cells.low, cells.high / CELL_RATIO) * cells.high)
-    cost, largest = np.full(block.size, -log_p), bets.max_tilts(BLOCK_EDGES)[block]
-    for _ in range(3):
-        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / (expected + of_subsets))
-        if jump := max((x.weight for x in bets.subsets if x.of_values), default=0.0):
-            tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's tilt
-        tilt = np.minimum(tilt, largest)
-        cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (cells.low + of_subsets))))
-    factors = _block_factors(bets, block, tilt)
-    variance, spread = np.zeros(block.size), np.zeros(block.size)
-    for subset, ends in zip(bets.subsets, factors, strict=True):
-        of_subset, of_report = subset.moments(ends)
-        variance, spread = variance + of_subset, np.maximum(spread, of_report)
-    log_remainder = log_wealth_remainder(np.sqrt(variance), spread)
-    if bets.counted.reports:
-        stakes = tilt[:, None, None] * np.stack([scores[block], scores[block + 1]], axis=1)
-        stakes = stakes.reshape(block.size, -1)
-        log_remainder = _log_remainder(bets, cells, tilt, stakes, (variance, spread))
-    return _Tilts(block, tilt, log_remainder - log_p + LOG_P_SAFETY, factors, np.minimum)
+    if bets.counted.counts.size:
+        cells = _met_cells(bets.counted, cells, log_p + math.log(CELL_CHOICE_SHARE))
+        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
+    variances, max_tilts = _subset_variances(bets), bets.max_tilts(BLOCK_EDGES)
+    jumps = np.array([subset.weight for subset in bets.subsets if subset.of_values])
+
+    def tilts_of(rows: Indices) -> _Tilts:
+        window, block, low, high = chosen = cells.rows(rows)
+        of_subsets, cost = variances[window, block], np.full(rows.size, -log_p)
+        expected = np.sqrt(np.maximum(low, high / CELL_RATIO) * high)
+        for _ in range(3):
+            tilt = np.sqrt(np.maximum(2 * cost, 1.0) / (expected + of_subsets))
+            if jumps.size:
+                jump = jumps[:, window].max(axis=0)
+                tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's tilt
+            tilt = np.minimum(tilt, max_tilts[window, block])
+            cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (low + of_subsets))))
+        subset_gains, gains, factors = _gains(bets, chosen, tilt)
+        goal = np.full(rows.size, LOG_P_SAFETY - log_p)
+        unsure = np.flatnonzero(gains < goal)  # other rows reject without R, which is at most 1
+        factors = [SubsetFactors(x.exponents[unsure], x.price[unsure]) for x in factors]
+        if unsure.size:
+            goal[unsure] += _log_remainder(bets, chosen.rows(unsure), tilt[unsure], factors)
+        return _Tilts(chosen, tilt, goal, subset_gains, gains - goal, np.minimum)
+
+    return cells, tilts_of
 
 
-def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) -> _Cells:
+def _met_cells(counted: CountedReports, cells: _Cells, log_p: float) -> _Cells:
     """Return the cells of the variance V that overlap its interval, in each of some blocks.
 
-    `counts`, shape (kinds,): how many reports are of each kind; `scores`, shape (edges, kinds): the
-    scores of each kind at the edges of the blocks; `blocks`, shape (blocks,): the indices of the
-    blocks; `log_p`: ln of the failure probability of each end of the interval.
+    `counted`: the reports; `cells`: the windows and blocks; `log_p`: ln of the failure probability
+    of each end of the interval.
     """
-    at_first, at_last = scores[blocks], scores[blocks + 1]
-    n = np.full(blocks.size, counts.sum())
+    window, block, *_ = cells
+    scores, counts = counted.scores(BLOCK_EDGES), counted.counts[window]
+    at_first, at_last = scores[window, block], scores[window, block + 1]
+    n = counts.sum(axis=1)
     highest = np.maximum(at_first**2, at_last**2)
     lowest = np.where(at_first * at_last <= 0, 0.0, np.minimum(at_first**2, at_last**2))
     largest = highest.max(axis=-1)
@@ -235,28 +284,36 @@ def _met_cells(counts: Floats, scores: Floats, blocks: Indices, log_p: float) ->
         rank = np.log(top / np.maximum(end, 1e-300)) / math.log(CELL_RATIO)
         ranks.append(np.clip(rank, 0, MAX_CELLS - 1).astype(np.intp))
     size = ranks[1] - ranks[0] + 1
-    row = np.repeat(np.arange(blocks.size), size)
+    row = np.repeat(np.arange(block.size), size)
     rank = np.arange(row.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
     ends = [top[row] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
-    return _Cells(blocks[row], np.where(rank < MAX_CELLS - 1, ends[1], 0.0), ends[0])
+    low_ends = np.where(rank < MAX_CELLS - 1, ends[1], 0.0)
+    return _Cells(window[row], block[row], low_ends, ends[0])
 
 
 # Theorem 5 of docs/proofs/shares.md
 def _log_remainder(
-    bets: ShareBets, rows: _Cells, tilt: Floats, stakes: Floats, of_subsets: tuple[Floats, Floats]
+    bets: ShareBets, rows: _Cells, tilt: Floats, factors: Sequence[SubsetFactors]
 ) -> Floats:
     """Return ln R minus what the variance of the users' means saves, for the worst variance.
 
     `bets`: the bets on the share; `rows`: the cells of the variance; `tilt`, shape (rows,): the
-    tilt of each cell; `stakes`, shape (rows, kinds): t s z of all kinds of reports at both ends of
-    each block; `of_subsets`, shape (rows,): the least variance of the subsets' part of the sum, and
-    the largest range of one report.
+    tilt of each cell; `factors`: for each level with subsets, the factors of each row.
     """
+    bets, of_subsets = bets.rows(rows.window), np.zeros((2, tilt.size))
+    for subset, ends in zip(bets.subsets, factors, strict=True):
+        variance, largest_range = subset.moments(ends)
+        of_subsets = np.stack([of_subsets[0] + variance, np.maximum(of_subsets[1], largest_range)])
+    if not bets.counted.counts.size:
+        return log_wealth_remainder(np.sqrt(of_subsets[0]), of_subsets[1])
+    stakes = tilt[:, None, None] * bets.counted.scores(rows.ends)
+    stakes = stakes.reshape(tilt.size, -1)
     lowest, highest = stakes.min(axis=-1), stakes.max(axis=-1)
     square, mean, spread = np.maximum(lowest**2, highest**2), np.zeros(tilt.size), np.zeros(2)
     if bets.free:
-        ratio = np.maximum(BLOCK_EDGES[rows.block + 1], 1 - BLOCK_EDGES[rows.block])
-        mean = np.minimum(tilt * bets.counted.weight.max() * ratio, MAX_STAKE)
+        first, last = rows.ends.T
+        weight = bets.counted.weight.max(axis=-1)
+        mean = np.minimum(tilt * weight * np.maximum(last, 1 - first), MAX_STAKE)
         spread = np.linspace(0, 1, MEAN_PARTS + 1) ** 2
     logs, is_small = np.log1p(stakes), np.abs(stakes) < 1e-4
     curve = (1 + stakes) * (logs / np.where(is_small, 1.0, stakes)) ** 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ With more, a share of five levels may take more than 0.3 s.
 """
 MAX_FALL = 0.9
 """The most by which a tilt for users' own values lowers the factor of a report outside of B."""
-NEWTON_STEPS = 3
-"""Steps for the exponents; the remaining error is added to the price, so that factors are fair."""
+NEWTON_STEPS, MAX_EXCESS = 3, 1e-13
+"""Steps for the exponents, until their error, which is added to the price, has no effect."""
 
 
 class SetSizes(NamedTuple):
@@ -34,7 +34,7 @@ class SetSizes(NamedTuple):
     covers_all: bool
 
     def scores(
-        self, supports: Floats, chance: float, contrast: float, reports: float = 1.0
+        self, supports: Floats, chance: float, contrast: float, reports: Floats | float = 1.0
     ) -> Floats:
         """Return the unbiased scores of A and of B, shape (..., 2).
 
@@ -145,32 +145,37 @@ class SubsetFactors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SubsetReports:
-    """The reports of a level of which only the sums of supports are kept.
+    """The reports of a level, in windows, of which only the sums of supports are kept.
 
-    `kinds`: the law of a report; `reports`: n; `supports`, shape (2,): the sums of the supports of
-    A and of B without A; `weight`: s, the weight of one report; `of_values`: whether the share is
-    that of the users' own values, so that factors have the mean exp(t s h); this is only for
-    reports of one category.
+    `kinds`: the law of a report; `reports`, shape (windows,): n; `supports`, shape (windows, 2):
+    the sums of the supports of A and of B without A; `weight`, shape (windows,): s, the weight of
+    one report; `of_values`: whether the share is that of the users' own values, so that factors
+    have the mean exp(t s h); this is only for reports of one category.
     """
 
     kinds: SubsetKinds
-    reports: float
+    reports: Floats
     supports: Floats
-    weight: float
+    weight: Floats
     of_values: bool = False
+
+    def rows(self, windows: Any) -> SubsetReports:
+        """Return the reports of the windows that a numpy index selects."""
+        arrays = self.reports[windows], self.supports[windows], self.weight[windows]
+        return SubsetReports(self.kinds, *arrays, self.of_values)
 
     def mirrored(self) -> SubsetReports:
         """Return the reports with A and B without A exchanged."""
         first, second, covers_all = self.kinds.sizes
         kinds = self.kinds._replace(sizes=SetSizes(second, first, covers_all))
-        return dataclasses.replace(self, kinds=kinds, supports=self.supports[::-1].copy())
+        return dataclasses.replace(self, kinds=kinds, supports=self.supports[:, ::-1])
 
     @property
     def sums(self) -> Floats:
-        """The sums of the unbiased scores of A and of B, times s."""
-        return self.weight * self._scores(self.supports, self.reports)
+        """The sums of the unbiased scores of A and of B, times s, shape (windows, 2)."""
+        return self.weight[:, None] * self._scores(self.supports, self.reports)
 
-    def _scores(self, supports: Floats, reports: float = 1.0) -> Floats:
+    def _scores(self, supports: Floats, reports: Floats | float = 1.0) -> Floats:
         chance = self.kinds.chance
         return self.kinds.sizes.scores(supports, chance, self.kinds.p - chance, reports)
 
@@ -185,28 +190,30 @@ class SubsetReports:
     @property
     def counts(self) -> Floats:
         """How many reports are of each kind, in the order of supports, if `kinds.size` is 1."""
-        counts: Floats = self._possible_supports @ self.supports
-        counts[0] = self.reports - counts[1:].sum()
+        counts: Floats = self.supports @ self._possible_supports.T
+        counts[:, 0] = self.reports - counts[:, 1:].sum(axis=1)
         return counts
 
     def largest_scores(self, ratio: Floats) -> Floats:
-        """Return MAX_STAKE over the largest tilt, for each ratio: the largest s |z| of a report.
+        """Return MAX_STAKE over the largest tilt: the largest s |z| of a report, (windows, ratios).
 
         With `of_values`, it follows from Theorem 7 of docs/proofs/shares.md instead.
         """
         if self.of_values:
             odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
-            return np.full(ratio.shape, self.weight * MAX_STAKE / math.log1p(MAX_FALL * odds))
-        first, base = self.weight * self._scores(self._possible_supports).T
-        largest: Floats = np.abs(first - ratio[..., None] * base).max(axis=-1)
-        return largest
+            largest = np.full(ratio.shape, MAX_STAKE / math.log1p(MAX_FALL * odds))
+        else:
+            first, base = self._scores(self._possible_supports).T
+            largest = np.abs(first - ratio[..., None] * base).max(axis=-1)
+        scores: Floats = np.multiply.outer(self.weight, largest)
+        return scores
 
     # Theorems 3 and 7 of docs/proofs/shares.md
     def factors(self, tilts: Floats, ratio: Floats) -> SubsetFactors:
         """Return factors of mean at most 1 + t s h or, with `of_values`, exp(t s h).
 
         The former are found by Newton's method; the latter follow from the categories' scores.
-        `tilts`, `ratio`, shape (rows,): t, and the ratio r in h.
+        `tilts`, `ratio`, shape (windows,): t, and the ratio r in h.
         """
         stakes, unknown = tilts * self.weight, len(self._law) - 1
         values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
@@ -223,18 +230,22 @@ class SubsetReports:
             moments = _tilted_moments(self._law, exponents, 1)
             logarithm, slopes = np.log(moments[0, 0]), moments[:, :, :-1] - moments[:, :, -1:]
             excess = logarithm[:-1] - logarithm[-1] - wanted
+            if np.abs(excess).max() < MAX_EXCESS:
+                break
             if unknown == 1:
                 exponents[:1] -= excess / slopes[1, 0]
             else:
                 (a, c), (b, d) = slopes[1, 0], slopes[0, 1]
                 steps = d * excess[0] - b * excess[1], a * excess[1] - c * excess[0]
                 exponents -= np.stack(steps) / (a * d - b * c)
-        logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
+        else:
+            logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
         return SubsetFactors(exponents.T, (logarithm - log_means).max(axis=0))
 
     def gains(self, factors: SubsetFactors) -> Floats:
-        """Return the logarithm of the product of all reports' factors."""
-        return factors.exponents @ self.supports - self.reports * factors.price
+        """Return the logarithm of the product of all reports' factors, shape (windows, ends)."""
+        power: Floats = np.vecdot(factors.exponents, self.supports[:, None])
+        return power - self.reports[:, None] * factors.price
 
     def moments(self, ends: SubsetFactors) -> tuple[Floats, Floats]:
         """Return the least tilted variance of the sum of log factors, and the largest range of one.
@@ -259,9 +270,9 @@ class SubsetReports:
         """Return an approximate variance of a level's noise: n s^2 times that of z given a type.
 
         It is the least over the types; with `of_values`, it is the geometric mean of the least and
-        the largest.
+        the largest. Its shape is (windows, ratios).
         """
-        factor = np.full(ratio.shape, self.weight / (self.kinds.p - self.kinds.chance))
+        factor = np.full(ratio.shape, 1 / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
         moments = _tilted_moments(self._law, np.zeros((2, 1)), 2)
@@ -269,8 +280,8 @@ class SubsetReports:
         noise = variances.min(axis=0)
         if self.of_values:  # a guess between both: the tilt needs no proof
             noise = np.sqrt(noise * variances.max(axis=0))
-        scaled: Floats = self.reports * noise
-        return scaled
+        variance: Floats = np.multiply.outer(self.reports * self.weight**2, noise)
+        return variance
 
 
 def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:

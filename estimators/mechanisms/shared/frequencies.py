@@ -106,36 +106,42 @@ class SupportCounts(SupportReports):
         return float(self.signs.q[level]), float(self.signs.contrast[level])
 
     def share_bets(
-        self, table: Counts, question: Question, sets: CategorySets
-    ) -> tuple[ShareBets, float]:
-        """Return the bets on the share of A among B, and the total weight.
+        self, tables: Sequence[Counts], question: Question, sets: CategorySets
+    ) -> tuple[ShareBets, Floats]:
+        """Return the bets on the share of A among B, and the total weights.
 
-        `table`, shape (levels, columns): the statistic, with at least one report; `question`: the
-        requested bounds and weights; `sets`: the categories in A and in B. Raises ValueError if the
-        mechanism has no bounds for such shares.
+        `tables`, each of shape (levels, columns): the statistics of windows whose reports have the
+        same levels, at least one; `question`: the requested bounds and weights; `sets`: the
+        categories in A and in B. Raises ValueError if the mechanism has no bounds for such shares.
         """
-        _, counts, shares, total = self._weigh(table[:, 0], question)
-        used, support = np.flatnonzero(counts).tolist(), None
-        parts, subsets = [np.zeros((4, 0))], []
+        weighed = [self._weigh(table[:, 0], question) for table in tables]
+        counts, shares, totals = (np.array(x) for x in [*zip(*weighed, strict=True)][1:])
+        used, supports = np.flatnonzero(counts[0]).tolist(), np.zeros(0)
+        parts, subsets = [np.zeros((4, len(tables), 0))], []
         for level in used:
-            weight = float(shares[level] / counts[level])
+            weight = shares[:, level] / counts[:, level]
             kinds = self.report_kinds(level, sets)
             if isinstance(kinds, SubsetKinds):
-                support = self.support(table) if support is None else support
-                sums = np.array([float(support[level, [*members]].sum()) for members in sets[:2]])
+                if not supports.size:
+                    members = np.array([*sets.first, *sets.second])
+                    supports = np.array(self.supports_of(tables, members), dtype=np.float64)
+                halves = np.split(supports[:, level], [len(sets.first)], axis=1)
+                sums = np.stack([half.sum(axis=1) for half in halves], axis=-1)
                 of_values = kinds.size == 1 and question.target == "sample"
-                subset = SubsetReports(kinds, float(counts[level]), sums, weight, of_values)
+                subset = SubsetReports(kinds, counts[:, level], sums, weight, of_values)
                 if kinds.size > 1 or of_values:
                     subsets.append(subset)
                     continue
                 number: Array = subset.counts
             else:
-                number = np.bincount(kinds.of_symbol, table[level, 1 : 1 + kinds.of_symbol.size])
-            first, base = kinds.sizes.scores(kinds.supports, *self._chances(level)).T
-            weights = np.full(len(first), weight)
-            parts.append(np.stack([number, weights * first, weights * base, weights]))
-        counted = CountedReports(*np.concatenate(parts, axis=1))
-        return ShareBets(counted, subsets, not question.one_mean(len(used))), total
+                symbols = [table[level, 1 : 1 + kinds.of_symbol.size] for table in tables]
+                number = np.array([np.bincount(kinds.of_symbol, row) for row in symbols])
+            scores = kinds.sizes.scores(kinds.supports, *self._chances(level)).T
+            first, base = scores[:, None] * weight[:, None]
+            weights = np.broadcast_to(weight[:, None], first.shape)
+            parts.append(np.stack([number, first, base, weights]))
+        counted = CountedReports(*np.concatenate(parts, axis=2))
+        return ShareBets(counted, subsets, not question.one_mean(len(used))), totals
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""

@@ -1,5 +1,6 @@
 """Shares among: the share of users in some categories among those in others, by name."""
 
+import functools
 import itertools
 import math
 import time
@@ -95,7 +96,7 @@ def test_factors_of_subsets_are_fair_at_every_share_of_a_block(covers_all: bool)
     """Theorem 3: the mean is 1 + t s h at both ends, and at most that between them."""
     sizes = SetSizes(2, 8 if covers_all else 3, covers_all)
     kinds = SubsetKinds(sizes, 10, 3, 0.6)
-    subset = SubsetReports(kinds, 100.0, np.array([60.0, 90.0]), 0.01)
+    subset = SubsetReports(kinds, np.array([100]), np.array([[60, 90]]), np.array([0.01]))
     law, block = support_chances(kinds), BLOCK_EDGES[20:22]
     ends = subset.factors(np.full(2, 30.0), block)
     grid = np.moveaxis(np.indices(law.shape[1:]), 0, -1)
@@ -115,8 +116,9 @@ def test_factors_for_values_are_fair_at_every_share_of_a_block(sizes: Any) -> No
     for epsilon, first in itertools.product((0.2, 4, 12), (0, 20, 63)):
         p = math.exp(epsilon) / (math.exp(epsilon) + 9)
         kinds, block = SubsetKinds(SetSizes(*sizes), 10, 1, p), BLOCK_EDGES[first : first + 2]
-        subset = SubsetReports(kinds, 100.0, np.array([6.0, 9.0]), 0.01, of_values=True)
-        tilt = 0.95 / subset.largest_scores(block)
+        one = np.array([100]), np.array([[6, 9]]), np.array([0.01])
+        subset = SubsetReports(kinds, *one, of_values=True)
+        tilt = 0.95 / subset.largest_scores(block)[0]
         ends, law = subset.factors(tilt, block), support_chances(kinds)
         assert np.exp(tilt / 100) - 1 == pytest.approx(0.09 * (math.exp(epsilon) - 1))
         grid = np.moveaxis(np.indices(law.shape[1:]), 0, -1)
@@ -152,17 +154,18 @@ def kernels_of(subsets: bool, epsilon: float) -> Any:
 def bets_on(
     kernels: Any, n: int, supports: Any, *, free: bool, of_values: bool = False
 ) -> ShareBets:
-    """Return the bets on n reports with these sums of supports."""
-    sums = np.array(supports, float)
+    """Return the bets on n reports, in windows with these sums of supports."""
+    sums, each = np.array(supports, float), np.ones(len(supports))
     is_category = kernels.shape[1:] == (2, 2)
     sizes = SetSizes(1, 1 if is_category else 2, covers_all=False)
     p = float(kernels[0, 1].sum())
     kinds = SubsetKinds(sizes, 3, 1, p) if is_category else SubsetKinds(sizes, 5, 3, p)
-    subset = SubsetReports(kinds, float(n), sums, 1 / n, of_values)
+    subset = SubsetReports(kinds, n * each, sums, each / n, of_values)
     if of_values or not is_category:
-        return ShareBets(CountedReports(*np.zeros((4, 0))), [subset], free)
-    first, base = sizes.scores(kinds.supports, kinds.chance, p - kinds.chance).T / n
-    return ShareBets(CountedReports(subset.counts, first, base, np.full(3, 1 / n)), [], free)
+        return ShareBets(CountedReports(*np.zeros((4, len(sums), 0))), [subset], free)
+    scores = sizes.scores(kinds.supports, kinds.chance, p - kinds.chance).T / n
+    first, base, weight = (np.tile(x, (len(sums), 1)) for x in (*scores, np.full(3, 1 / n)))
+    return ShareBets(CountedReports(subset.counts, first, base, weight), [], free)
 
 
 @pytest.mark.parametrize(
@@ -185,20 +188,14 @@ def test_a_limit_is_wrong_at_most_as_often_as_promised(
         if free and both:
             types = [0] * first + [1] * (both - first) + [2] * (n - both)
             truths.append((first / both, [kernels[x] for x in types]))
-    limits: dict[tuple[int, int], tuple[float, float]] = {}
-    for ratio, users in truths:
-        wrong, law = [0.0, 0.0], np.ones((1, 1))
-        for kernel in users:
-            law = law_of_sums(law, kernel)
-        for sums in zip(*(x.tolist() for x in np.nonzero(law)), strict=True):
-            if sums not in limits:
-                bets = bets_on(kernels, n, sums, free=free, of_values=of_values)
-                limits[sums] = share_limits(bets, math.log(0.25), None)
-            lower, upper = limits[sums]
-            wrong[0] += law[sums] * (lower > ratio)
-            wrong[1] += law[sums] * (upper < ratio)
-        assert max(wrong) <= 0.25
-    assert any(pair != (0, 1) for pair in limits.values())
+    laws = [functools.reduce(law_of_sums, users, np.ones((1, 1))) for _, users in truths]
+    sums = np.argwhere(np.sum(laws, axis=0))
+    bets = bets_on(kernels, n, sums, free=free, of_values=of_values)
+    lower, upper = share_limits(bets, math.log(0.25), None)
+    for (ratio, _), law in zip(truths, laws, strict=True):
+        for is_wrong in (lower > ratio, upper < ratio):
+            assert law[*sums.T] @ is_wrong <= 0.25
+    assert (upper - lower).min() < 1
 
 
 @pytest.mark.parametrize(("base", "ratio"), [(1, 0.3), (0.4, 0.5), (0.4, 0)])
@@ -209,11 +206,12 @@ def test_bounds_at_all_times_are_rarely_wrong_at_any_time(base: float, ratio: fl
     right, chance_of_wrong, is_decided = np.ones((1, 1)), 0.0, False
     for n in range(1, 13):
         right = law_of_sums(right, mixed)
-        for sums in zip(*(x.tolist() for x in np.nonzero(right)), strict=True):
-            lower, upper = share_limits(bets_on(kernels, n, sums, free=False), math.log(0.25), n)
-            is_decided |= upper - lower < 1
-            if not lower <= ratio <= upper:
-                chance_of_wrong, right[sums] = chance_of_wrong + right[sums], 0
+        sums = np.argwhere(right)
+        bets, totals = bets_on(kernels, n, sums, free=False), np.full(len(sums), float(n))
+        lower, upper = share_limits(bets, math.log(0.25), totals)
+        is_decided |= (upper - lower).min() < 1
+        wrong = tuple(sums[(lower > ratio) | (upper < ratio)].T)
+        chance_of_wrong, right[wrong] = chance_of_wrong + right[wrong].sum(), 0
     assert is_decided
     assert chance_of_wrong <= 0.5
 
@@ -228,10 +226,10 @@ def test_sides_that_reject_every_share_but_0_say_nothing(counts: Any, sides: Any
     """
     kernels, log_p = kernels_of(False, 1), math.log(0.025)
     for sums in (counts, counts[::-1]):
-        bets = bets_on(kernels, 1000, sums, free=False)
-        both = [limits._lower_limit(side, log_p, None) for side in (bets, bets.mirrored())]
+        bets = bets_on(kernels, 1000, [sums], free=False)
+        both = [limits._lower_limits(side, log_p, None)[0] for side in (bets, bets.mirrored())]
         assert tuple(sorted(both)) == sides
-        assert share_limits(bets, log_p, None) == (0, 1)
+        assert [x.item() for x in share_limits(bets, log_p, None)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -494,12 +492,13 @@ def test_shares_are_compared_by_the_limits_of_each_arm() -> None:
         compare(metric, arms[0], arms[1], categories=["paid / visit.."], weights="standard")
 
 
-def test_blocks_of_shares_in_parts_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for mechanism, n in itertools.product(("grr", "subset_selection"), (30, 3000)):
+def test_windows_together_or_in_parts_have_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for mechanism, bound in itertools.product(("grr", "subset_selection"), ("fixed", "anytime")):
         metric = metric_of(mechanism)
-        statistic = statistic_of(metric, *drawn(n, 3, [0.2, 0.3, 0.3, 0.2]))
-        in_parts = asked(metric, statistic, "paid / visit..")
+        users = (drawn(n, 3, [0.2, 0.3, 0.3, 0.2]) for n in (30, 3000, 500))
+        statistics = [statistic_of(metric, *values_and_levels) for values_and_levels in users]
+        together = metric.estimate_each(statistics, 0.05, bound, ["paid / visit.."])
         with monkeypatch.context() as patch:
-            patch.setattr(limits, "ROWS_AT_A_TIME", 10**9)
-            at_once = asked(metric, statistic, "paid / visit..")
-        assert (in_parts.lower, in_parts.upper) == (at_once.lower, at_once.upper), (mechanism, n)
+            patch.setattr(limits, "ROWS_AT_A_TIME", 1)
+            alone = [asked(metric, x, "paid / visit..", bound=bound) for x in statistics]
+        assert [(x.lower, x.upper) for x in together] == [(x.lower, x.upper) for x in alone]

@@ -14,8 +14,6 @@ from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.plans import LocalPlan
-from aggregator.reading.query import Query
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.slice_answers import slices_answer
 from aggregator.storage.progress import TopicProgress
@@ -99,8 +97,7 @@ def test_the_last_pane_of_a_stretch_has_slices(counted: Counting, published: Pub
     assert both["by"] == ["country", "version"]
     with Reader(store, METRICS) as reader:
         edges = EPOCH / 1000, EPOCH / 1000 + 1800
-        query = Query(*edges, by=["country"])
-        asked = as_dict(slices_answer(LocalPlan.answer_slices(reader.window("late", query), query)))
+        asked = as_dict(slices_answer(reader.estimate("late", *edges, by=["country"])))
     assert country == {**asked, "updated": None}
 
 

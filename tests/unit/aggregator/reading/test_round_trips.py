@@ -151,6 +151,7 @@ def test_a_question_reads_its_own_metric_whatever_else_there_is(store: Store, co
         "two panes of a comparison": (compare_panes, 5, 174),
         "two panes of an alarm": (watch_panes, 5, 60),
         "series": (lambda reader: reader.series("asked", step="1h"), 3, 39),
+        "series of slices": (lambda reader: reader.series("asked", step="1h", by=by), 5, 123),
         "series of final steps": (lambda reader: reader.series("asked", **day), 1, 18),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in questions}

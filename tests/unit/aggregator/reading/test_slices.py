@@ -149,7 +149,7 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
     query = Query(EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
     window = closed.window("late", query)
     assert (window.sums == closed.window("late", dataclasses.replace(query, by=())).sums).all()
-    found = LocalPlan.answer_slices(window, query)
+    found = LocalPlan.answer_slices([window], query)[0]
     names = [one.slice["country"] for one in found.slices]
     assert names == ["DE", "FR", "other", None], "most reports first, undeclared values last"
     enough = [one for one in found.slices if one.reports >= LATE.minimum_reports]
@@ -164,9 +164,10 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
         assert (one.estimate.lower, one.estimate.upper) == (shared.lower, shared.upper)
         assert one.estimate.lower < alone.lower < alone.upper < one.estimate.upper
         assert one.estimate.beta == 0.05
-    pointwise = LocalPlan.answer_slices(window, dataclasses.replace(query, simultaneous=False))
+    apart = dataclasses.replace(query, simultaneous=False)
+    (pointwise,) = LocalPlan.answer_slices([window], apart)
     assert pointwise.simultaneous == 1
-    top = LocalPlan.answer_slices(window, dataclasses.replace(query, top=1))
+    (top,) = LocalPlan.answer_slices([window], dataclasses.replace(query, top=1))
     assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
     assert top.simultaneous == found.simultaneous
     assert repr(top.slices[0]) == repr(found.slices[0])
@@ -174,12 +175,14 @@ def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
 
 def test_a_series_has_the_slices_of_each_step(closed: Reader) -> None:
     first, last = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
-    for by, where in ((["country"], {}), (["version"], {"country": "DE"}), ([], {"version": "2"})):
+    german, second = {"country": "DE"}, {"version": "2"}
+    rows: Any = (["country"], {}, 24), (["version"], german, 8), ([], second, 8)
+    for by, where, hours in rows:
         with row(by, where):
-            series = closed.series("late", first, last, step="8h", by=by, where=where, top=3)
+            series = closed.series("late", first, last, step=f"{hours}h", by=by, where=where, top=3)
             shown = len({str(point.slice) for point in series.points})
             assert shown == (3 if by else 1)
-            assert len(series.points) == len(series.to_frame()) == 9 * shown
+            assert len(series.points) == len(series.to_frame()) == 72 // hours * shown
             names = [column for column in series.to_frame().columns if column.startswith("by_")]
             assert names == [f"by_{name}" for name in (*by, *where)]
             for point in series.points:
