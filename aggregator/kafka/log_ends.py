@@ -234,10 +234,10 @@ class KafkaLog:
         isolation = IsolationLevel.READ_UNCOMMITTED
         futures = client.list_offsets(offsets, isolation_level=isolation, request_timeout=left)
         seconds = left + FIRST_TIMEOUT_SECONDS
-        found = {p.partition: f.result(timeout=seconds).offset for p, f in futures.items()}
-        if min(found.values()) == OFFSET_INVALID:  # confluent-kafka's answer after a timeout
+        offsets_by_partition = {p.partition: f.result(seconds).offset for p, f in futures.items()}
+        if OFFSET_INVALID in offsets_by_partition.values():  # the client's query timed out
             raise TimeoutError
-        return found
+        return offsets_by_partition
 
 
 def leaderless_partitions(topic: Any) -> set[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from producers.populations.suggestions.suggestion import (
     Suggestion,
     suggest,
 )
+from producers.populations.text_files import shell_word
 from producers.populations.time_columns import UTC
 
 OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by": "--by"}
@@ -144,7 +144,8 @@ def define(
         raise DitherError(str(error)) from None
     for note in suggestion.notes:
         click.echo(note, err=True)
-    command = shlex.join(["dither", "produce", *_arguments(suggestion, table, options)])
+    arguments = map(shell_word, _arguments(suggestion, table, options))
+    command = f"dither produce {' '.join(arguments)}"
     click.echo(f"next: this in metrics.toml; dither up; in a second terminal: {command}", err=True)
     click.echo(suggestion.text)
 
