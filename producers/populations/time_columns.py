@@ -61,7 +61,7 @@ _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
 _DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y.%m.%d", "%Y:%m:%d", "%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
+_OTHER_DATES = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
 _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
@@ -86,7 +86,9 @@ EITHER = " or "  # between several formats of one column
 WRITE_ISO = "write times as 2026-01-31 10:00:00"
 DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
-_MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # which databases write after a date
+_MIDNIGHT = re.compile(
+    r"[T ](0?0:00(:00([.,]0+)?)?|12:00:00 AM)$"
+)  # which databases write after a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
 """The hour 24 of a midnight that belongs to the day before, as ISO 8601 allows."""
