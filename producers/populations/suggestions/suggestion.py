@@ -453,8 +453,8 @@ def _toml(value: object) -> str:
 def _name(column: str, header: Sequence[str]) -> str:
     r"""Return a metric's name for a column, different from the names of other columns.
 
-    >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"])
-    ('depart_us', 'm_2nd')
+    >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"]), _name("\u2116", ["x"])
+    ('depart_us', 'm_2nd', 'no')
     >>> _name("气温", ["day", "气温"]), _name("a+", ["a-", "a+"])
     ('column_2', 'a_2')
     >>> _name("b" * 98, ["b" * 99, "b" * 98]).replace("b" * 44, "b")

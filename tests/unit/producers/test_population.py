@@ -205,13 +205,8 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
         with row(said), pytest.raises(ValueError, match=said) as wrong:
             read(path, text, **{"columns": {"delay": ["v"]}, "time": ["t"], **options})
         assert len(str(wrong.value)) < 1200
-    columns = {
-        "v,w,v\n1,5,3": "w",
-        "t; DELAY \n1;5": "delay",
-        "V,v\n1,5": "v",
-        "V\u200b,w\n5,1": "v",
-        "e\u0301\n5": "\xe9",
-    }
+    columns = {"v,w,v\n1,5,3": "w", "t; DELAY \n1;5": "delay", "V,v\n1,5": "v"}
+    columns |= {"V\u200b,w\n5,1": "v", "e\u0301\n5": "\xe9"}
     for name, column in columns.items():
         assert read(path, name, {"delay": [column]}).columns["delay"].tolist() == [5]
 
