@@ -19,9 +19,14 @@ from typing import Any
 from estimators.errors import shortened
 
 UTF_8, UTF_16, WINDOWS_1252 = "utf-8-sig", "utf-16", "cp1252"
-_UNMARKED = {"utf-32": "UTF-32", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"}
+_UNMARKED_ENCODINGS = {"utf-32": "UTF-32", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"}
 """Encodings with NUL bytes, to try without a byte-order mark of UTF-16."""
-ENCODING_NAMES = {UTF_8: "UTF-8", UTF_16: "UTF-16", WINDOWS_1252: "Windows-1252", **_UNMARKED}
+ENCODING_NAMES = {
+    UTF_8: "UTF-8",
+    UTF_16: "UTF-16",
+    WINDOWS_1252: "Windows-1252",
+    **_UNMARKED_ENCODINGS,
+}
 STDIN_PATH = Path("/dev/stdin")
 SAVE_HINT = "A spreadsheet saves it with 'CSV UTF-8'"
 _PIPE_HINT = "| dither define - ..."
@@ -144,7 +149,7 @@ def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
     """
     has_mark = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     likely = UTF_16 if has_mark else UTF_8
-    for encoding in (likely, *_UNMARKED):
+    for encoding in (likely, *_UNMARKED_ENCODINGS):
         raw.seek(0)
         text = io.TextIOWrapper(raw, encoding=encoding)
         try:
@@ -161,7 +166,7 @@ def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
 def _is_text(text: io.TextIOWrapper, encoding: str) -> bool:
     """Return whether a text has no NUL character, and several lines if its encoding is a guess."""
     first = text.readline(_CHUNK_CHARACTERS)
-    if encoding in _UNMARKED and not (first.endswith("\n") and text.read(1)):
+    if encoding in _UNMARKED_ENCODINGS and not (first.endswith("\n") and text.read(1)):
         return False
     text.seek(0)
     return not any("\0" in chunk for chunk in iter(lambda: text.read(_CHUNK_CHARACTERS), ""))

@@ -48,7 +48,7 @@ TICKS_FORMAT = "ticks"
 MAIL_FORMAT = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
 _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
-    r"(\s+([+-]\d{4}|[A-Z]{2,5}))?(\s*\(.*\))?"
+    r"(\s+([+-]\d{4}|(?P<name>[A-Z]{2,5}))(\s*\(.*\))?)?"
 )
 _ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
 """ISO 8601 without fractions of hours and minutes, which Python would read as fractions of
@@ -68,8 +68,8 @@ _SHORT_DATES = tuple(
 )
 """Formats of dates with years of two digits, in each order in use. Most such dates fit several of
 these formats, and the user must choose one."""
-_CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M:%S.%f %p")
-_ZONED_CLOCKS = (f" {clock}{zone}" for clock in _CLOCKS for zone in ("", " %z", " %Z"))
+_CLOCK_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M:%S.%f %p")
+_ZONED_CLOCKS = (f" {clock}{zone}" for clock in _CLOCK_TIMES for zone in ("", " %z", " %Z"))
 _CLOCK_FORMATS = ("", " %H", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
 STRPTIME_FORMATS = (
     *(
@@ -112,7 +112,8 @@ _SPELLING_RULES = tuple(
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
         (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|à|@) |, ", " "),
         (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=-\d\d)-(?=\d\d\.\d\d\.)", " "),  # of Apache, DB2
-        (r"^(\d+)\. ?(\d\d?)\. ?(\d+)\.?(?= |$)", r"\1.\2.\3"),  # of Korea, Hungary, Finland
+        (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
+        (r"^(\d\d?)\. ?(\d\d?)\. ?(\d{4})\.?(?= |$)", r"\1.\2.\3"),  # of Finland
         (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
         (r"(\d{4})[年년] ?(\d\d?)[月월] ?(\d\d?)[日일]", r"\1-\2-\3"),
         (r"(?<=\d)[時时시分분] ?(?=\d)", ":"),
@@ -261,15 +262,15 @@ class TimeFormat:
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str, as_written: str) -> datetime.datetime:
-        if not _MAIL_PATTERN.fullmatch(cell):
+        mail = _MAIL_PATTERN.fullmatch(cell)
+        if mail is None:
             raise ValueError("neither the format nor a time zone")
         moment = _checked(as_written, email.utils.parsedate_to_datetime(cell))
         if " -0000" in cell:
             return moment.replace(tzinfo=datetime.UTC)
-        name = _ZONE_NAME.search(cell)
-        local = name and _named(moment, self.zone, name[0])
-        if name and not local and not moment.tzinfo:  # Python ignores names that it does not know
-            raise ValueError(f"{name[0]} is {_UNKNOWN_ZONE.format(self.zone)}")
+        local = mail["name"] and _named(moment, self.zone, mail["name"])
+        if mail["name"] and not local and not moment.tzinfo:  # Python ignores unknown names
+            raise ValueError(f"{mail['name']} is {_UNKNOWN_ZONE.format(self.zone)}")
         return local or moment
 
     def _with_named_zone(self, cell: str, form: str, as_written: str) -> datetime.datetime:
