@@ -20,7 +20,7 @@ from estimators.errors import shortened
 
 UTF_8, UTF_16, WINDOWS_1252 = "utf-8-sig", "utf-16", "cp1252"
 _UNMARKED_ENCODINGS = {"utf-32": "UTF-32", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"}
-"""Encodings with NUL bytes, to try without a byte-order mark of UTF-16."""
+"""Encodings with NUL bytes, to try if UTF-8 or a byte-order mark of UTF-16 does not fit."""
 ENCODING_NAMES = {
     UTF_8: "UTF-8",
     UTF_16: "UTF-16",
@@ -155,7 +155,7 @@ def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
         try:
             if _is_text(text, encoding):
                 return encoding, ""
-        except UnicodeDecodeError:
+        except UnicodeError:  # of UTF-32, that there is no byte-order mark
             if encoding == UTF_16:
                 raise
         finally:

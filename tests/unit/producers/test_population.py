@@ -143,6 +143,7 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *(("t,v\n1,1\n", f"%{d} says", {"time_format": form}) for d, form in SAYS_NOTHING.items()),
     (b"", "is empty: expected a CSV file with a header", {}),
     (SEVEN + b"\0" * 9, r"line 3: a NUL character. Expected text: `tr -d '\\0'", {}),
+    (b"\0" * 9, "line 1: a NUL character", {}),
     ("ü,v\nü,1".encode() + b"\xfc\n", "byte 0xfc in line 2 is not UTF-8, but 2 other", {}),
     ('t,v,s\n1,1,"x\n1,2,x\n1,3,x"\n', "line 2: a quote opens a cell of 3 lines that look", {}),
     ('t,v\na,"b\n' + "a,b\n" * 11 + 'a,b"\n', "line 2: a quote opens a cell of 13 lines", {}),
