@@ -160,7 +160,8 @@ def main(args: list[str] | None = None) -> Any:
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the console cannot show
+            encoding = None if stream.isatty() else "utf-8"  # of files, whatever the code page
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:

@@ -9,7 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -222,13 +228,16 @@ class KafkaLog:
                 return sorted(topic.partitions.keys() - leaderless), sorted(leaderless)
 
     def _offsets(self, client: AdminClient, deadline: float, spec: OffsetSpec) -> dict[int, int]:
-        """Return the first or the next offset of each partition."""
+        """Return the first or the next offset of each partition; raise TimeoutError without it."""
         left = max(FIRST_TIMEOUT_SECONDS, deadline - self._clock())
         offsets = {TopicPartition(self._topic, number): spec for number in self._partitions}
         isolation = IsolationLevel.READ_UNCOMMITTED
         futures = client.list_offsets(offsets, isolation_level=isolation, request_timeout=left)
         seconds = left + FIRST_TIMEOUT_SECONDS
-        return {p.partition: f.result(timeout=seconds).offset for p, f in futures.items()}
+        offsets_by_partition = {p.partition: f.result(seconds).offset for p, f in futures.items()}
+        if OFFSET_INVALID in offsets_by_partition.values():  # the client's query timed out
+            raise TimeoutError
+        return offsets_by_partition
 
 
 def leaderless_partitions(topic: Any) -> set[int]:

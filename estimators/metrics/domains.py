@@ -73,6 +73,8 @@ def conversion(value: object) -> str:
         return ""
     if isinstance(value, Mapping) and value:
         return " or a list of them, as list(value.values()) makes"
+    if hasattr(value, "as_py"):  # a scalar of pyarrow
+        return ", as .as_py() makes"
     if isinstance(value, Real | Decimal) and not isinstance(value, float | int):
         return ", as float() makes"
     return listing(value)

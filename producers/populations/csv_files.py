@@ -8,7 +8,6 @@ import io
 import itertools
 import operator
 import re
-import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +19,13 @@ from producers.populations.text_files import (
     SAVE_HINT,
     detect_encoding,
     open_bytes,
+    shell_word,
     table_path,
 )
 
 DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """Names of delimiters, in the order in which they are tried."""
-_SEPARATOR_LINE = re.compile(r'"?sep=(\\t|.)"?[,;]*\s*', re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r'\s*"?sep ?=(\\t|.)"?[,;]*\s*', re.IGNORECASE)
 """A first line by which a file tells Excel the delimiter."""
 _LONGEST_CELL = 2**31 - 1
 _BLOCK_ROWS = 500  # measured: twice as fast as 20,000
@@ -92,10 +92,9 @@ def _separator_remedy(first: str) -> str:
     >>> print(_separator_remedy('"id" "x"'))
     If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
     """
-    mark = (re.findall(r"[^\w\"'.-]", first) or ["^"])[0]
-    mark = mark if mark.isprintable() else "^"
+    mark = (re.findall(r"[^\w\"'.\r\n-]", first) or ["^"])[0]
     return (
-        f"If {mark!r} separates cells, `(echo {shlex.quote(f'sep={mark}')}; cat FILE) | dither "
+        f"If {mark!r} separates cells, `(echo {shell_word(f'sep={mark}')}; cat FILE) | dither "
         "define - ...` says so"
     )
 

@@ -13,6 +13,8 @@ MIN_NINES = 3
 """Numbers of at least this many nines, such as -9999, are outliers at a tenth of that distance."""
 MAX_OUTLIERS_AT_END = 5
 """The most distinct outliers at an end; these are also at most a third of all distinct values."""
+MAX_MEASURED = 1e30
+"""Larger numbers, such as 1e38, are outliers if there are others."""
 MIN_SUMMANDS = 3
 """The least number of values of which the last may be the total of the others."""
 
@@ -29,20 +31,21 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
     --------
     >>> np.flatnonzero(is_far(np.array([1.0, 3, -9999, 2, 999]))).tolist()
     [2, 4]
-    >>> np.flatnonzero(is_far(np.arange(9.0))).tolist()
-    []
+    >>> is_far(np.arange(9.0)).any().item(), is_far(np.array([0, 1e38])).tolist()
+    (False, [False, True])
     """
     values = np.unique(numbers[~np.isnan(numbers)])
     ends = range(1 + min(MAX_OUTLIERS_AT_END, values.size // 3))
     pairs = sorted(itertools.product(ends, ends), key=sum, reverse=True)
-    for low, high in pairs:
+    for low, high in pairs[:-1]:  # the last one is without outliers
         inner = values[low : values.size - high]
         above = values[values.size - high :]
         if inner.size > 1 and _is_apart(values[:low], inner) and _is_apart(-above, -inner):
             is_outlier = np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
             if max(low, high) < 2 or np.median(is_outlier) == 0:
                 return is_outlier
-    return np.zeros(numbers.shape, dtype=bool)
+    is_huge: NDArray[np.bool_] = np.abs(numbers) > MAX_MEASURED
+    return is_huge & (np.abs(values) <= MAX_MEASURED).any()
 
 
 def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import re
-import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table, visible
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
+from producers.populations.text_files import shell_word
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 _AMBIGUOUS_THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
@@ -341,7 +341,7 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
         + f" and {others:,} more" * (others > 0)
         + f". Write numbers as -1234.5, without a unit, < or brackets; {' and '.join(readings)}. "
         "Or mark such cells as missing with --missing "
-        f"{shlex.quote(texts[0][:MAX_NUMBER_CHARACTERS])}, and so on, for dither define and dither "
+        f"{shell_word(texts[0][:MAX_NUMBER_CHARACTERS])}, and so on, for dither define and dither "
         "produce. Or count strings: --kind frequency, --open for any strings"
     )
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import re
+import shlex
 import sys
 import zipfile
 import zlib
@@ -18,10 +19,18 @@ from typing import Any
 from estimators.errors import shortened
 
 UTF_8, UTF_16, WINDOWS_1252 = "utf-8-sig", "utf-16", "cp1252"
-ENCODING_NAMES = {UTF_8: "UTF-8", UTF_16: "UTF-16", WINDOWS_1252: "Windows-1252"}
+_UNMARKED_ENCODINGS = {"utf-32": "UTF-32", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"}
+"""Encodings with NUL bytes, to try if UTF-8 or a byte-order mark of UTF-16 does not fit."""
+ENCODING_NAMES = {
+    UTF_8: "UTF-8",
+    UTF_16: "UTF-16",
+    WINDOWS_1252: "Windows-1252",
+    **_UNMARKED_ENCODINGS,
+}
 STDIN_PATH = Path("/dev/stdin")
 SAVE_HINT = "A spreadsheet saves it with 'CSV UTF-8'"
 _PIPE_HINT = "| dither define - ..."
+_ICONV_HINT = f"`iconv -f SHIFT_JIS -t UTF-8 FILE {_PIPE_HINT}` reads another encoding"
 _FOREIGN_FORMATS = (
     (0, b"\xfd7zXZ\0", "xz", "xz -dc"),
     (0, b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -dc"),
@@ -54,8 +63,8 @@ _OFFICE_FILES = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (x
 _OFFICE_FILES |= {"content.xml": "OpenDocument (ods)", "Index/Document.iwa": "Numbers"}
 """Members of the zip files of spreadsheets."""
 _CSV_NAME = re.compile(r"\.csv(\.gz|\.zip)?$", re.IGNORECASE)
-_NO_TABLE = re.compile(r"/$|(^|/)(__MACOSX/|\.)")
-"""Members of a zip that are folders, or files that macOS adds."""
+_NO_TABLE = re.compile(r"/$|(^|/)(__MACOSX/|\.[^./]|~\$)")
+"""Members of a zip that are folders, or files that macOS and Excel add."""
 _DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 """Errors of damaged files; zipfile raises RuntimeError for a password or an unknown compression."""
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
@@ -122,7 +131,7 @@ def _unpacked(path: Path, packed: Any) -> Any:
             f"{path}: expected one CSV file in the zip, found {table_names[:_MAX_SHOWN_FILES]}. Of "
             f"several, `unzip -p {path.name} NAME {_PIPE_HINT}` reads one. {SAVE_HINT}"
         )
-    return _unpacked(path, archive.open(table_names[0]))
+    return _unpacked(path / table_names[0], archive.open(table_names[0]))
 
 
 def _foreign(path: Path, name: str, command: str) -> ValueError:
@@ -139,30 +148,44 @@ def detect_encoding(path: Path, raw: Any) -> tuple[str, str]:
     UTF-8, or if its bytes are not Windows-1252 either.
     """
     has_mark = raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    encoding = UTF_16 if has_mark else UTF_8
-    raw.seek(0)
-    text = io.TextIOWrapper(raw, encoding=encoding)
-    try:
-        if not any("\0" in chunk for chunk in iter(lambda: text.read(_CHUNK_CHARACTERS), "")):
-            return encoding, ""
-    except UnicodeDecodeError:
-        if has_mark:
-            raise
-    finally:
-        text.detach()
-    return WINDOWS_1252, _why_western(path, raw, encoding)
+    likely = UTF_16 if has_mark else UTF_8
+    for encoding in (likely, *_UNMARKED_ENCODINGS):
+        raw.seek(0)
+        text = io.TextIOWrapper(raw, encoding=encoding)
+        try:
+            if _is_text(text, encoding):
+                return encoding, ""
+        except UnicodeError:  # of UTF-32, that there is no byte-order mark
+            if encoding == UTF_16:
+                raise
+        finally:
+            text.detach()
+    return WINDOWS_1252, _why_western(path, raw, likely)
+
+
+def _is_text(text: io.TextIOWrapper, encoding: str) -> bool:
+    """Return whether a text has no NUL character, and several lines if its encoding is a guess."""
+    first = text.readline(_CHUNK_CHARACTERS)
+    if encoding in _UNMARKED_ENCODINGS and not (first.endswith("\n") and text.read(1)):
+        return False
+    text.seek(0)
+    return not any("\0" in chunk for chunk in iter(lambda: text.read(_CHUNK_CHARACTERS), ""))
 
 
 def _why_western(path: Path, raw: Any, encoding: str) -> str:
     """Return a note on why a file is not UTF-8; raise ValueError if it is damaged UTF-8."""
     raw.seek(0)
     errors = "strict" if encoding == UTF_16 else "surrogateescape"
+    without_nul = f"tr -d '\\0' < {path}"
+    if encoding == UTF_16:
+        without_nul = f"iconv -f UTF-16 -t UTF-8 {path} | tr -d '\\0'"
     text = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="")
     valid = invalid = wrong_lines = 0
     for number, line in enumerate(text, 1):
         if "\0" in line:
             raise ValueError(
-                f"{path}, line {number}: a NUL character. {_without_nul(path, line, encoding)}"
+                f"{path}, line {number}: a NUL character. Expected text: `{without_nul} "
+                f"{_PIPE_HINT}` leaves them out"
             )
         if line.isascii():
             continue
@@ -170,7 +193,7 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
         if unknown := [byte for byte in wrong if byte in _NO_WESTERN]:
             raise ValueError(
                 f"{path}, line {number}: byte {_hex(unknown[0])} is neither UTF-8, nor UTF-16, nor "
-                f"Windows-1252: expected one of them. {SAVE_HINT}"
+                f"Windows-1252: expected one of them. {SAVE_HINT}; {_ICONV_HINT}"
             )
         if wrong and not invalid:
             read = shortened(line.encode("utf-8", "surrogateescape").decode(WINDOWS_1252).strip())
@@ -187,7 +210,7 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
     first_fault += f", although {valid:,} characters would be" * (valid > 0)
     return (
         f"{first_fault} ({invalid:,} bytes in {wrong_lines:,} lines). It was read as {read}; if "
-        f"that is wrong, `iconv -f SHIFT_JIS -t UTF-8 FILE {_PIPE_HINT}` reads another encoding"
+        f"that is wrong, {_ICONV_HINT}"
     )
 
 
@@ -195,13 +218,18 @@ def _hex(escaped: str) -> str:
     return f"0x{ord(escaped) & 0xFF:02x}"
 
 
-def _without_nul(path: Path, line: str, encoding: str) -> str:
-    """Return how to convert a file, given its first line with NUL characters."""
-    wide = encoding == UTF_16
-    if not 1 / 3 < line.count("\0") / len(line) < 0.8:
-        command = (
-            f"iconv -f UTF-16 -t UTF-8 {path} | tr -d '\\0'" if wide else f"tr -d '\\0' < {path}"
-        )
-        return f"Expected text: `{command} {_PIPE_HINT}` leaves them out"
-    code = "UTF-32" if wide else "UTF-16BE" if line[0] == "\0" else "UTF-16LE"
-    return f"Expected text; `iconv -f {code} -t UTF-8 {path} {_PIPE_HINT}` reads it if it is {code}"
+def escaped(text: str) -> str:
+    """Return a text with unprintable characters escaped as in TOML, and in shells' $'...'."""
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
+
+
+def shell_word(text: str) -> str:
+    r"""Return a text as one word of a shell's command.
+
+    >>> print(shell_word("a b"), shell_word("a\x1b'"))
+    'a b' $'a\U0000001b\''
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    quoted = re.sub(r"['\\]", r"\\\g<0>", text)
+    return f"$'{escaped(quoted)}'"

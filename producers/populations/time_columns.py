@@ -11,6 +11,7 @@ import itertools
 import re
 import shlex
 import time
+import unicodedata
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,7 +48,7 @@ TICKS_FORMAT = "ticks"
 MAIL_FORMAT = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
 _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
-    r"(\s+([+-]\d{4}|[A-Z]{2,5}))?(\s*\(.*\))?"
+    r"(\s+([+-]\d{4}|(?P<name>[A-Z]{2,5}))(\s*\(.*\))?)?"
 )
 _ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
 """ISO 8601 without fractions of hours and minutes, which Python would read as fractions of
@@ -60,22 +61,20 @@ _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
 _DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y.%m.%d", "%Y:%m:%d", "%d-%b-%Y", "%d/%b/%Y", "%d%b%Y", "%d %b %Y", "%b %d %Y")
-_RARE_DATES = ("%Y年%m月%d日", "%d-%b-%y", "%d/%b/%y")
+_OTHER_DATES = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
 _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
 )
 """Formats of dates with years of two digits, in each order in use. Most such dates fit several of
 these formats, and the user must choose one."""
-_HOUR_FORMATS = ("", " %H", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %H:%M:%S,%f", " %I:%M %p")
-_ZONED_HOURS = (" %H:%M:%S %z", " %H:%M:%S.%f %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
-_DOTTED_HOURS = (" %H.%M", " %H.%M.%S", " %I.%M.%S.%f %p")
-_CLOCK_FORMATS = (*_HOUR_FORMATS, " %I:%M:%S %p", " %I %p", " %Hh%M", *_ZONED_HOURS, *_DOTTED_HOURS)
+_CLOCK_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M:%S.%f %p")
+_ZONED_CLOCKS = (f" {clock}{zone}" for clock in _CLOCK_TIMES for zone in ("", " %z", " %Z"))
+_CLOCK_FORMATS = ("", " %H", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
 STRPTIME_FORMATS = (
     *(
         tuple(date + clock for clock in _CLOCK_FORMATS)
-        for date in (*_DATE_FORMATS, *_OTHER_DATES, *_RARE_DATES, *_SHORT_DATES)
+        for date in (*_DATE_FORMATS, *_OTHER_DATES, *_SHORT_DATES)
     ),
     *((month,) for month in _MONTH_FORMATS),
     tuple(f"%b %d %H:%M:%S {year}" for year in ("%Y", "%z %Y", "%Z %Y", "%Y %z")),
@@ -87,7 +86,9 @@ EITHER = " or "  # between several formats of one column
 WRITE_ISO = "write times as 2026-01-31 10:00:00"
 DATE_FIRST = "a time of day needs its date: --time-column DATE --time-column TIME"
 _CLOCK_TITLE = re.compile(r"time|hour|clock|zeit|heure|hora|[時时]", re.IGNORECASE)
-_MIDNIGHT = re.compile(r"[T ]0?0:00(:00(\.0+)?)?$")  # which databases write after a date
+_MIDNIGHT = re.compile(
+    r"[T ](0?0:00(:00([.,]0+)?)?|12:00:00 AM)$"
+)  # which databases write after a date
 _TIME_OF_DAY = re.compile(r"\d{1,2}[:h]\d\d\b")
 _END_OF_DAY = re.compile(r"(?<=[T ])24(?=([:h]00){1,2}([.,]0+)?(?![\d:.,]))")
 """The hour 24 of a midnight that belongs to the day before, as ISO 8601 allows."""
@@ -98,21 +99,31 @@ _SPELLING_RULES = tuple(
     for pattern, replacement in (
         (r"[\u2010-\u2015\u2212]", "-"),
         (r"^[\[('\"“]+|(?<=\d)[\])'\"”]+$", ""),
-        (r"\b(gmt|utc)(?=[+-]\d\d:?\d\d)", ""),  # of JavaScript
+        (r"(?![0-9])\d", lambda digit: str(int(digit[0]))),  # of other scripts
+        (r"\(?\b(gmt|utc) ?(?=[+-]\d)", ""),  # of JavaScript
+        (r"(?<= )([+-])(\d)(?=(:\d\d)?$)", r"\g<1>0\2"),
         (  # also of Java, Go
             r"(:\d\d([.,]\d+)? ?(z|[+-]\d\d:?\d\d)) ?(\(.*\)|\[.*\]|[a-z]{2,5})( m=.*)?$",
             r"\1",
         ),
-        (r"(?<=\d)[tz](?=\d|$)", lambda letter: letter[0].upper()),
+        (r"(?<=:\d\d)([+-]\d\d:?\d\d|z)$", lambda zone: f" {zone[0].upper()}"),
         (r"^(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? ", ""),
-        (rf"(?<![a-z])({_LONG_MONTHS})\.?(?![a-z])", lambda month: month[0][:3]),
+        (rf"[-./ ]*(?<![a-z])({_LONG_MONTHS})(?![a-z])[-./ ]*", lambda month: f" {month[1][:3]} "),
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
-        (r",? (at|@) |, ", " "),
-        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)", " "),  # of Apache, SAS
+        (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|à|@) |, ", " "),
+        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=-\d\d)-(?=\d\d\.\d\d\.)", " "),  # of Apache, DB2
         (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
+        (r"^(\d\d?)\. ?(\d\d?)\. ?(\d{4})\.?(?= |$)", r"\1.\2.\3"),  # of Finland
+        (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
+        (r"(\d{4})[年년] ?(\d\d?)[月월] ?(\d\d?)[日일]", r"\1-\2-\3"),
+        (r"(?<=\d)[時时시分분] ?(?=\d)", ":"),
+        (r"(?<=\d) ?([時时시分분초秒]|uhr|h)$", ""),
+        (r"(?<=\d )(\d\d?)([.-])(\d\d)\2(\d\d)(?!\d)", r"\1:\3:\4"),
+        (r"(?<=\d )(\d\d?)[.h](\d\d)(?![\d.])", r"\1:\2"),
+        (r"(?<=:\d\d)[.,](\d{1,6})\d*", r".\1"),
         (r"(上午|午前|오전) ?(\S+)", r"\2 AM"),
         (r"(下午|午後|오후) ?(\S+)", r"\2 PM"),
-        (r"(?<=\d) ?([ap])\.? ?m\.?$", r" \1m"),
+        (r"(?<=\d) ?([ap])\.? ?m\b\.?", r" \1m"),
     )
 )
 """Patterns of spellings that people use, and the spelling that the detected formats have."""
@@ -251,15 +262,15 @@ class TimeFormat:
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str, as_written: str) -> datetime.datetime:
-        if not _MAIL_PATTERN.fullmatch(cell):
+        mail = _MAIL_PATTERN.fullmatch(cell)
+        if mail is None:
             raise ValueError("neither the format nor a time zone")
         moment = _checked(as_written, email.utils.parsedate_to_datetime(cell))
         if " -0000" in cell:
             return moment.replace(tzinfo=datetime.UTC)
-        name = _ZONE_NAME.search(cell)
-        local = name and _named(moment, self.zone, name[0])
-        if name and not local and not moment.tzinfo:  # Python ignores names that it does not know
-            raise ValueError(f"{name[0]} is {_UNKNOWN_ZONE.format(self.zone)}")
+        local = mail["name"] and _named(moment, self.zone, mail["name"])
+        if mail["name"] and not local and not moment.tzinfo:  # Python ignores unknown names
+            raise ValueError(f"{mail['name']} is {_UNKNOWN_ZONE.format(self.zone)}")
         return local or moment
 
     def _with_named_zone(self, cell: str, form: str, as_written: str) -> datetime.datetime:
@@ -289,10 +300,10 @@ def _plain(cell: str) -> str:
     >>> _plain("Sat Jan 03 2026 09:05:07 GMT+0100 (CET)"), _plain("January 3rd, 2026 at 9:05AM")
     ('Jan 03 2026 09:05:07 +0100', 'Jan 3 2026 9:05 Am')
     """
-    cell = visible(cell)
+    cell = unicodedata.normalize("NFKC", visible(cell))
     for pattern, replacement in _SPELLING_RULES:
         cell = pattern.sub(replacement, cell)
-    return cell
+    return cell.strip()
 
 
 def _number(cell: str) -> float:

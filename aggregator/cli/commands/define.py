@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from producers.populations.suggestions.suggestion import (
     Suggestion,
     suggest,
 )
+from producers.populations.text_files import shell_word
 from producers.populations.time_columns import UTC
 
 OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name", "by": "--by"}
@@ -135,16 +135,13 @@ def define(
     try:
         suggestion = suggest(table, columns, levels=sorted(levels), **options)
     except DefinitionError as error:
-        option = OPTION_BY_KEY.get(error.key.partition(".")[2])
-        if option is None:
-            raise DitherError(str(error)) from None
-        value = format_value(error.value)
-        raise DitherError(f"{option} {value}: expected {error.expected}") from None
+        raise DitherError(_explain_option(error)) from None
     except ValueError as error:
         raise DitherError(str(error)) from None
     for note in suggestion.notes:
         click.echo(note, err=True)
-    command = shlex.join(["dither", "produce", *_arguments(suggestion, table, options)])
+    arguments = map(shell_word, _arguments(suggestion, table, options))
+    command = f"dither produce {' '.join(arguments)}"
     click.echo(f"next: this in metrics.toml; dither up; in a second terminal: {command}", err=True)
     click.echo(suggestion.text)
 
@@ -176,12 +173,16 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
     """
     keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN_VOCABULARY, "discover": True}
     try:
-        lines = [line for line in examples.read_text(encoding="utf-8-sig").splitlines() if line]
+        lines = [*filter(None, examples.read_text(encoding="utf-8-sig").split("\n"))]
         learnt = learn_code(lines)
         code = learnt.packed()
         metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
+    except DefinitionError as error:
+        raise DitherError(_explain_option(error)) from None
     except ValueError as error:
-        raise DitherError(f"{examples}: {error}") from None
+        is_other = isinstance(error, UnicodeDecodeError)
+        expected = f": expected UTF-8, as `iconv -f UTF-16 -t UTF-8 {examples}` prints" * is_other
+        raise DitherError(f"{examples}: {error}{expected}") from None
     longest = metric.require_discovery().layout.depths[-1]
     over = sum(learnt.encode(normal_form(line))[1] > longest for line in lines)
     if over:
@@ -192,6 +193,16 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
         click.echo(note, err=True)
     values = {**keys, "levels": levels, "pane": "1d", "code": code}
     return "\n".join([f"[metrics.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items())])
+
+
+def _explain_option(error: DefinitionError) -> str:
+    """Return the message of an error, with the option that sets the wrong key."""
+    section, _, key = error.key.partition(".")
+    if section == "attributes":
+        return f"--by: {error}; --missing TEXT leaves one out"
+    if key not in OPTION_BY_KEY:
+        return str(error)
+    return f"{OPTION_BY_KEY[key]} {format_value(error.value)}: expected {error.expected}"
 
 
 def format_value(value: object) -> str:

@@ -43,7 +43,9 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @workers_option
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="Port of the dashboard [default: 8080]."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of the dashboard [default: 8080]; 0: any free port.",
 )
 @click.option(
     "--folder",
@@ -63,14 +65,14 @@ def up(settings: Settings, workers: int, port: int | None, folder: Path | None) 
     `dither produce` in another terminal reports to them. Ctrl-C ends it, and so does closing the
     terminal.
     """
-    from aggregator.local.deployment import LocalDeployment
+    from aggregator.local.deployment import LocalDeployment, free_port
     from estimators.metrics.crowd_epsilon import crowd_warnings
 
     defined = defined_metrics(settings)
     for warning in crowd_warnings(defined.values()):
         click.echo(warning, err=True)
     if port is not None:
-        settings.serve.port = port
+        settings.serve.port = port or free_port()
     searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
     local = LocalDeployment(settings, workers, searches=searches, folder=folder)
     stop = threading.Event()

@@ -164,9 +164,8 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
     candidates = dict.fromkeys(
         round_range(*np.quantile(numbers, [tail, 1 - tail])) for tail in TRIED_TAIL_SHARES
     )
-    return sorted(
-        (assess(numbers, *edges, levels) for edges in candidates), key=lambda shown: shown.error
-    )
+    ranges = (assess(numbers, *edges, levels) for edges in candidates if edges[0] < edges[1])
+    return sorted(ranges, key=lambda shown: shown.error)
 
 
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:

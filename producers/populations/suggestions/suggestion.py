@@ -50,6 +50,7 @@ from producers.populations.tables import (
     read_numbers,
     summarize_rows,
 )
+from producers.populations.text_files import escaped
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
 MAX_DESCRIPTION_CHARACTERS = 100
@@ -446,15 +447,14 @@ def _toml(value: object) -> str:
     """
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(member)}" for key, member in value.items()) + " }"
-    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
-    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
+    return escaped(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode())
 
 
 def _name(column: str, header: Sequence[str]) -> str:
     r"""Return a metric's name for a column, different from the names of other columns.
 
-    >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"])
-    ('depart_us', 'm_2nd')
+    >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"]), _name("\u2116", ["x"])
+    ('depart_us', 'm_2nd', 'no')
     >>> _name("气温", ["day", "气温"]), _name("a+", ["a-", "a+"])
     ('column_2', 'a_2')
     >>> _name("b" * 98, ["b" * 99, "b" * 98]).replace("b" * 44, "b")
@@ -471,7 +471,7 @@ def _name(column: str, header: Sequence[str]) -> str:
 
 def _plain(column: str) -> str:
     """Return a metric's name made of a column's ASCII letters and digits, without accents."""
-    parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column).casefold())
+    parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column)).casefold()
     plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")
     plain = plain[:MAX_NAME_CHARACTERS]
     return f"m_{plain}" if plain[:1].isdigit() else plain

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from deploy.kafka.cluster import free_ports
 from estimators import load_metrics
 from producers.wire.batch import encode_batch
 from tests.support.paths import ROOT
@@ -44,7 +44,7 @@ class Shell:
     """A folder with a CSV file, where commands run as the README has them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, (self.port,) = folder, free_ports(1)
+        self.folder = folder
         rows = (f"{i % 90 - 20},2026-03-{1 + i % 28:02d} {i % 24:02d}:00" for i in range(DEVICES))
         (folder / "delays.csv").write_text("dep_delay,time_hour\n" + "\n".join(rows))
         program = folder / ".venv" / "bin" / "dither"
@@ -57,7 +57,7 @@ class Shell:
         return subprocess.Popen(
             ["sh", "-c", f"exec {command}"],  # noqa: S607
             cwd=self.folder,
-            env={**own, **VARIABLES, "DITHER_SERVE_PORT": str(self.port)},
+            env={**own, **VARIABLES},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -86,11 +86,11 @@ class Shell:
 
     def up(self, options: str = "") -> subprocess.Popen[str]:
         """Start the service, and wait until it tells of its dashboard."""
-        process = self.start(UP + options)
+        process = self.start(f"{UP} --port 0{options}")
         assert process.stdout is not None
         while not (line := process.stdout.readline()).startswith("dashboard: "):
             assert process.poll() is None
-        assert f"http://127.0.0.1:{self.port}/" in line
+        (self.port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", line)
         return process
 
 
@@ -159,12 +159,9 @@ def test_a_folder_keeps_its_counts_between_runs_and_counts_nothing_twice(shell: 
     wait_until(
         lambda: shell.estimate("pay", FIRST_PANE).get("value") is not None, "a pane is released"
     )
-    release, round_url = (
-        shell.estimate("pay", FIRST_PANE),
-        f"http://127.0.0.1:{shell.port}/v1/metrics/longest/round",
-    )
+    release, round_path = shell.estimate("pay", FIRST_PANE), "/v1/metrics/longest/round"
     assert release["reports"] == 80
-    opened = http_client.get(round_url).json()
+    opened = http_client.get(f"http://127.0.0.1:{shell.port}{round_path}").json()
     words = {pid: command_words(pid) for pid in descendants(service.pid)}
     workers = [pid for pid in words if "aggregate" in words[pid]]
     for pid in workers:
@@ -183,7 +180,7 @@ def test_a_folder_keeps_its_counts_between_runs_and_counts_nothing_twice(shell: 
     shell.post([*first, *second])
     wait_until(lambda: shell.estimate("late")["reports"] == 400, "the new ones are counted once")
     assert shell.estimate("pay", FIRST_PANE) == release
-    assert http_client.get(round_url).json() == opened
+    assert http_client.get(f"http://127.0.0.1:{shell.port}{round_path}").json() == opened
     verified = json.loads(shell.run(".venv/bin/dither verify --allow-truncated --json"))
     assert (verified["verified"], verified["differences"]) == (True, [])
     assert all("in an earlier log, which is gone" in told for told in verified["unverifiable"])

@@ -5,6 +5,7 @@ from array import array
 from decimal import Decimal
 from fractions import Fraction
 from mmap import mmap
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,7 @@ def test_what_cannot_be_randomized_is_refused() -> None:
         (GOOD, mmap(-1, 1), [0], "a mmap of bytes: expected numbers"),
         (GOOD, memoryview(b"1"), [0], "a memoryview of bytes: expected numbers"),
         (GOOD, [Decimal("0.5")], [0], r"expected a number, as float\(\) makes"),
+        (GOOD, [SimpleNamespace(as_py=float)], [0], r"expected a number, as .as_py\(\) makes"),
         (GOOD, [iter([1])], [0], r"expected a number or a list of them, as list\(\) makes"),
         (VECTOR, [0.0, 0.0], [0], "2 numbers a value"),
         (VECTOR, [[0.0, 0.0, 0.0]], [0], "2 numbers a value"),

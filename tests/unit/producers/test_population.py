@@ -118,6 +118,8 @@ def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.Monk
         b"\n" + SEVEN,
         long,
         excel,
+        " Sep =;\nt;v\n2026-01-05;7".encode("utf-16-le"),
+        packed(SEVEN, "./~$t.csv").replace(b"data/t", b"././/t"),
     ):
         assert read(path, content, {"delay": ["v"]}, time=["t"]).columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
@@ -135,14 +137,13 @@ SAYS_NOTHING = {"U": "%Y-%U", "p": "%d.%m.%Y %H %p", "I": "%d.%m.%Y %I", "d": "%
 FOREIGN = {"xz": b"\xfd7zXZ\0", "Zstandard": b"\x28\xb5\x2f\xfd", "tar": b"t" * 257 + b"ustar"}
 FOREIGN |= {r"Excel \(xlsx": packed(SEVEN, "xl/workbook.xml"), "Parquet": b"PAR1\x15"}
 FOREIGN |= {"JSON": b'[\n { "t": 1 }]', "HTML or XML": b"\xef\xbb\xbf\n <TABLE border=1><tr>"}
-WIDE = SEVEN.decode().encode("utf-16-le")
 REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     *((ZIP.replace(HEAD, new), "cannot be unpacked", {}) for new in (LOCKED, DEFLATE64, b"")),
     *((data, f"is a file of the format {name}", {}) for name, data in FOREIGN.items()),
     *(("t,v\n1,1\n", f"%{d} says", {"time_format": form}) for d, form in SAYS_NOTHING.items()),
     (b"", "is empty: expected a CSV file with a header", {}),
-    (WIDE, "line 1: a NUL character.* reads it if it is UTF-16LE", {}),
     (SEVEN + b"\0" * 9, r"line 3: a NUL character. Expected text: `tr -d '\\0'", {}),
+    (b"\0" * 9, "line 1: a NUL character", {}),
     ("ü,v\nü,1".encode() + b"\xfc\n", "byte 0xfc in line 2 is not UTF-8, but 2 other", {}),
     ('t,v,s\n1,1,"x\n1,2,x\n1,3,x"\n', "line 2: a quote opens a cell of 3 lines that look", {}),
     ('t,v\na,"b\n' + "a,b\n" * 11 + 'a,b"\n', "line 2: a quote opens a cell of 13 lines", {}),
@@ -159,13 +160,13 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t|v\n---+---\n1|1\n", "row 1 is a line below the header, '---.---': .*`sed 2d FILE", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": ["minutes"]}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2 .* name each column in the", {}),
-    ("t^v\n1^2\n", r"no column 'v': .*`\(echo 'sep=\^'; cat FILE\) \|", {}),
+    ("t\x01v\n1\x012\n", r"no column 'v': .*`\(echo \$'sep=.U00000001'; cat FILE\) \|", {}),
     ('"t" "v"\n1 2\n', r"If ' ' separates cells, `\(echo 'sep= '; cat FILE\) \|", {}),
     ("t,v\n1,\\N\n2,\\N\n", r"'.+N' \(row 1, and 1 more\).*--missing '\\N', and so on", {}),
     ('t,v\n1,"1,112"\n', "--decimal , reads '1,112' as 1.112 and --decimal . reads .* 1112", {}),
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": ["v"]}}),
-    ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
+    *((f"t,v\n31 Jan 2013 10:00:00 {a},1\n", "is no event time", {}) for a in ("CEST", "PM (CET)")),
     *(
         (f"t,v\n5.1.2026 24:{rest},1\n", f"24:{rest}. is no event", {})
         for rest in ("30", "00:00.5")
@@ -177,7 +178,7 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     ("t,v\nMon Jan 3 23:30:00 CET 2026,1\n", "If CET is a time zone, --time-zone REGION", {}),
     ("t,v\n31-01-2026 CET,1\n", "If CET is a time zone, --time-zone REGION", {}),
     ("t,v\n3 marraskuu 2026,1\n", "sed s/marraskuu/Jan/", {}),  # November
-    ("t,v\n2026-01-05T10.5,1\n", "10.5' is no event time", {}),
+    *((f"t,v\n2026-01-05{mark}10.5,1\n", "10.5' is no event time", {}) for mark in "T "),
     ("t,v\n-1,1\n1767600000,1\n", "-1' .row 1: no time of 1980", {}),
     ("t,v\n13.1.26,1\n31.12.26,1\n", "fit '%d.%m.%y' and '%y.%m.%d': choose one", {}),
     *(("t,v\n1,1\n", f"time format '{f}': expected", {"time_format": f}) for f in ("ms", "%s")),
@@ -205,13 +206,8 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
         with row(said), pytest.raises(ValueError, match=said) as wrong:
             read(path, text, **{"columns": {"delay": ["v"]}, "time": ["t"], **options})
         assert len(str(wrong.value)) < 1200
-    columns = {
-        "v,w,v\n1,5,3": "w",
-        "t; DELAY \n1;5": "delay",
-        "V,v\n1,5": "v",
-        "V\u200b,w\n5,1": "v",
-        "e\u0301\n5": "\xe9",
-    }
+    columns = {"v,w,v\n1,5,3": "w", "t; DELAY \n1;5": "delay", "V,v\n1,5": "v"}
+    columns |= {"V\u200b,w\n5,1": "v", "e\u0301\n5": "\xe9"}
     for name, column in columns.items():
         assert read(path, name, {"delay": [column]}).columns["delay"].tolist() == [5]
 
@@ -235,30 +231,21 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
 
 
 NINE = "2013-01-31T09:00:00"
-SPELLINGS = (
-    "1359622800000",
-    '"2013-01-31,  09:00"',
-    '"Thu,  31 Jan 2013  10:00:00 +0100"',
-    "Thu Jan 31 2013 10:00:00 GMT+0100 (Central European Standard Time)",
-    "2013-01-31T10:00:00+01:00[Europe/Berlin]",
-    "2013-01-31 09:00:00.0 +0000 UTC m=+0.1",
-    "Thu Jan 31 04:00:00 EST 2013",
-    "[31/Jan/2013:09:00:00 +0000]",
-    "31JAN2013:09:00:00",
-    '"Thursday, January 31st, 2013 at 9:00 a.m."',
-    "31-Jan-13 09.00.00.0 AM",
-    "2013. 1. 31. 오전 9:00:00",
-    "1/31/13 9:00AM",
-    "2013-01-31 09.00",
-    "'2013\u201301\u201331t09:00z",
-    "2013-01-31 04:00:00\u221205:00",
-)
+SPELLINGS = """1359622800000 ~ "2013-01-31,  09:00" ~ "Thu,  31 Jan 2013  10:00:00 +0100"
+Thu Jan 31 2013 10:00:00 GMT+0100 (Central European Standard Time) ~ Thu Jan 31 04:00:00 EST 2013
+2013-01-31T10:00:00+01:00[Europe/Berlin] ~ 2013-01-31 09:00:00.0 +0000 UTC m=+0.1
+[31/Jan/2013:09:00:00 +0000] ~ 31JAN2013:09:00:00 ~ "Thursday, January 31st, 2013 at 9:00 a.m."
+31-Jan-13 09.00.00.000000000 AM ~ 2013. 1. 31. 오전 9:00:00 ~ 1/31/13 9:00AM ~ 2013-01-31 09.00
+'2013\u201301\u201331t09:00z ~ 2013-01-31 04:00:00\u221205:00 ~ 31. 1. 2013 - 9.00 Uhr
+2013-\u0660\u0661-31 9:00 ~ 2013年1月31日 (木) 9時00分 ~ 2013-01-31-09.00.00.000000
+1/31/2013 4:00:00 AM -05:00 ~ 2013-Jan-31_09-00-00 ~ 2013-01-31 10:00 (UTC+1)
+20130131 9:00 ~ 31 Jan 2013 9:00 AM ~ 2013/01/31T09:00:00Z"""
 
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
     berlin, missing = {"time_zone": "Europe/Berlin"}, {"time_zone": "Asia/Tokyo", "missing": ["-"]}
     cases: list[Any] = [
-        *(([cell], {}, NINE) for cell in SPELLINGS),
+        *(([cell], {}, NINE) for cell in re.split(" ~ |\n", SPELLINGS)),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
         (["31/01/2013 09:00", "01/02/2013", "01/02/2013 10:00:30", "1/2/2013 9:00:30.5"], {}, NINE),
         (['"Jan 31, 2013 9:00:00 AM"'], {}, NINE),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
@@ -15,10 +15,10 @@ from aggregator.kafka.log_ends import NO_LEADER, KafkaLog
 
 
 class Client:
-    """A client; one that knew the leader before a broker was replaced never asks again."""
+    """A client that answers with an offset or fails."""
 
-    def __init__(self, *, is_outdated: bool) -> None:
-        self.is_outdated, self.leaders = is_outdated, {0: 1, 1: 1}
+    def __init__(self, offset: int, fault: KafkaError | None = None) -> None:
+        self.offset, self.fault, self.leaders = offset, fault, {0: 1, 1: 1}
 
     def list_topics(self, **_: Any) -> Any:
         partitions = {n: SimpleNamespace(leader=leader) for n, leader in self.leaders.items()}
@@ -29,10 +29,10 @@ class Client:
         found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
         for place, answer in found.items():
             assert self.leaders[place.partition] != NO_LEADER
-            if self.is_outdated:
-                answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+            if self.fault is not None:
+                answer.set_exception(KafkaException(self.fault))
             else:
-                answer.set_result(TopicPartition("reports", place.partition, 7))
+                answer.set_result(TopicPartition("reports", place.partition, self.offset))
         return found
 
 
@@ -55,15 +55,21 @@ def test_a_broker_that_is_far_away_is_asked_with_patience(rtt_ms: int) -> None:
     broker.close()
 
 
-def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [Client(is_outdated=True), Client(is_outdated=False)]
+def test_a_client_without_an_answer_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knew the leader before a broker was replaced, or its query timed out."""
+    made = [
+        Client(7, KafkaError(KafkaError.FENCED_LEADER_EPOCH)),
+        Client(OFFSET_INVALID),
+        Client(7),
+    ]
     monkeypatch.setattr(KafkaLog, "_connected", lambda _: made.pop(0))
     log = KafkaLog(Settings())
-    assert [log.ask().ends(2) for _ in range(3)] == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
+    looks = [log.ask().ends(2) for _ in range(4)]
+    assert looks == [{0: None, 1: None}] * 2 + [{0: 7, 1: 7}] * 2
 
 
 def test_a_partition_that_no_broker_leads_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(is_outdated=False)
+    client = Client(7)
     monkeypatch.setattr(KafkaLog, "_connected", lambda _: client)
     log = KafkaLog(Settings())
     answers = {}
