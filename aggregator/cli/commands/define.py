@@ -179,10 +179,11 @@ def define_discovery(examples: Path, name: str, levels: list[float]) -> str:
         metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
     except DefinitionError as error:
         raise DitherError(_explain_option(error)) from None
+    except UnicodeDecodeError as error:
+        expected = f"expected UTF-8, as `iconv -f UTF-16 -t UTF-8 {examples}` prints"
+        raise DitherError(f"{examples}: {error}: {expected}") from None
     except ValueError as error:
-        is_other = isinstance(error, UnicodeDecodeError)
-        expected = f": expected UTF-8, as `iconv -f UTF-16 -t UTF-8 {examples}` prints" * is_other
-        raise DitherError(f"{examples}: {error}{expected}") from None
+        raise DitherError(f"{examples}: {error}") from None
     longest = metric.require_discovery().layout.depths[-1]
     over = sum(learnt.encode(normal_form(line))[1] > longest for line in lines)
     if over:
