@@ -10,6 +10,7 @@ import numpy as np
 from estimators.bounds import mixtures
 from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviations
 from estimators.bounds.ranked_directions import noise
+from estimators.bounds.ranked_directions.many_reports import ManyReports
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
 from estimators.estimate import Floats, Indices
@@ -176,6 +177,12 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
         the tilt that they share. `log_p`: ln p.
         """
+        size = float(self.coefficient.max())
+        relative = np.maximum((self.coefficient / size).round(noise.RELATIVE_DIGITS), 1e-12)
+        many = ManyReports(self.dimension, self.unit, self.laws, tuple(relative.tolist()), log_p)
+        bounds: Floats = many.deviations(self.counts[None], columns[None])[0] * size
+        if not np.isnan(bounds).any():
+            return bounds
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
         steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)
