@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from estimators.bounds import mixtures
 from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviations
 from estimators.bounds.ranked_directions import noise
-from estimators.bounds.ranked_directions.many_reports import ManyReports
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
+from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
@@ -33,6 +34,8 @@ class CoordinateBounds(noise.RankedNoise):
     of levels of the metric, with or without reports.
     """
 
+    of_windows: ClassVar[tuple[str, ...]] = "counts", "coefficient", "squares", "mean"
+
     squares: Floats = dataclasses.field(kw_only=True)
     levels: int = dataclasses.field(kw_only=True)
 
@@ -47,11 +50,26 @@ class CoordinateBounds(noise.RankedNoise):
 
         `log_p`: ln p.
         """
-        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
+        if self.counts.ndim == 1:
+            deviation: Floats = self.in_rows([self]).coordinate_deviation(log_p)[0]
+            return deviation
+        numbers = self.dimension * noise.BENNETT_TILTS.size
+        windows = (self.window(part) for part in blocks(len(self.counts), numbers))
+        return np.concatenate([window.deviations(log_p) for window in windows])
+
+    def deviations(self, log_p: float) -> Floats:
+        """Return :meth:`coordinate_deviation` of windows in rows, shape (windows, d)."""
+        goal = log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
-        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
-        variance = self.variances(columns)
-        bound = np.minimum(bound, self._sharpened(columns, variance, goal))
+        variance, bound = self.variances(columns), self.many_reports_deviations(columns, goal)
+        few = np.flatnonzero(np.isnan(bound).any(axis=1))
+        # windows with similar noise, one after the other, share the tables that are kept
+        for number in few[variance[few, 0].argsort()].tolist():
+            window, window_columns = self.window(number), columns[number]
+            tilts = window.normal_tilts(log_p)
+            chernoff = (window.cumulants(tilts, window_columns) - goal) / tilts
+            sharpened = window.sharpened(window_columns, variance[number], goal)
+            bound[number] = np.minimum(chernoff.min(axis=1), sharpened)
         if self.mean is None:
             return bound
         for _ in range(noise.MAX_ROUNDS):
@@ -65,7 +83,7 @@ class CoordinateBounds(noise.RankedNoise):
             bound = np.minimum(bound, narrower_bound)
         return bound
 
-    def _sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
+    def sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
         """Return bounds on coordinates by Chernoff's bound times the remainder.
 
         Coordinates with similar variances share the tilt and the prices of the remainder; those
@@ -87,7 +105,7 @@ class CoordinateBounds(noise.RankedNoise):
             bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
         return bounds[bin_of_coordinate]
 
-    def _tilts(self, log_p: float) -> Floats:
+    def normal_tilts(self, log_p: float) -> Floats:
         """Return tilts from about the best for the largest noise to the best for the least."""
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
         least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
@@ -96,7 +114,7 @@ class CoordinateBounds(noise.RankedNoise):
         return self.tilts_at(np.arange(first, last + 1))
 
     def columns(self, log_p: float, *, fixed: bool) -> Indices:
-        """Return the columns of upper bounds q+ on q, for each level and coordinate, (levels, d).
+        """Return the columns of upper bounds q+ on q, for levels and coordinates, (..., levels, d).
 
         The bound for each coordinate is wrong with probability at most p; `log_p`: ln p. Levels may
         differ in q even if they have the same mean. Unless the number of reports is `fixed`, bounds
@@ -104,12 +122,13 @@ class CoordinateBounds(noise.RankedNoise):
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may get reports
         level_columns = []
-        for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
+        for level, law in enumerate(self.laws):
+            n, squares = self.counts[..., level, None], self.squares[..., level, :]
             square_limits = bound_mean_squares(
                 law, n, squares, self.unit, log_p, at_all_times=not fixed
             )
             level_columns.append(law.column_of(square_limits))
-        return np.array(level_columns)
+        return np.stack(level_columns, axis=-2)
 
     def uniform_at(self, columns: Indices) -> UniformCoordinateBounds:
         """Return bounds for all coordinates whose q is at most that of `columns`, (levels,)."""
@@ -117,6 +136,7 @@ class CoordinateBounds(noise.RankedNoise):
         return UniformCoordinateBounds(*parts, columns=columns)
 
     # Theorem 10 of docs/proofs/ranked-directions.md
+    @noise.of_each_window
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
         """Return bounds, one for each j, on |N_j| at all times, wrong with probability at most 2 p.
 
@@ -177,10 +197,7 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
         the tilt that they share. `log_p`: ln p.
         """
-        size = float(self.coefficient.max())
-        relative = np.maximum((self.coefficient / size).round(noise.RELATIVE_DIGITS), 1e-12)
-        many = ManyReports(self.dimension, self.unit, self.laws, tuple(relative.tolist()), log_p)
-        bounds: Floats = many.deviations(self.counts[None], columns[None])[0] * size
+        bounds: Floats = self.many_reports_deviations(columns, log_p)
         if not np.isnan(bounds).any():
             return bounds
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
@@ -198,13 +215,13 @@ class UniformCoordinateBounds(noise.RankedNoise):
 
 # Theorem 3 of docs/proofs/ranked-directions.md
 def bound_mean_squares(
-    law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
+    law: ReportLaw, n: Floats, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, shape (d,).
+    """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, (..., d).
 
-    `law`: the law of the reports; `n`: the number of reports; `squares`, shape (d,): the observed
-    mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p; `at_all_times`:
-    whether the bound holds at all times at once.
+    `law`: the law of the reports; `n`, shape (..., 1): the number of reports; `squares`, shape
+    (..., d): the observed mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln
+    p; `at_all_times`: whether the bound holds at all times at once.
     """
     d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)
@@ -217,8 +234,9 @@ def bound_mean_squares(
         root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
         limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
         return limits_once
-    h = d * mixtures.MIXTURE_TILTS[:, None]
-    log_p = log_p + mixtures.LOG_MIXTURE_WEIGHTS[:, None]
+    shape = -1, *(1,) * squares.ndim
+    h = d * mixtures.MIXTURE_TILTS.reshape(shape)
+    log_p = log_p + mixtures.LOG_MIXTURE_WEIGHTS.reshape(shape)
     descent = gain - h * square_rise / 2
     limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
     limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)

@@ -10,8 +10,7 @@ import numpy as np
 
 from estimators.bounds.fourier import remainder
 from estimators.bounds.ranked_directions import report_law
-from estimators.bounds.ranked_directions.noise import RELATIVE_DIGITS
-from estimators.bounds.spheres import LOG_TILT_STEP
+from estimators.bounds.spheres import LOG_TILT_STEP, RELATIVE_DIGITS
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
