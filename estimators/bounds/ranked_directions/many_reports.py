@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds.fourier.remainder import LEAST_INTEGRAND, LOG_FACTOR_ROUNDING, majorant
 from estimators.bounds.ranked_directions.remainder import concave_majorant_at
@@ -135,11 +137,7 @@ class ManyReports:
 @functools.cache
 def _chords() -> Floats:
     """Return the weights of values at knots in chords at the nodes, linear in h^2."""
-    right = np.clip(np.searchsorted(KNOTS, NODES), 1, KNOTS.size - 1)
-    share = (NODES**2 - KNOTS[right - 1] ** 2) / (KNOTS[right] ** 2 - KNOTS[right - 1] ** 2)
-    knots = np.arange(KNOTS.size)[:, None]
-    chords: Floats = (knots == right - 1) * (1 - share) + (knots == right) * share
-    return chords
+    return np.array([np.interp(NODES**2, KNOTS**2, knot) for knot in np.eye(KNOTS.size)])
 
 
 def _weights(dimension: int, unit: float, steps: Integers) -> tuple[Floats, Floats]:
@@ -156,7 +154,7 @@ def _weights(dimension: int, unit: float, steps: Integers) -> tuple[Floats, Floa
     y = starts / reach
     density = 2 / reach * majorant(2 * np.pi / reach, 1 - y, np.sin(np.pi * y))
     start, end = nodes[:-1], nodes[1:]
-    to_end = (end - start) ** 2 * (end - start + 3 * start) / 3 / (end**2 - start**2)
+    to_end = (end - start) * (end + 2 * start) / (3 * (end + start))
     near = np.zeros((len(far), nodes.size))
     near[:, 1:] += density[:, : start.size] * to_end
     near[:, :-1] += density[:, : start.size] * (end - start - to_end)
@@ -173,54 +171,41 @@ def _exponents(
     `unit`: that of the knots over the tilt; `number`: that of TILTS_TOGETHER tilts.
     """
     checkpoint()
-    root = math.sqrt(law.dimension)
+    root, signs = math.sqrt(law.dimension), np.array([[1.0], [-1.0]])
     steps = TILTS_TOGETHER * number + np.arange(TILTS_TOGETHER)
     tilt = np.exp(LOG_TILT_STEP * steps)[:, None, None] * relative  # (tilts, signs, columns)
     far_nodes = FAR_NODES * (root * relative)
     series = law.series(math.hypot(float(tilt[-1, 0, 0]), float(far_nodes[-1])))
-    c, signs = np.sqrt(law.squares), np.array([[1.0], [-1.0]])
-    q = np.arange(len(series.moments) + 2.0)
-    linear = signs * (law.mean * c)
-    powers = powers_of(tilt[:, 0, 0] / root, q.size)
+    q, linear = np.arange(len(series.moments) + 2.0), signs * (law.mean * np.sqrt(law.squares))
 
-    def summed(powers: Floats) -> Floats:
+    def summed(powers: NDArray[Any]) -> Any:
         """Return sums from the square on for c and -c, shape (..., 2, columns)."""
         even, odd = (powers[..., 2 + i :: 2] @ series.moments[i::2] for i in (0, 1))
         return np.stack([even + odd, even - odd], axis=-2)
 
-    grown, factor = summed(powers), np.ones(q.size)
-    derivatives = []
-    for order in range(4):
-        factor = factor * (q - order)
-        shifted = np.concatenate(
-            [np.zeros((len(powers), order + 1)), powers[:, : -order - 1]], axis=1
-        )
-        derivatives.append(summed(shifted * factor) / root ** (order + 1))
-    first, second, third, fourth = derivatives
-    total = 1 + tilt * linear + grown
-    first = first + linear
-    rounded = total * (rounding**2 * np.exp(tilt * rounding) / 8)
-    start = grown + rounded * tilt**2
-    fall = (second - first**2 / total) / 2 - rounded
-    rise = (2 * fourth + (6 * second**2 - 8 * first * third) / total) / 48
-
-    def polynomial(h: Floats) -> Floats:
-        """Return bounds on r_h, shape (tilts, frequencies, 2, columns)."""
-        square = np.square(h)[..., None, None]
-        bounds: Floats = start[:, None] - square * fall[:, None] + square**2 * rise[:, None]
-        return bounds
-
-    knots = polynomial(tilt[:, 0] * (unit * KNOTS))
-    ends = np.stack([tilt[:, 0, 0] * (unit * KNOTS[-1]), np.full(len(tilt), far_nodes[0])], axis=1)
-    before = np.minimum(polynomial(ends).max(axis=1), start)
+    # the derivatives of F times powers of the tilt; frequencies are in units of the tilt, too
+    factors = np.cumprod([np.ones(q.size), q, q - 1, q - 2, q - 3], axis=0)[:, None]
+    grown, first, second, third, fourth = summed(factors * powers_of(tilt[:, 0, 0] / root, q.size))
+    total, first = 1 + tilt * linear + grown, first + tilt * linear
+    rounded = total * ((rounding * tilt) ** 2 * np.exp(tilt * rounding) / 8)
+    start = (grown + rounded)[:, None]
+    fall = ((second - first**2 / total) / 2 - rounded)[:, None]
+    rise = ((2 * fourth + (6 * second**2 - 8 * first * third) / total) / 48)[:, None]
+    square = np.square(unit * KNOTS)[:, None, None]
+    knots = start - square * fall + square**2 * rise
+    square = np.square(far_nodes[0] / tilt)[:, None]
+    at_first = start - square * fall + square**2 * rise
     z = tilt[:, 0] + 1j * far_nodes
     powers = powers_of((z / root).ravel(), q.size).reshape(*z.shape, q.size)
     modulus = np.abs(1 + z[..., None, None] * linear + summed(powers))
     cells = np.maximum(modulus[:, :-1], modulus[:, 1:])
-    cells += (second * 1.01 / 8)[:, None] * np.square(np.diff(far_nodes))[:, None, None]
-    cells += rounded[:, None] * np.square(np.abs(z[:, 1:]))[..., None, None]
-    beyond = np.minimum(cells.max(axis=1) - 1 - tilt * linear, start)
-    values = np.concatenate([knots, np.maximum(before, beyond)[:, None]], axis=1).max(axis=2)
+    cells += (
+        (1.01 / 8) * second[:, None] * np.square(np.diff(far_nodes)[:, None, None] / tilt[:, None])
+    )
+    cells += rounded[:, None] * np.square(np.abs(z / tilt[:, 0]))[:, 1:, None, None]
+    beyond = cells.max(axis=1, keepdims=True) - (1 + tilt * linear)[:, None]
+    beyond = np.minimum(np.maximum(np.maximum(knots[:, -1:], at_first), beyond), start)
+    values = np.concatenate([knots, beyond], axis=1).max(axis=2)
     values = np.maximum(values[..., :-1], values[..., 1:])
     rows = values.reshape(-1, values.shape[-1])
     parts = [
