@@ -14,11 +14,14 @@ from estimators.bounds.mixtures import usable_tilts
 from estimators.bounds.ranked_directions.many_reports import ManyReports
 from estimators.bounds.ranked_directions.report_law import (
     MAX_REPORT_TILT,
+    SQUARE_CELLS,
     ReportLaw,
     evaluate_series,
     majorants_of,
 )
+from estimators.bounds.signs.law import blocks
 from estimators.bounds.spheres import (
+    LOG_TILT_STEP,
     RELATIVE_DIGITS,
     PerWindow,
     VectorNoise,
@@ -31,6 +34,7 @@ BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18
 CONVERGED_RATIO = 0.999  # a bound that is above this part of the previous bound ends the loop
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
+LENGTHS_TOGETHER = 23  # tilts of a window that are tried at once
 MAX_ROUNDS = 12
 MAX_STANDARD_TILT = 100.0
 """The largest tilt of use, in units of 1 / sd: the best one for a normal sum is at most 40."""
@@ -68,7 +72,9 @@ def bennett_factor(tilt: Floats, largest: float) -> Floats:
     return np.where(usable, tilt**2 * bennett_growth(np.where(usable, tilt * largest, 0.0)), np.inf)
 
 
-def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
+def bennett_length(
+    dimension: int, variance: PerWindow, largest: PerWindow, log_beta: float
+) -> PerWindow:
     """Return a bound that the length of a sum N of vectors exceeds with probability <= beta.
 
     The vectors are independent, with mean zero. `dimension`: the number of coordinates; `variance`:
@@ -76,6 +82,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
     """
     from scipy.special import hyp1f1
 
+    variance, largest = (np.asarray(x)[..., None] for x in (variance, largest))
     centre = np.sqrt((1 - log_beta) * dimension / variance)
     tilt = np.minimum(LENGTH_TILTS * centre, BENNETT_TILTS[-1] / largest)
 
@@ -85,7 +92,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
         log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
         return np.where(usable, log_mean - log_beta, np.inf)
 
-    return float(length_bound(dimension, tilt, goal))
+    return length_bound(dimension, tilt, goal)
 
 
 def of_each_window(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,43 +190,55 @@ class RankedNoise(VectorNoise):
         return cumulants + self._rounding(tilts)
 
     def _rounding(self, tilt: Floats) -> Floats:
-        rounding: Floats = (tilt * self.unit) ** 2 * (self.square_sum / 8)
+        rounding: Floats = (tilt * self.unit) ** 2 * (np.asarray(self.square_sum)[..., None] / 8)
         return rounding
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
-    @of_each_window
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
+        if self.counts.ndim == 1:
+            return self.radii(log_beta)
+        parts = blocks(len(self.counts), LENGTHS_TOGETHER * SQUARE_CELLS)
+        return np.concatenate([self.window(part).radii(log_beta) for part in parts])
+
+    def radii(self, log_beta: float) -> PerWindow:
+        """Return :meth:`radius` of windows whose arrays a cache holds."""
         d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
             return bound
         largest = self.max_deviation(1 + math.sqrt(d) * self.unit)
-        center = np.linalg.norm(self.mean)
+        center = np.linalg.norm(self.mean, axis=-1)
         for _ in range(MAX_ROUNDS):
-            steady = self.least_square_sum(np.maximum(center - bound, 0.0))
-            variance = max(self.variance - float(steady.max()), MIN_VARIANCE)
+            steady = self.least_square_sum(np.maximum(center - bound, 0.0)[..., None])[..., 0]
+            variance = np.maximum(self.variance - steady, MIN_VARIANCE)
             narrower_bound = bennett_length(d, variance, largest, log_beta)
-            if narrower_bound >= bound * CONVERGED_RATIO:
+            is_narrower = narrower_bound < bound * CONVERGED_RATIO
+            if not is_narrower.any():
                 break
-            bound = narrower_bound
+            bound = np.where(is_narrower, narrower_bound, bound)
         return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
         """Return an upper bound on ln E M(tilt |N|); users have weights proportional to s_i^2.
 
-        `tilt`: from :meth:`tilts_at`.
+        `tilt`, shape (..., tilts): from :meth:`tilts_at`.
         """
-        share = self.coefficient**2 / self.square_sum
-        numbers = (x.tolist() for x in (self.counts, self.coefficient, share))
-        terms = []
-        for law, n, s, p in zip(self.laws, *numbers, strict=True):
-            grown = law.growth_of_single_square(tilt * s)[:, 1:].T
-            terms.append(grown / p + (law.log_cells[:, None] + math.log(n * p)))
-        every = np.concatenate(terms)
-        largest = every.max(axis=0)
-        every -= largest
-        total = largest + np.log(np.exp(every, out=every).sum(axis=0))
-        log_mean: Floats = total + self._rounding(tilt)
+        size, square_sum = self.coefficient.max(axis=-1), np.asarray(self.square_sum)[..., None]
+        steps = np.rint(np.log(tilt * size[..., None]) / LOG_TILT_STEP)
+        different, index = np.unique(steps, return_inverse=True)
+        index, terms = index.reshape(tilt.shape), []
+        for level, law in enumerate(self.laws):
+            n, s = self.counts[..., level, None], self.coefficient[..., level, None]
+            tilts = np.exp(LOG_TILT_STEP * different) * float((s[..., 0] / size).flat[0])
+            share = s**2 / square_sum
+            every = law.growth_of_single_square(tilts)[index, 1:]
+            every /= share[..., None]
+            every += law.log_cells
+            largest = every.max(axis=-1, keepdims=True)
+            every -= largest
+            total = np.log(np.exp(every, out=every).sum(axis=-1)) + largest[..., 0]
+            terms.append(total + np.log(n * share))
+        log_mean: Floats = np.logaddexp.reduce(terms, axis=0) + self._rounding(tilt)
         return log_mean
 
     # Theorems 6 and 10 of docs/proofs/ranked-directions.md
