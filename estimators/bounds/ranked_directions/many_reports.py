@@ -20,8 +20,10 @@ from estimators.interruption import checkpoint
 
 LOG_TILT_STEP, TILTS_TOGETHER = 0.06, 4  # a grid of tilts; how many have their tables made together
 TRIED_STEPS = np.arange(-10, 2)  # from the best tilt of Chernoff's bound, if the law were normal
-KNOTS = np.array([0.0, 1.3, 2.6, 4.5, 9.0, 25.0])
-NODES = np.concatenate([np.arange(0.0, 4.0, 0.1), np.geomspace(4.0, KNOTS[-1], 40)])
+FREQUENCY_KNOTS = np.array([0.0, 1.3, 2.6, 4.5, 9.0, 25.0])
+FREQUENCY_NODES = np.concatenate(
+    [np.arange(0.0, 4.0, 0.1), np.geomspace(4.0, FREQUENCY_KNOTS[-1], 40)]
+)
 """Both in units of the tilt that is best for Chernoff's bound, divided by (-2 ln p)^(1/2)."""
 FAR_NODES = np.array([0.5, 0.8, 1.2, 1.6, 2.1, 2.6, 3.1, 3.6, 4.1, 4.5, 4.99])
 """Larger frequencies, in units of sqrt(d) for the largest coefficient; D is the last of them."""
@@ -58,13 +60,13 @@ class ManyReports:
         reports; `columns`, shape (windows, levels, k): those of :meth:`ReportLaw.growth`.
         """
         deviations = np.full((len(counts), columns.shape[2]), np.nan)
-        for part in blocks(len(counts), columns.shape[2] * NODES.size):
+        for part in blocks(len(counts), columns.shape[2] * FREQUENCY_NODES.size):
             steps, log_factors = self._likely_steps(counts[part], columns[part])
             rows = np.flatnonzero((steps <= self._last_step(MAX_RELATIVE_TILT)).all(axis=1))
             if rows.size:
                 windows = steps[rows], counts[part][rows], columns[part][rows]
-                least = self._least_deviations(*windows, log_factors[rows])
-                deviations[part.start + rows] = least
+                bounds = self._least_deviations(*windows, log_factors[rows])
+                deviations[part.start + rows] = bounds
         return deviations
 
     def _last_step(self, relative_tilt: float) -> float:
@@ -103,9 +105,9 @@ class ManyReports:
             if not rows.size:
                 break
             next_steps = steps[rows] + step, counts[rows], columns[rows]
-            others, _ = self._deviations_at(*next_steps)
-            is_less = (others < deviations[rows]).any(axis=1)
-            deviations[rows] = np.minimum(deviations[rows], others)
+            next_deviations, _ = self._deviations_at(*next_steps)
+            is_less = (next_deviations < deviations[rows]).any(axis=1)
+            deviations[rows] = np.minimum(deviations[rows], next_deviations)
             rows = rows[is_less]
         return deviations
 
@@ -117,18 +119,19 @@ class ManyReports:
         row = TILTS_TOGETHER * np.searchsorted(numbers, steps // TILTS_TOGETHER)
         row += steps % TILTS_TOGETHER
         unit = 1 / math.sqrt(-2 * self.log_p)
-        exponents = np.zeros((*steps.shape, KNOTS.size + 1))
+        exponents = np.zeros((*steps.shape, FREQUENCY_KNOTS.size + 1))
         for level, (law, s) in enumerate(zip(self.laws, self.relative, strict=True)):
             tables = [_exponents(law, s, self.unit, unit, number) for number in numbers.tolist()]
             of_rows = np.concatenate(tables)[row, columns[:, level]]
             exponents += counts[:, level, None, None] * of_rows
         cumulant = exponents[..., 0].copy()
         exponents -= cumulant[..., None]
-        different, index = np.unique(steps, return_inverse=True)
-        near, far = _weights(self.dimension, unit, different)
+        different_steps, index = np.unique(steps, return_inverse=True)
+        weights, far_weights = _weights(self.dimension, unit, different_steps)
         index = index.reshape(steps.shape)
         cells = np.exp(np.minimum(exponents[..., :-1] @ _chords(), MAX_EXPONENT))
-        integrals = np.vecdot(cells, near[index]) + np.exp(exponents[..., -1]) * far[index]
+        integrals = np.vecdot(cells, weights[index])
+        integrals += np.exp(exponents[..., -1]) * far_weights[index]
         log_factors = np.log(np.maximum(integrals, LEAST_INTEGRAND)) + LOG_FACTOR_ROUNDING
         tilts = np.exp(LOG_TILT_STEP * steps)
         return (cumulant + np.minimum(log_factors, 0.0) - self.log_p) / tilts, log_factors
@@ -137,7 +140,12 @@ class ManyReports:
 @functools.cache
 def _chords() -> Floats:
     """Return the weights of values at knots in chords at the nodes, linear in h^2."""
-    return np.array([np.interp(NODES**2, KNOTS**2, knot) for knot in np.eye(KNOTS.size)])
+    return np.array(
+        [
+            np.interp(FREQUENCY_NODES**2, FREQUENCY_KNOTS**2, knot)
+            for knot in np.eye(FREQUENCY_KNOTS.size)
+        ]
+    )
 
 
 def _weights(dimension: int, unit: float, steps: Integers) -> tuple[Floats, Floats]:
@@ -146,19 +154,16 @@ def _weights(dimension: int, unit: float, steps: Integers) -> tuple[Floats, Floa
     The integrand is below its chords in h^2. `unit`: that of the nodes over the tilt.
     """
     reach = FAR_NODES[-1] * math.sqrt(dimension) * np.exp(-LOG_TILT_STEP * steps)[:, None]  # D / t
-    nodes = NODES * unit
-    far = np.exp(np.linspace(math.log(nodes[-1]), np.log(reach[:, 0]), FAR_CELLS).T)
-    starts = np.concatenate(
-        [np.broadcast_to(nodes[:-1], (len(far), nodes.size - 1)), far[:, :-1]], axis=1
-    )
-    y = starts / reach
-    density = 2 / reach * majorant(2 * np.pi / reach, 1 - y, np.sin(np.pi * y))
-    start, end = nodes[:-1], nodes[1:]
-    to_end = (end - start) * (end + 2 * start) / (3 * (end + start))
-    near = np.zeros((len(far), nodes.size))
-    near[:, 1:] += density[:, : start.size] * to_end
-    near[:, :-1] += density[:, : start.size] * (end - start - to_end)
-    return near, np.vecdot(density[:, start.size :], np.diff(far))
+    nodes, near_cells = FREQUENCY_NODES * unit, FREQUENCY_NODES.size - 1
+    far_nodes = np.exp(np.linspace(math.log(nodes[-1]), np.log(reach[:, 0]), FAR_CELLS).T)
+    edges = np.concatenate([np.tile(nodes[:-1], (steps.size, 1)), far_nodes], axis=1)
+    y = edges[:, :-1] / reach
+    cells = 2 / reach * majorant(2 * np.pi / reach, 1 - y, np.sin(np.pi * y)) * np.diff(edges)
+    end_share = (nodes[1:] + 2 * nodes[:-1]) / (3 * (nodes[1:] + nodes[:-1]))
+    node_weights = np.zeros((steps.size, nodes.size))
+    node_weights[:, 1:] += cells[:, :near_cells] * end_share
+    node_weights[:, :-1] += cells[:, :near_cells] * (1 - end_share)
+    return node_weights, cells[:, near_cells:].sum(axis=1)
 
 
 @functools.lru_cache(maxsize=KEPT_TABLES)
@@ -191,7 +196,7 @@ def _exponents(
     start = (grown + rounded)[:, None]
     fall = ((second - first**2 / total) / 2 - rounded)[:, None]
     rise = ((2 * fourth + (6 * second**2 - 8 * first * third) / total) / 48)[:, None]
-    square = np.square(unit * KNOTS)[:, None, None]
+    square = np.square(unit * FREQUENCY_KNOTS)[:, None, None]
     knots = start - square * fall + square**2 * rise
     square = np.square(far_nodes[0] / tilt)[:, None]
     at_first = start - square * fall + square**2 * rise
@@ -203,9 +208,9 @@ def _exponents(
         (1.01 / 8) * second[:, None] * np.square(np.diff(far_nodes)[:, None, None] / tilt[:, None])
     )
     cells += rounded[:, None] * np.square(np.abs(z / tilt[:, 0]))[:, 1:, None, None]
-    beyond = cells.max(axis=1, keepdims=True) - (1 + tilt * linear)[:, None]
-    beyond = np.minimum(np.maximum(np.maximum(knots[:, -1:], at_first), beyond), start)
-    values = np.concatenate([knots, beyond], axis=1).max(axis=2)
+    highest = cells.max(axis=1, keepdims=True) - (1 + tilt * linear)[:, None]
+    highest = np.minimum(np.maximum(np.maximum(knots[:, -1:], at_first), highest), start)
+    values = np.concatenate([knots, highest], axis=1).max(axis=2)
     values = np.maximum(values[..., :-1], values[..., 1:])
     rows = values.reshape(-1, values.shape[-1])
     parts = [

@@ -160,11 +160,9 @@ class RankedNoise(VectorNoise):
         size = self.coefficient.max(axis=-1, keepdims=True)
         relative = (self.coefficient / size).reshape(-1, len(self.laws))[0]
         relative = np.maximum(relative.round(RELATIVE_DIGITS), 10.0**-RELATIVE_DIGITS)
-        bounds = ManyReports(
-            self.dimension, self.unit, self.laws, tuple(relative.tolist()), log_p
-        ).deviations(
-            self.counts.reshape(-1, len(self.laws)), columns.reshape(-1, *columns.shape[-2:])
-        )
+        levels = self.laws, tuple(relative.tolist())
+        windows = np.atleast_2d(self.counts), columns.reshape(-1, *columns.shape[-2:])
+        bounds = ManyReports(self.dimension, self.unit, *levels, log_p).deviations(*windows)
         deviations: Floats = size * bounds.reshape(*self.counts.shape[:-1], -1)
         return deviations
 
