@@ -23,7 +23,6 @@ MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
 MIN_STEADY_SHARE = 0.05
 """If squares of means are a smaller share of the mean square, they do not narrow the bounds."""
 LIKELY_STRIDE = 3  # steps of the grid between the tilts of which a likely one is chosen
-BOUND_SPREAD = 0.002  # coordinates whose ln variances differ by less share a bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +61,9 @@ class CoordinateBounds(noise.RankedNoise):
         goal = log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         variance, bound = self.variances(columns), self.many_reports_deviations(columns, goal)
-        few = np.flatnonzero(np.isnan(bound).any(axis=1))
+        missing = np.flatnonzero(np.isnan(bound).any(axis=1))
         # windows with similar noise, one after the other, share the tables that are kept
-        for number in few[variance[few, 0].argsort()].tolist():
+        for number in missing[variance[missing, 0].argsort()].tolist():
             window, window_columns = self.window(number), columns[number]
             tilts = window.normal_tilts(log_p)
             chernoff = (window.cumulants(tilts, window_columns) - goal) / tilts
@@ -86,24 +85,20 @@ class CoordinateBounds(noise.RankedNoise):
     def sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
         """Return bounds on coordinates by Chernoff's bound times the remainder.
 
-        Coordinates with similar variances share the tilt and the prices of the remainder; those
-        with variances in the same step of 0.2% share the bound. `columns`: as from :meth:`columns`;
-        `variance`: the variances of the coordinates; `log_p`: ln p.
+        Coordinates with similar variances share the tilt and the prices of the remainder.
+        `columns`: as from :meth:`columns`; `variance`: the variances of the coordinates; `log_p`:
+        ln p.
         """
-        log_variance_ratio = np.log(variance / variance.min())
-        coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
-        bins, bin_of_coordinate = np.unique(coordinate_bins, return_inverse=True)
-        bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
-        for column, largest in zip(columns, bin_columns, strict=True):
-            np.maximum.at(largest, bin_of_coordinate, column)
-        bounds = np.zeros(bins.size)
-        group_spread = max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
-        group = np.floor(bins * BOUND_SPREAD / group_spread)
-        for group_number in np.unique(group).tolist():
-            group_columns = bin_columns[:, group == group_number]
-            group_bounds = self.uniform_at(group_columns[:, group_columns.shape[1] // 2])
-            bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
-        return bounds[bin_of_coordinate]
+        order = variance.argsort()
+        log_ratio = np.log(variance[order] / variance[order[0]])
+        group = np.floor(log_ratio / max(MAX_GROUP_SPREAD, log_ratio[-1] / MAX_TILT_GROUPS))
+        bounds = np.zeros(variance.size)
+        for number in np.unique(group).tolist():
+            members = order[group == number]
+            group_bounds = self.uniform_at(columns[:, members[members.size // 2]])
+            different, index = np.unique(columns[:, members], axis=1, return_inverse=True)
+            bounds[members] = group_bounds.deviations(different, log_p)[index.ravel()]
+        return bounds
 
     def normal_tilts(self, log_p: float) -> Floats:
         """Return tilts from about the best for the largest noise to the best for the least."""
