@@ -87,9 +87,8 @@ class VectorNoise:
 
     def in_rows(self, laws: Sequence[Any]) -> Self:
         """Return the laws of windows as one law, in rows."""
-        stacked: dict[str, Any] = {
-            name: np.array([getattr(law, name) for law in laws]) for name in self.of_windows
-        }
+        names = [name for name in self.of_windows if getattr(self, name) is not None]
+        stacked: Any = {name: np.array([getattr(law, name) for law in laws]) for name in names}
         return dataclasses.replace(self, **stacked)
 
     @functools.cached_property

@@ -124,7 +124,8 @@ class RankedNoise(VectorNoise):
 
     def window(self, rows: int | slice) -> Self:
         """Return the law of a window, or of some windows."""
-        parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in self.of_windows}
+        names = [name for name in self.of_windows if getattr(self, name) is not None]
+        parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in names}
         return dataclasses.replace(self, **parts)
 
     # Theorem 7 of docs/proofs/ranked-directions.md
