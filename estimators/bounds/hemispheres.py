@@ -22,6 +22,7 @@ from estimators.bounds.fourier.remainder import (
 from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, deviation_bounds
 from estimators.bounds.signs.law import blocks
 from estimators.bounds.spheres import (
+    RELATIVE_DIGITS,
     PerWindow,
     VectorNoise,
     inverse_mean_size,
@@ -36,7 +37,6 @@ MAX_FREQUENCY = 3.2  # largest tau, times the standard deviation of Z: beyond, d
 LINEAR_SHARES = (1.0, 0.5)
 SERIES_ROUNDING = 1e-14  # above the rounding errors up to that frequency; too small to matter
 SERIES_TOLERANCE = 1e-14  # relative error of a series: far above the rounding of its summands
-RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 LEAST_TILT, LOG_SQUARES_STEP = 1e-10, 0.1  # for the grids of tilts and of numbers of reports
 SHARED_RANGE = np.array([-LOG_SQUARES_STEP - 1e-9, 1e-9])  # logarithms of numbers of reports
 MAX_TABLE_LEVELS = 512  # levels whose parts of remainders are kept

@@ -19,6 +19,7 @@ T = TypeVar("T", np.float64, np.complex128)
 PerWindow = Any
 """A number, or for many windows an array with a number for each window."""
 LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
+RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 MARKOV_ENDS = (0.02, 4.0)  # tilts that are tried, in units of a nearly best tilt
 COARSE_STRIDE = 8  # each 8th tilt is tried first
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # Newton's method needs five to eight steps
@@ -60,8 +61,8 @@ class VectorLaw(Protocol):
         `log_beta`: ln beta; `total`: from :func:`estimators.weights.total_weight`.
         """
 
-    def in_rows(self, laws: Sequence[Any]) -> VectorLaw | None:
-        """Return the laws of windows as one law, in rows; None if impossible."""
+    def in_rows(self, laws: Sequence[Any]) -> VectorLaw:
+        """Return the laws of windows as one law, in rows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +77,19 @@ class VectorNoise:
 
     max_report_tilt: ClassVar[float]
     """The largest tilt of a report over sqrt(d): larger tilts help only if reports are few."""
+    of_windows: ClassVar[tuple[str, ...]] = "counts", "coefficient"
+    """The names of the attributes that are stacked for several windows."""
 
     dimension: int
     counts: Floats
     coefficient: Floats
     unit: float
 
-    def in_rows(self, laws: Sequence[Any]) -> Self | None:
-        """Return the laws of windows as one law, in rows; None if impossible."""
-        counts, coefficient = (
-            np.array([getattr(law, name) for law in laws]) for name in ("counts", "coefficient")
-        )
-        return dataclasses.replace(self, counts=counts, coefficient=coefficient)
+    def in_rows(self, laws: Sequence[Any]) -> Self:
+        """Return the laws of windows as one law, in rows."""
+        names = [name for name in self.of_windows if getattr(self, name) is not None]
+        stacked: Any = {name: np.array([getattr(law, name) for law in laws]) for name in names}
+        return dataclasses.replace(self, **stacked)
 
     @functools.cached_property
     def square_sum(self) -> PerWindow:
@@ -201,13 +203,11 @@ def deviations_of_windows(
     `laws`, `totals`: the law and the total of each window; all windows have the same levels;
     `question`: the question about each window.
     """
-    together = None if question.bound == "normal" else laws[0].in_rows(laws)
-    if together is not None:
-        return zip(*vector_deviations(together, question, np.array(totals)), strict=True)
-    # windows with similar noise, one after the other, share the tables that are kept
-    by_noise = sorted(range(len(laws)), key=lambda window: float(laws[window].variance))
-    deviations = {i: vector_deviations(laws[i], question, totals[i]) for i in by_noise}
-    return [deviations[window] for window in range(len(laws))]
+    if question.bound == "normal":
+        windows = zip(laws, totals, strict=True)
+        return [vector_deviations(law, question, total) for law, total in windows]
+    together = vector_deviations(laws[0].in_rows(laws), question, np.array(totals))
+    return zip(*together, strict=True)
 
 
 def inverse_mean_size(dimension: int) -> float:

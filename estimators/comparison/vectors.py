@@ -79,7 +79,7 @@ class CoordinateNoise:
         if isinstance(self.law, Directions) or math.isinf(self.trace):
             return bound
         longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(bound, bennett_length(self.law.dimension, self.trace, longest, log_beta))
+        return min(bound, float(bennett_length(self.law.dimension, self.trace, longest, log_beta)))
 
     def joined_with(self, second_noise: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference of two arms."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviation
 from estimators.bounds.ranked_directions import noise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
+from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
@@ -21,7 +23,6 @@ MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
 MIN_STEADY_SHARE = 0.05
 """If squares of means are a smaller share of the mean square, they do not narrow the bounds."""
 LIKELY_STRIDE = 3  # steps of the grid between the tilts of which a likely one is chosen
-BOUND_SPREAD = 0.002  # coordinates whose ln variances differ by less share a bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,8 @@ class CoordinateBounds(noise.RankedNoise):
     `squares`, shape (levels, d): the observed mean square of each coordinate; `levels`: the number
     of levels of the metric, with or without reports.
     """
+
+    of_windows: ClassVar[tuple[str, ...]] = "counts", "coefficient", "squares", "mean"
 
     squares: Floats = dataclasses.field(kw_only=True)
     levels: int = dataclasses.field(kw_only=True)
@@ -46,11 +49,26 @@ class CoordinateBounds(noise.RankedNoise):
 
         `log_p`: ln p.
         """
-        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
+        if self.counts.ndim == 1:
+            deviation: Floats = self.in_rows([self]).coordinate_deviation(log_p)[0]
+            return deviation
+        numbers = self.dimension * noise.BENNETT_TILTS.size
+        windows = (self.window(part) for part in blocks(len(self.counts), numbers))
+        return np.concatenate([window.deviations(log_p) for window in windows])
+
+    def deviations(self, log_p: float) -> Floats:
+        """Return :meth:`coordinate_deviation` of windows in rows, shape (windows, d)."""
+        goal = log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
-        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
-        variance = self.variances(columns)
-        bound = np.minimum(bound, self._sharpened(columns, variance, goal))
+        variance, bound = self.variances(columns), self.many_reports_deviations(columns, goal)
+        missing = np.flatnonzero(np.isnan(bound).any(axis=1))
+        # windows with similar noise, one after the other, share the tables that are kept
+        for number in missing[variance[missing, 0].argsort()].tolist():
+            window, window_columns = self.window(number), columns[number]
+            tilts = window.normal_tilts(log_p)
+            chernoff = (window.cumulants(tilts, window_columns) - goal) / tilts
+            sharpened = window.sharpened(window_columns, variance[number], goal)
+            bound[number] = np.minimum(chernoff.min(axis=1), sharpened)
         if self.mean is None:
             return bound
         for _ in range(noise.MAX_ROUNDS):
@@ -64,29 +82,25 @@ class CoordinateBounds(noise.RankedNoise):
             bound = np.minimum(bound, narrower_bound)
         return bound
 
-    def _sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
+    def sharpened(self, columns: Indices, variance: Floats, log_p: float) -> Floats:
         """Return bounds on coordinates by Chernoff's bound times the remainder.
 
-        Coordinates with similar variances share the tilt and the prices of the remainder; those
-        with variances in the same step of 0.2% share the bound. `columns`: as from :meth:`columns`;
-        `variance`: the variances of the coordinates; `log_p`: ln p.
+        Coordinates with similar variances share the tilt and the prices of the remainder.
+        `columns`: as from :meth:`columns`; `variance`: the variances of the coordinates; `log_p`:
+        ln p.
         """
-        log_variance_ratio = np.log(variance / variance.min())
-        coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
-        bins, bin_of_coordinate = np.unique(coordinate_bins, return_inverse=True)
-        bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
-        for column, largest in zip(columns, bin_columns, strict=True):
-            np.maximum.at(largest, bin_of_coordinate, column)
-        bounds = np.zeros(bins.size)
-        group_spread = max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
-        group = np.floor(bins * BOUND_SPREAD / group_spread)
-        for group_number in np.unique(group).tolist():
-            group_columns = bin_columns[:, group == group_number]
-            group_bounds = self.uniform_at(group_columns[:, group_columns.shape[1] // 2])
-            bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
-        return bounds[bin_of_coordinate]
+        order = variance.argsort()
+        log_ratio = np.log(variance[order] / variance[order[0]])
+        group = np.floor(log_ratio / max(MAX_GROUP_SPREAD, log_ratio[-1] / MAX_TILT_GROUPS))
+        bounds = np.zeros(variance.size)
+        for number in np.unique(group).tolist():
+            members = order[group == number]
+            group_bounds = self.uniform_at(columns[:, members[members.size // 2]])
+            different, index = np.unique(columns[:, members], axis=1, return_inverse=True)
+            bounds[members] = group_bounds.deviations(different, log_p)[index.ravel()]
+        return bounds
 
-    def _tilts(self, log_p: float) -> Floats:
+    def normal_tilts(self, log_p: float) -> Floats:
         """Return tilts from about the best for the largest noise to the best for the least."""
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
         least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
@@ -95,7 +109,7 @@ class CoordinateBounds(noise.RankedNoise):
         return self.tilts_at(np.arange(first, last + 1))
 
     def columns(self, log_p: float, *, fixed: bool) -> Indices:
-        """Return the columns of upper bounds q+ on q, for each level and coordinate, (levels, d).
+        """Return the columns of upper bounds q+ on q, for levels and coordinates, (..., levels, d).
 
         The bound for each coordinate is wrong with probability at most p; `log_p`: ln p. Levels may
         differ in q even if they have the same mean. Unless the number of reports is `fixed`, bounds
@@ -103,12 +117,13 @@ class CoordinateBounds(noise.RankedNoise):
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may get reports
         level_columns = []
-        for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
+        for level, law in enumerate(self.laws):
+            n, squares = self.counts[..., level, None], self.squares[..., level, :]
             square_limits = bound_mean_squares(
                 law, n, squares, self.unit, log_p, at_all_times=not fixed
             )
             level_columns.append(law.column_of(square_limits))
-        return np.array(level_columns)
+        return np.stack(level_columns, axis=-2)
 
     def uniform_at(self, columns: Indices) -> UniformCoordinateBounds:
         """Return bounds for all coordinates whose q is at most that of `columns`, (levels,)."""
@@ -116,6 +131,7 @@ class CoordinateBounds(noise.RankedNoise):
         return UniformCoordinateBounds(*parts, columns=columns)
 
     # Theorem 10 of docs/proofs/ranked-directions.md
+    @noise.of_each_window
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
         """Return bounds, one for each j, on |N_j| at all times, wrong with probability at most 2 p.
 
@@ -176,6 +192,9 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
         the tilt that they share. `log_p`: ln p.
         """
+        bounds: Floats = self.many_reports_deviations(columns, log_p)
+        if not np.isnan(bounds).any():
+            return bounds
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
         steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)
@@ -191,13 +210,13 @@ class UniformCoordinateBounds(noise.RankedNoise):
 
 # Theorem 3 of docs/proofs/ranked-directions.md
 def bound_mean_squares(
-    law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
+    law: ReportLaw, n: Floats, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, shape (d,).
+    """Return upper bounds in [0, 1] on a level's q, each wrong with probability <= p, (..., d).
 
-    `law`: the law of the reports; `n`: the number of reports; `squares`, shape (d,): the observed
-    mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln p; `at_all_times`:
-    whether the bound holds at all times at once.
+    `law`: the law of the reports; `n`, shape (..., 1): the number of reports; `squares`, shape
+    (..., d): the observed mean square of each coordinate; `unit`: the step of the grid; `log_p`: ln
+    p; `at_all_times`: whether the bound holds at all times at once.
     """
     d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)
@@ -210,8 +229,9 @@ def bound_mean_squares(
         root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
         limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
         return limits_once
-    h = d * mixtures.MIXTURE_TILTS[:, None]
-    log_p = log_p + mixtures.LOG_MIXTURE_WEIGHTS[:, None]
+    shape = -1, *(1,) * squares.ndim
+    h = d * mixtures.MIXTURE_TILTS.reshape(shape)
+    log_p = log_p + mixtures.LOG_MIXTURE_WEIGHTS.reshape(shape)
     descent = gain - h * square_rise / 2
     limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
     limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)

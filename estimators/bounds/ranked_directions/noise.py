@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from estimators.bounds.mixtures import usable_tilts
+from estimators.bounds.ranked_directions.many_reports import ManyReports
 from estimators.bounds.ranked_directions.report_law import (
     MAX_REPORT_TILT,
+    SQUARE_CELLS,
     ReportLaw,
     evaluate_series,
     majorants_of,
 )
-from estimators.bounds.spheres import PerWindow, VectorNoise, length_bound, log_mean_cosh
+from estimators.bounds.signs.law import blocks
+from estimators.bounds.spheres import (
+    LOG_TILT_STEP,
+    RELATIVE_DIGITS,
+    PerWindow,
+    VectorNoise,
+    length_bound,
+    log_mean_cosh,
+)
 from estimators.estimate import Floats, Indices
 
 BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
 CONVERGED_RATIO = 0.999  # a bound that is above this part of the previous bound ends the loop
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
+LENGTHS_TOGETHER = 23  # tilts of a window that are tried at once
 MAX_ROUNDS = 12
 MAX_STANDARD_TILT = 100.0
 """The largest tilt of use, in units of 1 / sd: the best one for a normal sum is at most 40."""
-RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 
@@ -39,14 +50,16 @@ def bennett_growth(x: Floats) -> Floats:
 BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 
 
-def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
-    """Return bounds that sums of independent terms exceed with probability <= p, shape (k,).
+def bennett_deviation(variance: Floats, largest: PerWindow, log_p: float) -> Floats:
+    """Return bounds that sums of independent terms exceed with probability <= p, shape (..., k).
 
-    The terms have mean 0. `variance`, shape (k,): the variances of the sums; `largest`: an upper
-    bound on a term; `log_p`: ln p, where p is the probability that the bound is wrong.
+    The terms have mean 0. `variance`, shape (..., k): the variances of the sums; `largest`, shape
+    (...): an upper bound on a term; `log_p`: ln p, where p is the probability that the bound is
+    wrong.
     """
-    cumulant = variance[:, None] * (BENNETT_EXPONENTS / largest**2)
-    bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=1)
+    largest = np.asarray(largest)[..., None, None]
+    cumulant = variance[..., None] * (BENNETT_EXPONENTS / largest**2)
+    bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=-1)
     return bounds
 
 
@@ -59,7 +72,9 @@ def bennett_factor(tilt: Floats, largest: float) -> Floats:
     return np.where(usable, tilt**2 * bennett_growth(np.where(usable, tilt * largest, 0.0)), np.inf)
 
 
-def bennett_length(dimension: int, variance: float, largest: float, log_beta: float) -> float:
+def bennett_length(
+    dimension: int, variance: PerWindow, largest: PerWindow, log_beta: float
+) -> PerWindow:
     """Return a bound that the length of a sum N of vectors exceeds with probability <= beta.
 
     The vectors are independent, with mean zero. `dimension`: the number of coordinates; `variance`:
@@ -67,6 +82,7 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
     """
     from scipy.special import hyp1f1
 
+    variance, largest = (np.asarray(x)[..., None] for x in (variance, largest))
     centre = np.sqrt((1 - log_beta) * dimension / variance)
     tilt = np.minimum(LENGTH_TILTS * centre, BENNETT_TILTS[-1] / largest)
 
@@ -76,7 +92,20 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
         log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
         return np.where(usable, log_mean - log_beta, np.inf)
 
-    return float(length_bound(dimension, tilt, goal))
+    return length_bound(dimension, tilt, goal)
+
+
+def of_each_window(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a law of many windows, in rows, from that of a single window."""
+
+    @functools.wraps(method)
+    def of_windows(law: RankedNoise, log_p: float, *totals: Any) -> PerWindow:
+        if law.counts.ndim == 1:
+            return method(law, log_p, *totals)
+        windows = zip(map(law.window, range(len(law.counts))), *totals, strict=True)
+        return np.array([method(window, log_p, *total) for window, *total in windows])
+
+    return of_windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,28 +122,50 @@ class RankedNoise(VectorNoise):
     one_law: bool = False
     mean: Floats | None = None
 
-    def in_rows(self, laws: Sequence[Any]) -> None:
-        """Return None, because each window has different tilts."""
+    def window(self, rows: int | slice) -> Self:
+        """Return the law of a window, or of some windows."""
+        names = [name for name in self.of_windows if getattr(self, name) is not None]
+        parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in names}
+        return dataclasses.replace(self, **parts)
 
     # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:
         """Return the least sum of squared means of the terms s u.e, if x.e has the mean gamma."""
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
-        common_mean = float(self.counts @ of_mean**2)
-        separate_means = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
-        return gamma**2 * (common_mean if self.one_law else separate_means)
+        common_mean = np.vecdot(self.counts, of_mean**2)[..., None]
+        total = self.counts.sum(axis=-1)[..., None]
+        separate_means = np.vecdot(self.counts, of_mean)[..., None] ** 2 / total
+        square_sum: Floats = gamma**2 * (common_mean if self.one_law else separate_means)
+        return square_sum
 
-    def max_deviation(self, size: float) -> float:
+    def max_deviation(self, size: float) -> PerWindow:
         """Return a bound on the length of s (U - E U) for reports U of length at most `size`."""
         of_mean = np.array([law.mean for law in self.laws])
-        return float((self.coefficient * (size + of_mean)).max())
+        return (self.coefficient * (size + of_mean)).max(axis=-1)
 
     def variances(self, columns: Indices) -> Floats:
-        """Return upper bounds on the variances of k coordinates with these columns (levels, k)."""
-        pairs = zip(self.laws, columns, strict=True)
-        level_variances = np.array([law.variances(self.unit)[column] for law, column in pairs])
-        variances: Floats = (self.counts * self.coefficient**2) @ level_variances
+        """Return bounds on variances of k coordinates with these columns, (..., levels, k)."""
+        variances = np.zeros((*columns.shape[:-2], columns.shape[-1]))
+        for level, law in enumerate(self.laws):
+            factor = self.counts[..., level] * self.coefficient[..., level] ** 2
+            variances += factor[..., None] * law.variances(self.unit)[columns[..., level, :]]
         return variances
+
+    # Theorem 4 of docs/proofs/ranked-directions.md
+    def many_reports_deviations(self, columns: Indices, log_p: float) -> Floats:
+        """Return bounds on k coordinates, wrong with probability at most 2 p, shape (..., k).
+
+        They are nan for windows with few reports. `columns`, shape (..., levels, k): the columns of
+        the coordinates; `log_p`: ln p.
+        """
+        size = self.coefficient.max(axis=-1, keepdims=True)
+        relative = (self.coefficient / size).reshape(-1, len(self.laws))[0]
+        relative = np.maximum(relative.round(RELATIVE_DIGITS), 10.0**-RELATIVE_DIGITS)
+        levels = self.laws, tuple(relative.tolist())
+        windows = np.atleast_2d(self.counts), columns.reshape(-1, *columns.shape[-2:])
+        bounds = ManyReports(self.dimension, self.unit, *levels, log_p).deviations(*windows)
+        deviations: Floats = size * bounds.reshape(*self.counts.shape[:-1], -1)
+        return deviations
 
     def cumulants(self, tilts: Floats, columns: Indices) -> Floats:
         """Return upper bounds on the cumulants of k coordinates, of either sign, (k, tilts).
@@ -138,45 +189,59 @@ class RankedNoise(VectorNoise):
         return cumulants + self._rounding(tilts)
 
     def _rounding(self, tilt: Floats) -> Floats:
-        rounding: Floats = (tilt * self.unit) ** 2 * (self.square_sum / 8)
+        rounding: Floats = (tilt * self.unit) ** 2 * (np.asarray(self.square_sum)[..., None] / 8)
         return rounding
 
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
+        if self.counts.ndim == 1:
+            return self.radii(log_beta)
+        parts = blocks(len(self.counts), LENGTHS_TOGETHER * SQUARE_CELLS)
+        return np.concatenate([self.window(part).radii(log_beta) for part in parts])
+
+    def radii(self, log_beta: float) -> PerWindow:
+        """Return :meth:`radius` of windows whose arrays a cache holds."""
         d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
             return bound
         largest = self.max_deviation(1 + math.sqrt(d) * self.unit)
-        center = np.linalg.norm(self.mean)
+        center = np.linalg.norm(self.mean, axis=-1)
         for _ in range(MAX_ROUNDS):
-            steady = self.least_square_sum(np.maximum(center - bound, 0.0))
-            variance = max(self.variance - float(steady), MIN_VARIANCE)
+            steady = self.least_square_sum(np.maximum(center - bound, 0.0)[..., None])[..., 0]
+            variance = np.maximum(self.variance - steady, MIN_VARIANCE)
             narrower_bound = bennett_length(d, variance, largest, log_beta)
-            if narrower_bound >= bound * CONVERGED_RATIO:
+            is_narrower = narrower_bound < bound * CONVERGED_RATIO
+            if not is_narrower.any():
                 break
-            bound = narrower_bound
+            bound = np.where(is_narrower, narrower_bound, bound)
         return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
         """Return an upper bound on ln E M(tilt |N|); users have weights proportional to s_i^2.
 
-        `tilt`: from :meth:`tilts_at`.
+        `tilt`, shape (..., tilts): from :meth:`tilts_at`.
         """
-        share = self.coefficient**2 / self.square_sum
-        numbers = (x.tolist() for x in (self.counts, self.coefficient, share))
-        terms = []
-        for law, n, s, p in zip(self.laws, *numbers, strict=True):
-            grown = law.growth_of_single_square(tilt * s)[:, 1:].T
-            terms.append(grown / p + (law.log_cells[:, None] + math.log(n * p)))
-        every = np.concatenate(terms)
-        largest = every.max(axis=0)
-        every -= largest
-        total = largest + np.log(np.exp(every, out=every).sum(axis=0))
-        log_mean: Floats = total + self._rounding(tilt)
+        size, square_sum = self.coefficient.max(axis=-1), np.asarray(self.square_sum)[..., None]
+        steps = np.rint(np.log(tilt * size[..., None]) / LOG_TILT_STEP)
+        different, index = np.unique(steps, return_inverse=True)
+        index, terms = index.reshape(tilt.shape), []
+        for level, law in enumerate(self.laws):
+            n, s = self.counts[..., level, None], self.coefficient[..., level, None]
+            tilts = np.exp(LOG_TILT_STEP * different) * float((s[..., 0] / size).flat[0])
+            share = s**2 / square_sum
+            every = law.growth_of_single_square(tilts)[index, 1:]
+            every /= share[..., None]
+            every += law.log_cells
+            largest = every.max(axis=-1, keepdims=True)
+            every -= largest
+            total = np.log(np.exp(every, out=every).sum(axis=-1)) + largest[..., 0]
+            terms.append(total + np.log(n * share))
+        log_mean: Floats = np.logaddexp.reduce(terms, axis=0) + self._rounding(tilt)
         return log_mean
 
     # Theorems 6 and 10 of docs/proofs/ranked-directions.md
+    @of_each_window
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Return a bound on |N| at all times, valid even if data depend on earlier noise.
 
@@ -207,7 +272,7 @@ class RankedNoise(VectorNoise):
         trace, center = np.outer(gain, largest_square[1:]), float(np.linalg.norm(self.mean))
         for _ in range(MAX_ROUNDS):
             steady = self.least_square_sum(np.asarray(max(center - bound, 0.0)))
-            variance = max(self.variance - float(steady), MIN_VARIANCE)
+            variance = max(self.variance - float(steady.max()), MIN_VARIANCE)
             narrower_bound = reached(np.minimum(value, variance * trace))
             if narrower_bound >= bound * CONVERGED_RATIO:
                 break

@@ -10,8 +10,7 @@ import numpy as np
 
 from estimators.bounds.fourier import remainder
 from estimators.bounds.ranked_directions import report_law
-from estimators.bounds.ranked_directions.noise import RELATIVE_DIGITS
-from estimators.bounds.spheres import LOG_TILT_STEP
+from estimators.bounds.spheres import LOG_TILT_STEP, RELATIVE_DIGITS
 from estimators.estimate import Floats, Indices
 from estimators.interruption import checkpoint
 
@@ -19,10 +18,6 @@ NODE_STEP = 0.1  # distance of nodes, in units of 1 / (the sum's standard deviat
 MIN_NODES = 20  # with fewer nodes there are too few reports
 PRICE_STEPS = 3  # prices of c^2 that are tried; further ones narrow a width by less than 0.01%
 LOG_VARIANCE_STEP = 0.1  # step of ln variance on the grid that windows share
-MANY_REPORTS_STEP = 0.4  # the same step if reports are many
-FEW_REPORTS_TILT, LOG_REPORTS_STEP = 0.06, 1.0
-"""Windows whose tilts are smaller, in units of sqrt(d), share nodes if they share the tilt; ln of
-their number of reports is on a grid with this step."""
 TRIED_CUTOFFS = 32  # candidates for D
 BLOCK_COLUMNS = 8  # columns that share the prices of the middle one
 CACHED_TABLES = 40  # pairs of a grid and a law whose tables are kept
@@ -50,12 +45,6 @@ def log_remainder(
     part = relative**2 * variance
     log_tilt = math.log(tilt * size)
     log_total, log_largest = math.log(float(counts @ part)), math.log(float(part.max()))
-    if tilt * size < FEW_REPORTS_TILT * math.sqrt(dimension):
-        # the variance times the square of the tilt is nearly the same for all windows
-        steps = math.ceil((log_total + 2 * log_tilt) / MANY_REPORTS_STEP)
-        log_total = MANY_REPORTS_STEP * steps - 2 * log_tilt
-        reports_steps = math.floor((log_total - log_largest) / LOG_REPORTS_STEP)
-        log_largest = log_total - LOG_REPORTS_STEP * reports_steps
     spreads = np.rint(np.array([log_total, log_largest]) / LOG_VARIANCE_STEP)
     grid = _grid(dimension, round(log_tilt / LOG_TILT_STEP), *spreads.tolist())
     if grid.frequencies.size < MIN_NODES:

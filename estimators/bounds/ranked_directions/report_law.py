@@ -194,6 +194,11 @@ class ReportLaw:
         cells[rare] = -np.diff(betaincc(0.5, half, self.squares[rare[0] :]))
         return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
+    @functools.cached_property
+    def first_moments(self) -> Floats:
+        """Bounds on E[<u, e>^q] d^(q/2) / q! for q = 2, 3 and 4 and each of `squares`."""
+        return self._series_up_to(SERIES_ORDERS[0]).largest[:3]
+
     # Theorem 3 of docs/proofs/ranked-directions.md
     def fourth_moment_line(self, unit: float) -> tuple[float, float]:
         """Return a, b with E V^2 <= a + b E u_j^2, where V is the square of the rounded u_j.

@@ -60,7 +60,7 @@ def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> Non
 
 def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
-    for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000)):
+    for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000, 10_000)):
         law = Caps([exact(epsilon)], dimension=d).laws[0]
         one, no_rounding = np.ones(1), 1e-9
         each = d, one * n, one / n, no_rounding, (law,)
