@@ -157,7 +157,7 @@ class WindowShape:
         if self.symbols < MANY_SYMBOLS:
             return self.chances @ terms
         chance_outside, gain = self._chance_parts
-        means = _sums_of_neighbours(terms, self.window) * gain
+        means = sums_of_neighbours(terms, self.window) * gain
         means += chance_outside * terms.sum(axis=-2, keepdims=True)
         return means
 
@@ -226,11 +226,11 @@ def _window_sums(numbers: tuple[int, ...], window: int) -> tuple[int, ...]:
     return tuple(end - start for start, end in zip(ends, ends[window:], strict=False))
 
 
-def _sums_of_neighbours(terms: Floats, count: int) -> Floats:
+def sums_of_neighbours(terms: Floats, count: int) -> Floats:
     """Return the sums of `count` neighbours along the last axis but one."""
     if count == 1:
         return terms
     half = count // 2
-    sums = _sums_of_neighbours(terms, half)
+    sums = sums_of_neighbours(terms, half)
     sums = sums[..., :-half, :] + sums[..., half:, :]
     return sums[..., :-1, :] + terms[..., 2 * half :, :] if count % 2 else sums

@@ -10,7 +10,7 @@ import numpy as np
 
 from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.tolerances import THETA_ROUNDING
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts, Floats, Indices
 from estimators.interruption import checkpoint
 
 MAX_STAKE = 0.95
@@ -75,24 +75,33 @@ class SymbolBets:
         weight: Floats = (self.law.counts * self.law.coefficient**2).sum(axis=-1)
         return weight
 
+    @functools.cached_property
+    def reported(self) -> tuple[Floats, Indices, Floats]:
+        """The counts of these bets and of the mirrored ones, and the symbols that they are of.
+
+        Counts have the shape (2, ..., kinds); the levels and the numbers y of the symbols have the
+        shape (kinds,). Symbols that nobody reported are left out.
+        """
+        counts = np.stack([self.counts, self.mirrored().counts], dtype=np.float64)
+        counts = counts.reshape(*counts.shape[:-2], -1)
+        kinds = np.flatnonzero(counts.any(axis=tuple(range(counts.ndim - 1))))
+        levels, values = kinds // self.counts.shape[-1], self.law.symbols.values.ravel()[kinds]
+        return counts[..., kinds], levels, values
+
     def gains(self, tilts: Floats) -> Floats:
         """Return W, the log wealth, for each of m tilts up to `max_tilt`, shape (..., m)."""
-        return self._summed(self._log_growth(tilts))
+        gains: Floats = self.gains_of_both_sides(tilts)[0]
+        return gains
 
-    def gains_of_both_sides(self, tilts: Floats) -> Floats:
-        """Return W for each tilt, of these bets and of the mirrored ones, shape (2, ..., m)."""
-        log_growth = self._log_growth(tilts)
-        return np.stack([side._summed(log_growth) for side in (self, self.mirrored())])
+    def gains_of_both_sides(self, tilts: Floats, windows: Any = ...) -> Floats:
+        """Return W for each tilt, of these bets and of the mirrored ones, shape (2, ..., m).
 
-    def _log_growth(self, tilts: Floats) -> Floats:
-        """Return ln(1 + t s y), shape (..., m, levels * symbols)."""
-        stakes = self.law.coefficient[..., None] * self.law.symbols.values
-        flat = stakes.reshape(*stakes.shape[:-2], 1, -1)
-        return np.log1p(tilts[..., None] * flat)
-
-    def _summed(self, terms: Floats) -> Floats:
-        total: Floats = np.vecdot(terms, self.counts.reshape(*self.counts.shape[:-2], 1, -1))
-        return total
+        `windows`: a numpy index of the windows that they are computed for.
+        """
+        counts, levels, values = self.reported
+        stakes = tilts[..., None] * (self.law.coefficient[windows][..., None, levels] * values)
+        gains: Floats = np.vecdot(np.log1p(stakes), counts[:, windows][..., None, :])
+        return gains
 
     def lower_limits(self, tilts: Floats, cost: Floats) -> Floats:
         """Return the lower limits of theta and of -theta, in [-1, 1], shape (2, ...).

@@ -16,7 +16,10 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # ratio of the variances at both ends of a cell
-FEW_CELLS = 2  # so few cells are computed at once
+FEW_BOUNDS = 2  # so few bounds are computed at once
+LEAST_MISSES = 0.125
+"""With fewer expected reports outside their windows, times the noise's standard deviation up to 1,
+Fourier integrals give R = 1, or hardly less: within windows, moduli stay near 1."""
 MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
 VARIANCE_PARTS = 32  # parts of the range of the variance of the users' means, if these are free
 _BIN_EDGES = np.linspace(-1, 1, MEAN_BINS + 1)
@@ -98,7 +101,7 @@ class CellBets:
 
     # Theorem 6 of docs/proofs/bets.md
     def combine_remainders(
-        self, chosen: Indices, log_berry_esseen_parts: Floats, fourier: FourierRemainders
+        self, chosen: Indices, log_berry_esseen_parts: Floats, fourier: FourierRemainders | Floats
     ) -> Floats:
         """Return the better of both bounds on ln R for some cells, shape (chosen, bins).
 
@@ -125,15 +128,25 @@ class CellBets:
 class FourierRemainders:
     """Bounds of Graham and Vaaler on ln R, for all means; 0 until they are computed.
 
-    Cells with the same law and tilt share a bound, which is computed once.
+    Cells with the same law and tilt share a bound, which is computed once. `number`: how many
+    bounds there are; `predicted`, shape (cells,): ln R of a normal law of twice the noise's
+    variance, below which they hardly go; or 0, if they hardly go below 0, or not below other bounds
+    `log_others`, and are not computed.
     """
 
-    def __init__(self, cells: CellBets) -> None:
+    def __init__(self, cells: CellBets, log_others: Floats | float = 0.0) -> None:
+        from scipy.special import erfcx
+
         self._law, self._tilt = cells.law, cells.tilt
         rows = np.concatenate([cells.law.counts, cells.law.coefficient, self._tilt[:, None]], -1)
         first: dict[bytes, int] = {}
         self._first = np.array([first.setdefault(x.tobytes(), cell) for cell, x in enumerate(rows)])
+        self.number = len(first)
         self._log_remainders = np.zeros(self._tilt.shape)  # of the first cell of each law and tilt
+        noise_sd = self._tilt * np.sqrt(cells.law.least_variances)
+        log_normal = np.log(erfcx(noise_sd) / 2)
+        has_misses = cells.law.expected_misses * np.minimum(noise_sd, 1.0) >= LEAST_MISSES
+        self.predicted: Floats = np.where(has_misses & (log_normal < log_others), log_normal, 0.0)
 
     def __getitem__(self, chosen: Indices) -> Floats:
         """Return the current bounds of some cells, shape (cells,)."""
@@ -142,7 +155,9 @@ class FourierRemainders:
 
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
         """Compute bounds of `chosen` cells with nodes of a `spacing`; keep those that improve."""
-        first = np.unique(self._first[chosen])
+        first = np.unique(self._first[chosen[self.predicted[chosen] < 0]])
+        if not first.size:
+            return
         law, tilt = self._law.rows(first), self._tilt[first]
         log_remainders = log_fourier_remainders(law, tilt, spacing)
         self._log_remainders[first] = np.minimum(self._log_remainders[first], log_remainders)
@@ -157,28 +172,29 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     is not below them.
     """
     window, mean_low = cells.window, np.stack(mean_limits)
-    gains = bets.rows(window).gains_of_both_sides(cells.tilt[:, None])
+    gains = bets.gains_of_both_sides(cells.tilt[:, None], window)
     low, high = mean_bins_meeting(mean_low[0].min(), -mean_low[1].min())
     begin, end = np.stack([low, -high[::-1]]), np.stack([high, -low[::-1]])
     if bets.law.free:
         begin, end = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
     log_parts, bins = cells.log_berry_esseen(begin.reshape(-1, 1), end.reshape(-1, 1)), end.shape[1]
-    sides, fourier = log_parts.shape[1] // bins, FourierRemainders(cells)
+    fourier = FourierRemainders(cells, log_parts.max(axis=(1, 2)))
+    sides = log_parts.shape[1] // bins
     begin, end = begin[:, None], end[:, None]
 
-    def surplus(chosen: Indices) -> Floats:
+    def surplus(chosen: Indices, log_fourier: FourierRemainders | Floats = fourier) -> Floats:
         """Return the largest K that is rejected, with the current bounds, (2, cells, bins)."""
-        log_remainders = cells.combine_remainders(chosen, log_parts, fourier)
+        log_remainders = cells.combine_remainders(chosen, log_parts, log_fourier)
         cost = log_remainders.reshape(chosen.size, sides, bins).swapaxes(0, 1) - cells.log_p
         return gains[:, chosen] - cost - LOG_P_SAFETY
 
-    def limits(chosen: Indices) -> Floats:
+    def limits(chosen: Indices, log_fourier: FourierRemainders | Floats = fourier) -> Floats:
         """Return both limits in some cells, shape (2, cells).
 
         A limit is in the first bin, counted from the least mean, that is not entirely rejected.
         """
         laws, tilts = cells.law.rows((chosen, None)), cells.tilt[chosen, None, None]
-        bin_limits = solve_lower_limits(laws, tilts, surplus(chosen)[..., None])
+        bin_limits = solve_lower_limits(laws, tilts, surplus(chosen, log_fourier)[..., None])
         least, most = (side[:, window[chosen], None] for side in (mean_low, -mean_low[::-1]))
         is_met = (end > least) & (begin <= most)
         is_last = is_met & (bin_limits < end)
@@ -203,8 +219,11 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         cells_below: Indices = chosen[order[depth[order] > 0]]
         return cells_below
 
-    is_first = (np.diff(window, append=-1) != 0) | (window.size <= FEW_CELLS)
-    deciding, others = np.flatnonzero(is_first), np.flatnonzero(~is_first)
+    deciding = others = np.arange(window.size)
+    if fourier.number > FEW_BOUNDS:  # those with the widest limits, on either side
+        estimates = limits(others, fourier.predicted)
+        orders = [np.lexsort((*sides, window)) for sides in (estimates, estimates[::-1])]
+        deciding = np.unique([x[np.diff(window, prepend=-1) != 0] for x in orders])
     common_limits, is_refined = np.ones((2, len(bets.counts))), False
     while deciding.size:
         fourier.refine(deciding)

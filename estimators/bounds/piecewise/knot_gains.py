@@ -11,9 +11,8 @@ import numpy as np
 from estimators.bounds.fourier.phases import NUMBERS_PER_BLOCK, Phases
 from estimators.bounds.fourier.remainder import CUTOFF_CANDIDATES, Cutoffs, Interpolation
 from estimators.bounds.piecewise.law import PiecewiseLaw
-from estimators.estimate import Bools, Floats, Indices
-from estimators.exact.piecewise_shapes import WindowShape
-from estimators.exact.thresholds import WORD
+from estimators.estimate import Floats, Indices
+from estimators.exact.piecewise_shapes import WindowShape, sums_of_neighbours
 
 
 class Spacing(NamedTuple):
@@ -33,8 +32,8 @@ class Spacing(NamedTuple):
 
 
 FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES, 0.0)
-COARSE = Spacing(0.45, 60.0, 4, 4, 0.05)
-"""This spacing takes a fifth of the work of FINE, but R is up to 15% larger."""
+COARSE = Spacing(0.45, 90.0, 4, 4, 0.05)
+"""This spacing takes a fifth of the work of FINE, but R is mostly 5% to 20% larger."""
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """The largest frequency, for W: larger ones lower R by less than 1%."""
@@ -43,7 +42,7 @@ DIVIDED_END = 4.5
 NODE_STRIDE, THINNED_SYMBOLS = 4, 64
 """Moduli of levels with little noise are computed at every fourth node only, if they have at least
 so many symbols."""
-MAX_THINNED_RATIO, MAX_THINNED_SHARE = 0.3 / NODE_STRIDE**2, 0.05 / NODE_STRIDE**2
+MAX_THINNED_RATIO, MAX_THINNED_SHARE = 0.3 / NODE_STRIDE, 0.05 / NODE_STRIDE
 """The largest variance of a report of such a level, over that of another level, and its largest
 share of the variance of W: a width changes by less than 0.1%."""
 MISSES_PER_STEP, MAX_COARSENESS = 8.0, 5.0
@@ -58,7 +57,8 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     for larger bounds, :data:`COARSE`.
     """
     gains = _KnotGains(law, tilts)
-    coarseness = np.clip(law.counts @ gains.knots.missed // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
+    has_many_symbols = np.array([shape.symbols >= THINNED_SYMBOLS for shape in law.shapes])
+    coarseness = np.clip(law.expected_misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
     log_remainders = np.empty(tilts.shape)
@@ -73,7 +73,7 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
         share, largest = counts * variance, variance.max(axis=-1, keepdims=True)
         # the error of interpolation grows with the variance and the square of the step
         is_thinned = np.maximum(variance / largest / MAX_THINNED_RATIO, share / MAX_THINNED_SHARE)
-        is_thinned = gains.knots.has_many_symbols & (is_thinned.max(axis=0) < 1)
+        is_thinned = has_many_symbols & (is_thinned.max(axis=0) < 1)
         is_used = share.max(axis=0) >= spacing.min_share
         moduli = np.ones((*variance.shape, grid.nodes.size))
         for (phases, interpolation), is_chosen in zip(
@@ -128,49 +128,55 @@ class _Knots(NamedTuple):
     """The symbols of all levels in a row, and the knots of all levels in a row.
 
     `values`, `level`, shape (symbols,): y_j and their level; `knots`, `level_of_knot`, shape
-    (knots,): x_s and their level; `first`, shape (levels,): the first knot of each level; `levels`:
-    the symbols, the knots and the shape of each level; `missed`, shape (levels,): the probability
-    of a symbol outside the window; `has_many_symbols`, shape (levels,): at least THINNED_SYMBOLS.
+    (knots,): x_s and their level; `first_symbol`, `first`, shape (levels,): the first symbol and
+    the first knot of each level; `windows`: each W, the knots with this W, and the first symbols of
+    their windows; `outside`, shape (levels, 1), and `excess`, shape (knots, 1): the probability of
+    each symbol outside the window, and how much larger that of each symbol in it is.
     """
 
     values: Floats
     level: Indices
     knots: Floats
     level_of_knot: Indices
+    first_symbol: Indices
     first: Indices
-    levels: list[tuple[slice, slice, WindowShape]]
-    missed: Floats
-    has_many_symbols: Bools
+    windows: list[tuple[int, Indices, Indices]]
+    outside: Floats
+    excess: Floats
 
-    def sums(self, terms: Floats) -> Floats:
+    def means(self, terms: Floats) -> Floats:
         """Return the means of terms over the symbols, given each knot, shape (laws, knots, k).
 
         `terms`, shape (laws, symbols, k).
         """
-        sums = np.empty((len(terms), self.knots.size, terms.shape[-1]))
-        for symbols, knots, shape in self.levels:
-            sums[:, knots] = shape.knot_means(terms[:, symbols])
-        return sums
+        means = np.empty((len(terms), self.knots.size, terms.shape[-1]))
+        for window, knots, symbols in self.windows:
+            means[:, knots] = sums_of_neighbours(terms, window).take(symbols, axis=1)
+        means *= self.excess
+        totals = np.add.reduceat(terms, self.first_symbol, axis=1) * self.outside
+        means += totals.take(self.level_of_knot, axis=1)
+        return means
 
 
 @functools.lru_cache(maxsize=64)
 def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
-    symbols = [shape.symbols for shape in shapes]
-    knots = [shape.windows for shape in shapes]
-    levels, first_symbol, first_knot = [], 0, 0
-    for shape in shapes:
-        level_symbols = slice(first_symbol, first_symbol := first_symbol + shape.symbols)
-        level_knots = slice(first_knot, first_knot := first_knot + shape.windows)
-        levels.append((level_symbols, level_knots, shape))
+    symbols, knots = np.array([(shape.symbols, shape.windows) for shape in shapes]).T
+    first_symbol, first = np.cumsum(symbols) - symbols, np.cumsum(knots) - knots
+    level_of_knot = np.repeat(np.arange(len(shapes)), knots)
+    symbol_of_knot = np.arange(knots.sum()) + (first_symbol - first)[level_of_knot]
+    window = np.array([shape.window for shape in shapes])[level_of_knot]
+    of_windows = ((size, np.flatnonzero(window == size)) for size in np.unique(window).tolist())
+    excess = np.array([float(shape.inside - shape.outside) for shape in shapes])
     return _Knots(
         np.concatenate([shape.values for shape in shapes]),
         np.repeat(np.arange(len(shapes)), symbols),
         np.concatenate([shape.knots for shape in shapes]),
-        np.repeat(np.arange(len(shapes)), knots),
-        np.cumsum(knots, dtype=np.intp) - np.array(knots),
-        levels,
-        np.array([shape.threshold / WORD for shape in shapes]),
-        np.array(symbols) >= THINNED_SYMBOLS,
+        level_of_knot,
+        first_symbol,
+        first,
+        [(size, chosen, symbol_of_knot[chosen]) for size, chosen in of_windows],
+        np.array([[float(shape.outside)] for shape in shapes]),
+        excess[level_of_knot, None],
     )
 
 
@@ -195,10 +201,11 @@ class _KnotGains:
         stakes = tilts[:, None] * law.coefficient
         grown = stakes[:, table.level] * table.values
         self.growth, self.gain = 1 + grown, np.log1p(grown)
-        self.fair = 1 + stakes[:, table.level_of_knot] * table.knots
-        moments = table.sums(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
-        mean, square = np.moveaxis(moments, -1, 0) / self.fair
+        fair = 1 + stakes[:, table.level_of_knot] * table.knots
+        moments = table.means(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
+        mean, square = np.moveaxis(moments, -1, 0) / fair
         self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
+        self.scale = 1 / fair[..., None] ** 2
 
     def modulus(self, rows: Indices, levels: Indices, phases: Phases, unit: Floats) -> Floats:
         """Return the largest modulus over the knots of each level, shape (laws, levels, nodes).
@@ -212,10 +219,10 @@ class _KnotGains:
         for begin in range(0, rows.size, number):
             part = slice(begin, begin + number)
             laws = rows[part, None]
-            gain, fair = self.gain[laws, symbols] / unit[part, None], self.fair[laws, knots]
+            gain, scale = self.gain[laws, symbols] / unit[part, None], self.scale[laws, knots]
             for nodes, terms in phases.factors_in_blocks(gain, self.growth[laws, symbols]):
-                sums = table.sums(terms.view(np.float64))
-                np.square(sums, out=sums)
-                square = (sums[..., ::2] + sums[..., 1::2]) / (fair**2)[..., None]
+                means = table.means(terms.view(np.float64))
+                np.square(means, out=means)
+                square = (means[..., ::2] + means[..., 1::2]) * scale
                 largest[part, :, nodes] = np.maximum.reduceat(square, table.first, axis=1)
         return np.sqrt(largest)

@@ -12,6 +12,7 @@ import numpy as np
 from estimators.bounds.signs.law import MAX_SIGN_TILT, VARIANCE_PIECES, Cumulant, Law, Moments
 from estimators.estimate import Floats
 from estimators.exact.piecewise_shapes import WindowShape
+from estimators.exact.thresholds import WORD
 
 
 class Symbols(NamedTuple):
@@ -96,13 +97,20 @@ class PiecewiseLaw(Law):
         """
         return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
 
+    @property
+    def expected_misses(self) -> Floats:
+        """The expected number of reports outside their windows, for each window, shape (...)."""
+        misses: Floats = self.counts @ np.array([x.threshold / WORD for x in self.shapes])
+        return misses
+
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
         """Return the bound of Theorem 5 of docs/proofs/laws.md, and its derivatives.
 
         `mean`, `z`: the means m and the exponents, which broadcast to the shape (..., levels).
         """
         symbols = self.symbols
-        grown = np.expm1(z[..., None] * symbols.values)
+        grown = z[..., None] * symbols.values
+        np.expm1(grown, out=grown)
         # one product of matrices for each level
         rows = grown.reshape(-1, *symbols.values.shape).swapaxes(0, 1)
         sums = (rows @ symbols.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)

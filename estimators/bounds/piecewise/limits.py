@@ -11,7 +11,7 @@ from estimators.bounds.normal import normal_quantile
 from estimators.bounds.piecewise.bets import MAX_STAKE, SymbolBets
 from estimators.bounds.piecewise.cells import CellBets, limits_in_all_cells
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.estimate import Counts, Floats, Limits
+from estimators.estimate import Counts, Floats, Indices, Limits
 from estimators.question import Question
 
 CELL_CHOICE_SHARE = 0.01
@@ -125,24 +125,26 @@ def variance_interval(bets: SymbolBets, mean_interval: Limits, log_p: float) -> 
     ends = np.empty((2, window.size))
     for begin in range(0, window.size, CENTRES_PER_BATCH):
         part = slice(begin, begin + CENTRES_PER_BATCH)
-        ends[:, part] = square_sum_intervals(bets.rows(window[part]), centres[part], log_p)
+        ends[:, part] = square_sum_intervals(bets, window[part], centres[part], log_p)
     rounding = 1e-12 * law.worst_variances
     low = np.minimum.reduceat(ends[0], starts) - half**2 * weight - rounding
     return low, np.maximum.reduceat(ends[1], starts) + rounding
 
 
-def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> Limits:
+def square_sum_intervals(
+    bets: SymbolBets, windows: Indices, centres: Floats, log_p: float
+) -> Limits:
     """Return limits, (k,), of the mean of the sum of (s Y - m)^2; m is s a, or a / n if free.
 
-    `bets`: the bets, in k rows; `centres`, shape (k,): the centres a; `log_p`: ln of the
-    probability with which each end fails, for each a alone.
+    `bets`: the bets of the windows, in rows; `windows`, `centres`, shape (k,): windows, and centres
+    a; `log_p`: ln of the probability with which each end fails, for each a alone.
     """
-    law, n, s = bets.law, bets.law.counts.sum(axis=-1)[:, None], bets.law.coefficient
-    centre_per_report = centres[:, None] * (1 / n if law.free else s)
-    squared_deviations = (s[..., None] * law.symbols.values - centre_per_report[..., None]) ** 2
+    law, (counts, levels, values) = bets.law.rows(windows), bets.reported
+    n, s = law.counts.sum(axis=-1)[:, None], law.coefficient
+    centre_per_report = centres[:, None] * (1 / n + 0 * s if law.free else s)
     max_square = (np.abs(s * law.symbols.largest) + np.abs(centre_per_report)).max(axis=1) ** 2
-    squares = squared_deviations.reshape(centres.size, -1)
-    return square_limits(squares, bets.counts.reshape(centres.size, -1), max_square, n[:, 0], log_p)
+    squares = (s[:, levels] * values - centre_per_report[:, levels]) ** 2
+    return square_limits(squares, counts[0, windows], max_square, n[:, 0], log_p)
 
 
 def square_limits(
