@@ -15,7 +15,7 @@ from aggregator.counting.continuity import VANISHED_FIELD
 from aggregator.counting.origin import CLUSTER_FIELD
 from aggregator.errors import DitherError
 from aggregator.kafka.obstacles import SKIPPED_FIELD
-from aggregator.local.embedded import EmbeddedRedis
+from aggregator.local.embedded_servers import EmbeddedRedis
 from aggregator.state.definition_history import cleared_history
 from aggregator.storage import parsing
 from aggregator.storage.progress import TORN, UNSET

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import as_ids
-from aggregator.state.layout import (
+from aggregator.state.batch_layout import (
     MAX_LAYOUT_TIME_MS,
     MIN_LAYOUT_TIME_MS,
     BatchLayout,

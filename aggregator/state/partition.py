@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from aggregator.state.admission import ANY_AGE, TimeLimits, admit
+from aggregator.state.batch_layout import Integers
 from aggregator.state.decoder import DecodedBatches, Decoder, Message, Rejection
-from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import SLICES, PaneKey, counted_keys, rollups, slices_key, width_ms
 from aggregator.state.slice_tables import by_chunk, empty_chunk

@@ -75,7 +75,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             flags[key] = value
         settings = load_settings(config, flags)
         if show_settings:
-            from aggregator.terminal.format import table
+            from aggregator.terminal.estimate_text import table
 
             rows = [(key, json.dumps(value), source) for key, value, source in in_force(settings)]
             return click.echo(table(("setting", "value", "source"), rows))

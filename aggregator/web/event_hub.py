@@ -30,8 +30,8 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.reading.window import Window
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
-from aggregator.web.live import Follower, Live, LiveEvent, PolicyChange
-from producers.gateway.clients import UNKNOWN_CLIENT, Client
+from aggregator.web.live_followers import Follower, Live, LiveEvent, PolicyChange
+from producers.gateway.rate_limits import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ import msgspec
 
 from aggregator.reading.serialization import Answer
 from aggregator.reading.status import ServiceStatus
-from aggregator.web.live import PolicyChange
+from aggregator.web.live_followers import PolicyChange
 from aggregator.web.operations import CSV_TYPE, Content, Operation
 
 SCHEMA_REFERENCE = "#/components/schemas/{name}"

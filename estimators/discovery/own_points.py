@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.report_layout import DiscoveryLayout
 from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words
 

@@ -32,7 +32,7 @@ from producers.device.checks import check_ledger
 from producers.device.roll_up_windows import Course, Windows
 from producers.device.times import event_times
 from producers.ledger.accounts import number
-from producers.ledger.turns import KEPT_MS, Lottery
+from producers.ledger.lottery import KEPT_MS, Lottery
 from producers.wire.decoding import decode_json
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from estimators import Metric
-from producers.gateway.answers import (
+from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
+from producers.gateway.crowds import CROWDS_PATH, Crowds
+from producers.gateway.post_answers import (
     acknowledgement,
     answer_each,
     not_acknowledged,
@@ -24,10 +26,8 @@ from producers.gateway.answers import (
     split,
     too_large_for_kafka,
 )
-from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
-from producers.gateway.clients import Client, Clients, client_of
-from producers.gateway.crowds import CROWDS_PATH, Crowds
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
+from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head, too_large
 from producers.gateway.sender import Outcome, Sender
 

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from producers.delivery.batches import PendingBatch
-from producers.gateway.presence import Presence
+from producers.gateway.kafka_presence import KafkaPresence
 from producers.kafka.connection import Connection
 from producers.wire.framing import check_schema_id, frame
 
@@ -96,7 +96,7 @@ class Sender:
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.topic, self.timeout = topic, timeout
         self.ready = False
-        self.presence = Presence(self._ask, self._left)
+        self.presence = KafkaPresence(self._ask, self._left)
         self._app_error_cb = config.get("error_cb")
         self.last_error = ""
         self.is_stalled = False

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
 from producers.delivery.server_probe import HTTP_SERVER, SILENT_SERVER, ServerKind, identify_server
-from producers.http.answers import GatewayAnswer, explain
+from producers.http.gateway_answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
 METRICS_PATH = "/v1/metrics"

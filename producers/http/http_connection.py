@@ -13,9 +13,9 @@ from typing import TypedDict
 
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
-from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
+from producers.http.posting_thread import Background, Failure
 from producers.http.queue_file import QueueError
 from producers.http.relay_client import Relay
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
@@ -69,7 +69,7 @@ class HttpConnection(Closing):
         DeliveryError. "drop_new": the report is dropped before it is charged or randomized.
         "drop_old": the oldest batches are dropped. Dropped reports are counted.
     on_failure : callable, optional
-        A function that is called with each :class:`~producers.http.background.Failure`, in the
+        A function that is called with each :class:`~producers.http.posting_thread.Failure`, in the
         thread that sends.
 
     Attributes

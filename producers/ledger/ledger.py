@@ -30,8 +30,7 @@ from producers.ledger.accounts import (
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
-from producers.ledger.past_answers import answer_once, check_pin, pin
-from producers.ledger.turns import (
+from producers.ledger.lottery import (
     Lottery,
     Turn,
     claim_turn,
@@ -41,6 +40,7 @@ from producers.ledger.turns import (
     read_turn,
     store_lottery,
 )
+from producers.ledger.past_answers import answer_once, check_pin, pin
 
 ALL_METRICS = ""
 """Stands for all metrics together."""

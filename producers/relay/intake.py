@@ -18,9 +18,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from estimators import Metric
-from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.gateway import POST_OVERHEAD, Endpoint
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder

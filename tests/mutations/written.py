@@ -50,12 +50,12 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "np.exp(2j * math.pi",
     ),
     (
-        "estimators/shuffling/crowds.py: an excess is rounded to the nearest point",
+        "estimators/shuffling/amplification.py: an excess is rounded to the nearest point",
         "((below, below + 1 - quotient), (below + 1, quotient - below))",
         "((round(quotient), 1),)",
     ),
     (
-        "estimators/shuffling/crowds.py: all others alike are taken for the worst dataset",
+        "estimators/shuffling/amplification.py: all others alike are taken for the worst dataset",
         "            ones += width\n",
         "            ones += reports\n",
     ),

@@ -11,15 +11,15 @@ from typing import Any
 import click
 
 from aggregator.config.settings import Settings
+from aggregator.dead_letters.letter_description import letter_facts, letter_lines
 from aggregator.dead_letters.letter_replay import Forecast
 from aggregator.dead_letters.letter_replay import replay as send_again
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, MessagePosition, printable
 from aggregator.dead_letters.reasons import REMEDY_BY_REASON, remedy
-from aggregator.dead_letters.report import letter_facts, letter_lines
 from aggregator.dead_letters.selection import Filters, HandledMarks, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import Moment, defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import Output, output_options, progress_bar
 from aggregator.timestamps import iso

@@ -22,7 +22,7 @@ from aggregator.reading.uncounted_reports import (
     refused_reports,
 )
 from aggregator.reading.window import Window
-from aggregator.terminal.format import MAX_SHOWN_CATEGORIES, Shown, as_text
+from aggregator.terminal.estimate_text import MAX_SHOWN_CATEGORIES, Shown, as_text
 from aggregator.terminal.options import (
     Moment,
     Probability,

@@ -19,7 +19,7 @@ from aggregator.reading.uncounted_reports import (
 )
 from aggregator.reading.window import event_time
 from aggregator.storage.progress import TopicProgress
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso

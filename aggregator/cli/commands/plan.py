@@ -12,7 +12,7 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import NumberRange, defined_metrics, settings_options
 from aggregator.terminal.output import Output, output_options
 from estimators import LocalMetric, Metric

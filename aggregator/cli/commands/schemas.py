@@ -12,7 +12,7 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.schemas.schema_registry import SchemaRegistry
 from aggregator.schemas.subjects import Subject, subjects
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import settings_options
 
 REGISTERED_STATE, NEW_STATE, COMPATIBLE_STATE = "registered", "new", "compatible"

@@ -16,7 +16,7 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.serialization import values
 from aggregator.reading.window import SliceSums, Window
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import (
     Moment,
     metric_argument,

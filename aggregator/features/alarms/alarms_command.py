@@ -13,7 +13,7 @@ from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsA
 from aggregator.features.alarms.run import AlarmRun, WatchedPane
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import slice_name
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import Client, client_of
 
 PROTECTIVE_HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from producers.http.background import _alone
+from producers.http.posting_thread import _alone
 from tests.support.running.broker import Broker
 from tests.support.running.processes import run
 
@@ -148,7 +148,7 @@ def test_a_fork_opens_its_own_reporter_on_the_same_queue(tmp_path: Path) -> None
 
 LOCKING = """
 import os, sys
-from producers.http.background import _alone
+from producers.http.posting_thread import _alone
 with _alone(sys.argv[1]):
     if os.fork():
         os._exit(0)

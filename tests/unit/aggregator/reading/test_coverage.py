@@ -14,7 +14,7 @@ from aggregator.reading.query import Query
 from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.store import Store
-from aggregator.terminal.format import Shown, as_text
+from aggregator.terminal.estimate_text import Shown, as_text
 from estimators import Estimate, LocalMetric, Metric
 from estimators.exact.randomness import SeededBits
 from tests.support.metrics import mean_metric

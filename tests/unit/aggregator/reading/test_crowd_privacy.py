@@ -12,10 +12,10 @@ from aggregator.publishing import events
 from aggregator.reading import serialization
 from aggregator.reading.frames.estimates import with_window
 from aggregator.reading.window import Window, WindowStatistic
-from aggregator.terminal.format import Shown, as_text
+from aggregator.terminal.estimate_text import Shown, as_text
 from estimators import LocalMetric
 from estimators.metrics import crowd_epsilon
-from estimators.shuffling.crowds import is_private
+from estimators.shuffling.amplification import is_private
 from tests.support.metrics import mean_metric
 from tests.support.rows import row
 

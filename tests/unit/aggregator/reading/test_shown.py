@@ -16,7 +16,7 @@ from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.window import SearchState, Window, WindowStatistic
-from aggregator.terminal.format import Shown, as_line, as_text
+from aggregator.terminal.estimate_text import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import ValueRange

@@ -23,7 +23,7 @@ open. One query is not enough: it goes to a random broker, and perhaps only that
 frozen."""
 
 
-class Presence:
+class KafkaPresence:
     """Checks in its own thread whether Kafka answers, after a call of :meth:`request_check`.
 
     `ask` returns whether Kafka answers within the given seconds. The thread calls `left` each time

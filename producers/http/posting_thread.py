@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from producers.delivery.thread_log import log_from_thread
-from producers.http.answers import (
+from producers.http.definitions import GatewayDefinitions
+from producers.http.gateway_answers import (
     LONGEST_PAUSE,
     Verdict,
     asked_pause,
@@ -27,7 +28,6 @@ from producers.http.answers import (
     problem_of,
     verdict,
 )
-from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.past_answers import DefinitionChanged

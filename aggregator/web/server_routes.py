@@ -181,4 +181,4 @@ async def asyncapi_json(service: Service, request: Request) -> Response:
     return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
 
 
-PROBE_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)
+SERVER_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)

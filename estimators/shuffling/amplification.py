@@ -1,4 +1,4 @@
-"""Bounds on the epsilon of a shuffled crowd, and the largest level that a crowd allows."""
+"""Privacy amplification by shuffling: bounds on a crowd's epsilon, and its largest level."""
 
 from __future__ import annotations
 
