@@ -169,8 +169,8 @@ class AssignedPartition:
         self.must_seek |= has_jumped
         return not has_jumped
 
-    def _take_piece(self, piece: Sequence[Any]) -> bool:
-        first, last, culprit = piece[0].offset(), piece[-1].offset(), self.trouble.culprit
+    def _take_piece(self, messages: Sequence[Any]) -> bool:
+        first, last, culprit = messages[0].offset(), messages[-1].offset(), self.trouble.culprit
         if culprit is not None and self.state.next_offset <= culprit.first == first:
             if self._skip_named(culprit):
                 return True
@@ -178,7 +178,7 @@ class AssignedPartition:
             self.trouble.is_blocked = True
             return False
         try:
-            self._add(piece)
+            self._add(messages)
         except Exception as error:
             self._drop_failed(first, last, error)
             return False

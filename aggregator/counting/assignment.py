@@ -211,22 +211,22 @@ class Assignment:
 
     def _acquire(self, number: int) -> AssignedPartition:
         self._watchdog.enter("taking over", number)
-        previous = self.owned.get(number)
+        previous_owned = self.owned.get(number)
         owned = acquire_partition(
             self._store,
             number,
             self._worker,
             dataclasses.replace(
-                self._inspector.log(number, previous.progress if previous else ()),
+                self._inspector.log(number, previous_owned.progress if previous_owned else ()),
                 topic_id=self._topic_id(),
                 origin=functools.partial(self._origins.check, number),
             ),
             self.metrics,
             self._settings,
-            previous.excess if previous else "",
+            previous_owned.excess if previous_owned else "",
             self._clock,
         )
-        if owned.halted and (previous is None or previous.halted != owned.halted):
+        if owned.halted and (previous_owned is None or previous_owned.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
             owned.fence(UNREADABLE_RETRY_SECONDS)

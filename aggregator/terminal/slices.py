@@ -11,7 +11,7 @@ from aggregator.reading.window import Window
 from aggregator.terminal.estimate_text import (
     MAX_LINE_CATEGORIES,
     SHAPE_TEXTS,
-    Shown,
+    EstimateView,
     columns,
     table,
 )
@@ -85,7 +85,7 @@ def _table(slices: Slices) -> str:
         elif slice_estimate.estimate is not None:
             numbers = (
                 SHAPE_TEXTS[metric.shape].line(
-                    Shown(slices.window, slice_estimate.estimate, MAX_LINE_CATEGORIES)
+                    EstimateView(slices.window, slice_estimate.estimate, MAX_LINE_CATEGORIES)
                 ),
             )
         rows.append((*names, slice_estimate.reports, *numbers))

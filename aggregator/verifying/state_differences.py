@@ -121,13 +121,13 @@ class Verification:
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
                 self.differ(number, "skipped offsets", detail)
-        begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
-        if snapshot.next_offset != UNSET and begin > low:
+        first_replayed, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
+        if snapshot.next_offset != UNSET and first_replayed > low:
             detail = (
-                f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
-                "whether they were counted"
+                f"in the log, and Redis says that counting began at offset {first_replayed}: it is "
+                "unknown whether they were counted"
             )
-            self.leave_unjudged(number, f"offsets {low} to {begin - 1}", detail)
+            self.leave_unjudged(number, f"offsets {low} to {first_replayed - 1}", detail)
         if not (lag := log.lag(number, snapshot.next_offset)):
             return
         self.uncounted[number] = lag
@@ -199,8 +199,10 @@ class PartitionComparison:
     def _truncation(self) -> str:
         if self._vanished:
             return f"{self._vanished} counted messages were in an earlier log, which is gone"
-        begin = self._replay.begin
-        return f"some of its reports are no longer in the log, which begins at offset {begin}"
+        first_replayed = self._replay.begin
+        return (
+            f"some of its reports are no longer in the log, which begins at offset {first_replayed}"
+        )
 
     def _is_whole(self, key: PaneKey) -> bool:
         """Return whether the replayed part of the log has all reports of a stored pane."""
@@ -210,9 +212,9 @@ class PartitionComparison:
 
     def _is_open(self, key: PaneKey) -> bool:
         """Return whether a pane cannot have been closed, so that none of its reports was late."""
-        mark = self._snapshot.watermarks.get(key.question)
+        watermark = self._snapshot.watermarks.get(key.question)
         end = key.start + width_ms(key.grain, self._panes[key].metric)
-        return mark is None or end > mark.closed
+        return watermark is None or end > watermark.closed
 
     def _compare_owner(self) -> None:
         """Compare the owner's facts with the log, and check the mark of the last commit."""
@@ -310,12 +312,12 @@ class PartitionComparison:
 
     def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
         """Yield the stored statistics: open panes from the snapshot, closed panes from Redis."""
-        opened = self._snapshot.open
+        open_panes = self._snapshot.open
         for keys_together in pieces(keys, self._size, READ_BYTES):
-            closed = [(self._number, key) for key in keys_together if key not in opened]
+            closed = [(self._number, key) for key in keys_together if key not in open_panes]
             statistics = iter(self._store.panes.statistics(closed))
             for key in keys_together:
-                yield (opened[key].statistic or b"") if key in opened else next(statistics)
+                yield (open_panes[key].statistic or b"") if key in open_panes else next(statistics)
 
     def _size(self, key: PaneKey) -> int:
         metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
@@ -354,8 +356,8 @@ class PartitionComparison:
 
     def _compare_open(self) -> None:
         """Compare the open panes, and the batches and keys counted in them."""
-        opened = {key: pane for key, pane in self._panes.items() if not pane.closed}
-        for key in sorted(opened.keys() - self._snapshot.open.keys()):
+        open_panes = {key: pane for key, pane in self._panes.items() if not pane.closed}
+        for key in sorted(open_panes.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 self._differ(key, "not among the open panes: running totals lack it")

@@ -244,8 +244,12 @@ class RollUp:
             start = self._windows.present(self._course(database), now)
             if self._lottery is not None and start != now - now % self.window_ms:
                 return  # the clock was set back: another turn's window is open
-            held = self._values(database).get(start)
-            self._keep(database, start, gathered if held is None else self._joined(held, gathered))
+            held_value = self._values(database).get(start)
+            self._keep(
+                database,
+                start,
+                gathered if held_value is None else self._joined(held_value, gathered),
+            )
 
     def report_ended(self) -> int:
         """Report the windows that are over; return the number of reports.
@@ -528,26 +532,26 @@ class RollUp:
         unit = self._metric.domain.to_unit(permitted)  # raises if it cannot be reported
         if self.how in OF_CATEGORIES:
             return self._metric.labels[int(unit[0])]
-        (held,) = values.tolist()
+        (held_value,) = values.tolist()
         if self.how == "last":
-            return held
-        if not math.isfinite(held):
+            return held_value
+        if not math.isfinite(held_value):
             raise ValueError(f"value {value!r}: expected a finite number")
-        return float(held)  # a sum of integers could grow beyond what can be reported
+        return float(held_value)  # a sum of integers could grow beyond what can be reported
 
-    def _joined(self, held: Any, added: Any) -> Any:
+    def _joined(self, held_value: Any, new_value: Any) -> Any:
         if self.how == "sum":  # stays finite: two infinities could add up to NaN
-            return max(-sys.float_info.max, min(sys.float_info.max, held + added))
+            return max(-sys.float_info.max, min(sys.float_info.max, held_value + new_value))
         if self.how == "count":
-            return held + added
+            return held_value + new_value
         if self.how in OF_CATEGORIES:
             order = self._metric.labels
-            if held not in order or added not in order:
-                return added if added in order else held
-            first, second = order.index(held), order.index(added)
+            if held_value not in order or new_value not in order:
+                return new_value if new_value in order else held_value
+            first, second = order.index(held_value), order.index(new_value)
             # of axes with two values each, an index has a bit for each
             return order[max(first, second) if self.how == "furthest" else first | second]
-        return max(held, added) if self.how in ("largest", "active") else added
+        return max(held_value, new_value) if self.how in ("largest", "active") else new_value
 
 
 def _first_category(metric: ReportedMetric, how: How) -> str:

@@ -106,7 +106,7 @@ class Rounds(Closing):
             If no new round was opened in time.
         """
         searched = SearchMetric.require(metric)
-        heard, last = clocks.monotonic(), 0
+        changed_at, last_number = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
             open_round = self.latest(metric)
             if open_round is not None and (fault := open_round.fault(searched)):
@@ -114,10 +114,10 @@ class Rounds(Closing):
                 open_round = None
             if open_round is not None and open_round.is_over:
                 return
-            if open_round is not None and open_round.number != last:
-                heard, last = clocks.monotonic(), open_round.number
+            if open_round is not None and open_round.number != last_number:
+                changed_at, last_number = clocks.monotonic(), open_round.number
                 yield open_round
-            elif timeout is not None and clocks.monotonic() - heard > timeout:
+            elif timeout is not None and clocks.monotonic() - changed_at > timeout:
                 raise TimeoutError(
                     f"no round of {metric.name!r} was opened for {timeout:g} s on topic "
                     f"{self.topic!r}: is `dither coordinate` running?"

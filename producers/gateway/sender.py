@@ -184,15 +184,15 @@ class Sender:
 
     def replace_failed(self) -> None:
         """Use a new producer after an error from which librdkafka does not recover."""
-        failed = self._connection
-        if failed is None or failed.closed:
+        broken = self._connection
+        if broken is None or broken.closed:
             return
         logger.error(
-            "Kafka's producer has failed permanently; it is replaced: %s", failed.last_error
+            "Kafka's producer has failed permanently; it is replaced: %s", broken.last_error
         )
         self._connection = Connection(self._config, background=False)
-        failed.producer.purge()  # its batches cannot be sent: each is reported as an error
-        self._failed.append(failed)
+        broken.producer.purge()  # its batches cannot be sent: each is reported as an error
+        self._failed.append(broken)
 
     def _look_in(self, seconds: float) -> None:
         if self._look is not None:
@@ -205,11 +205,11 @@ class Sender:
         if self._connection is None:
             return
         self._take(self._connection)
-        for failed in list(self._failed):
-            self._take(failed)
-            if not len(failed.producer):
-                self._failed.remove(failed)
-                failed.close()
+        for broken in list(self._failed):
+            self._take(broken)
+            if not len(broken.producer):
+                self._failed.remove(broken)
+                broken.close()
         now = self._loop.time()
         while self._awaited:
             oldest = self._awaited[0]

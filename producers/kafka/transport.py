@@ -99,15 +99,15 @@ class PaneBuffer:
         return [waiting.joined() for pane in panes for waiting in pane.values()]
 
     def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
-        joined, size = full.joined(), self.batch_reports
+        columns, size = full.joined(), self.batch_reports
         cut_count = full.count - full.count % size
         if cut_count == full.count:
-            del pane[joined.attributes]
+            del pane[columns.attributes]
         else:  # what is left came with the last call: a slice is cut as soon as it is full
-            remaining = joined.part(slice(cut_count, None))
-            pane[joined.attributes] = _Slice(now, full.count - cut_count, [remaining])
+            remaining = columns.part(slice(cut_count, None))
+            pane[columns.attributes] = _Slice(now, full.count - cut_count, [remaining])
         for begin in range(0, cut_count, size):
-            yield joined.part(slice(begin, begin + size))
+            yield columns.part(slice(begin, begin + size))
 
 
 class KafkaTransport:

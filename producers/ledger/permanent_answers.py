@@ -119,21 +119,21 @@ class _Session:
     room: int
     bits: Bits
 
-    def answer(self, way: Memoization, value: int) -> Reports:
+    def answer(self, memoization: Memoization, value: int) -> Reports:
         """Return the permanent answer to a value, or the last answer if there is no room."""
-        parts = int(way.permanent * PARTS_PER_EPSILON)
+        parts = int(memoization.permanent * PARTS_PER_EPSILON)
         (number,) = self.database.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM uses"
         ).fetchone()
-        self._reserve(way.metric, parts, number)
-        permanent = self._recent(way.metric, parts, value)
+        self._reserve(memoization.metric, parts, number)
+        permanent = self._recent(memoization.metric, parts, value)
         is_new = False
         if permanent is None:
-            permanent, is_new = self._kept(way, parts, value)
-        total(self.database, self.now, way.metric.name, parts if is_new else 0, 1)
+            permanent, is_new = self._kept(memoization, parts, value)
+        total(self.database, self.now, memoization.metric.name, parts if is_new else 0, 1)
         use = (permanent[0], self.now, number)
         self.database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?, ?)", use)
-        return way.metric.randomizer.decode(permanent[1])
+        return memoization.metric.randomizer.decode(permanent[1])
 
     def _reserve(self, metric: Metric, parts: int, number: int) -> None:
         """Charge a report until a period's room is paid for; then only renew the oldest charge.
@@ -168,9 +168,9 @@ class _Session:
         same_value = next((row[:2] for row in recent if row[2] == value), None)
         return recent[0][:2] if same_value is None and len(recent) >= self.room else same_value
 
-    def _kept(self, way: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
+    def _kept(self, memoization: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
         """Return the permanent answer to a value, and whether it is new."""
-        key = (way.metric.name, way.metric.revision, parts, value)
+        key = (memoization.metric.name, memoization.metric.revision, parts, value)
         stored = self.database.execute(
             "SELECT id, report FROM answers "
             "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
@@ -178,7 +178,7 @@ class _Session:
         ).fetchone()
         if stored is not None:
             return stored, False
-        drawn = way.metric.randomizer.encode(way.answer(value, self.bits))
+        drawn = memoization.metric.randomizer.encode(memoization.answer(value, self.bits))
         (identity,) = self.database.execute(
             "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?) "
             "RETURNING id",

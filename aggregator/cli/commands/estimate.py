@@ -22,7 +22,7 @@ from aggregator.reading.uncounted_reports import (
     refused_reports,
 )
 from aggregator.reading.window import Window
-from aggregator.terminal.estimate_text import MAX_SHOWN_CATEGORIES, Shown, as_text
+from aggregator.terminal.estimate_text import MAX_SHOWN_CATEGORIES, EstimateView, as_text
 from aggregator.terminal.options import (
     Moment,
     Probability,
@@ -217,7 +217,7 @@ def estimate(
             notes += discovery_lines(definition, categories)
         top = query.top or MAX_SHOWN_CATEGORIES
         margins = None if query.top else _margins(reader, window, query)
-        shown = Shown(window, answer, top, nearest_distribution, below, margins)
+        shown = EstimateView(window, answer, top, nearest_distribution, below, margins)
         click.echo(as_text(shown, about + notes))
     if output.is_table or output.as_json:
         for line in notes:

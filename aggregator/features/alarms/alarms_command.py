@@ -141,14 +141,14 @@ def _alarm(alarm: AlarmAnswer) -> Iterator[str]:
         yield f"  {_raised(raised)}"
 
 
-def _raised(raised: AlarmRaised) -> str:
-    names = " ".join(raised.names)
-    value = NOT_KNOWN if raised.now.value is None else _number(raised.now.value)
-    baseline = _number(raised.baseline.value)
+def _raised(raised_alarm: AlarmRaised) -> str:
+    names = " ".join(raised_alarm.names)
+    value = NOT_KNOWN if raised_alarm.now.value is None else _number(raised_alarm.now.value)
+    baseline = _number(raised_alarm.baseline.value)
     return (
-        f"{raised.at}  {names + ' ' if names else ''}went {raised.direction} from {baseline} to "
-        f"{value} {raised.unit}".rstrip()
-        + f", about since {raised.since}"
+        f"{raised_alarm.at}  {names + ' ' if names else ''}went {raised_alarm.direction} "
+        f"from {baseline} to {value} {raised_alarm.unit}".rstrip()
+        + f", about since {raised_alarm.since}"
     )
 
 

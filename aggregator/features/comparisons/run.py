@@ -303,19 +303,19 @@ class ComparisonRun:
             decided=self.decided,
         )
 
-    def _restore(self, stored: StoredComparison) -> None:
+    def _restore(self, stored_run: StoredComparison) -> None:
         """Resume a stored state; begin anew if it does not fit this comparison."""
-        panes, remainder = divmod(stored.next_ms - self.next_ms, self._step_ms)
-        sizes = [len(sums) for sums in stored.sums]
+        panes, remainder = divmod(stored_run.next_ms - self.next_ms, self._step_ms)
+        sizes = [len(sums) for sums in stored_run.sums]
         is_of_size = sizes == [sums.nbytes for sums in self.sums]
-        if remainder or panes < 0 or stored.stride < 1 or not is_of_size:
+        if remainder or panes < 0 or stored_run.stride < 1 or not is_of_size:
             log.warning("a comparison starts again", name=self.name)
             return
-        sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored.sums)
+        sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored_run.sums)
         self.sums = sums_a.reshape(self.sums[0].shape), sums_b.reshape(self.sums[1].shape)
-        self.next_ms, self.incomplete = stored.next_ms, stored.incomplete
-        self._stride = stored.stride
-        self.history, self.decided = [*stored.history], [*stored.decided]
+        self.next_ms, self.incomplete = stored_run.next_ms, stored_run.incomplete
+        self._stride = stored_run.stride
+        self.history, self.decided = [*stored_run.history], [*stored_run.decided]
 
     def _look(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
         """Compare the sums, and return the new decisions."""
