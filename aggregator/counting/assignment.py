@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
-from aggregator.counting.origin import OriginCheck
+from aggregator.counting.rival_deployments import OriginCheck
 from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import OwnsNothing
 from estimators import Metric

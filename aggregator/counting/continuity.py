@@ -112,7 +112,7 @@ class Log:
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
     topic_id: str = ""  # Kafka's; empty if unknown
     # Returns the log's origin as its owner recorded it, or refuses the partition; see
-    # :class:`aggregator.counting.origin.OriginCheck`.
+    # :class:`aggregator.counting.rival_deployments.OriginCheck`.
     origin: Callable[[], dict[str, str | int]] = dict
 
 

@@ -17,7 +17,7 @@ from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import is_another
-from aggregator.counting.origin import CLUSTER_FIELD
+from aggregator.counting.rival_deployments import CLUSTER_FIELD
 from aggregator.errors import OtherCluster
 from aggregator.feature import features
 from aggregator.kafka import topic_admin

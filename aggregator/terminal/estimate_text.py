@@ -14,7 +14,7 @@ from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
 from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
-from aggregator.terminal.two_way import two_way_table
+from aggregator.terminal.two_way_tables import two_way_table
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import number_text

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from estimators.bounds import Law
-from estimators.central.bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release import ReleaseNoise
+from estimators.central.release_bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release_weights import (
     HOPELESS_ERROR,
     ReportWeights,

@@ -2,7 +2,7 @@
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
 coins compare a uniform word with an integer threshold. For Laplace noise see
-estimators.exact.noise.
+estimators.exact.laplace_sampler.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
 from producers.delivery.transport import DeviceFile, Transport
-from producers.device.checks import check_ledger, check_metric, check_relay, rules_of
-from producers.device.times import Times, event_times
+from producers.device.event_times import Times, event_times
+from producers.device.metric_checks import check_ledger, check_metric, check_relay, rules_of
 from producers.wire.batch import encode_randomized, new_batch_id
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class BaseReporter(Closing):
             The largest epsilon that each owner allows; it is rounded down to a level of the metric.
         time : None, float, datetime, datetime64, or n of these
             When the values were true; by default now. See
-            :func:`producers.device.times.event_times`.
+            :func:`producers.device.event_times.event_times`.
         attributes : mapping of str to str, optional
             The attributes of the devices of these values, which replace those of the reporter, for
             an application that reports for several devices.

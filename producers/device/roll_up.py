@@ -28,9 +28,9 @@ from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import ReportedMetric
 from producers.delivery.transport import DeviceFile
 from producers.device.base_reporter import BaseReporter
-from producers.device.checks import check_ledger
+from producers.device.event_times import event_times
+from producers.device.metric_checks import check_ledger
 from producers.device.roll_up_windows import Course, Windows
-from producers.device.times import event_times
 from producers.ledger.accounts import number
 from producers.ledger.lottery import KEPT_MS, Lottery
 from producers.wire.decoding import decode_json

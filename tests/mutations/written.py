@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.mutations.mutation import Mutation
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("estimators/exact/noise.py", "drawn < digits", "(drawn <= digits)"): (
+    ("estimators/exact/laplace_sampler.py", "drawn < digits", "(drawn <= digits)"): (
         "it is reached only where the two differ"
     ),
     ("aggregator/reading/plans/local.py", "3_000_000", "(3000000 // 2)"): (
@@ -31,7 +31,7 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "aggregator/state/admission.py: what comes again is counted again, where keys are limited",
-        "was_counted[row] or identity in counted_now[begin]",
+        "was_counted[row] or identity in counted_now[pane_start]",
         "was_counted[row]",
     ),
     (

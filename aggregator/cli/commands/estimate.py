@@ -32,8 +32,8 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from aggregator.terminal.slices import scope_lines, slices_as_text, window_lines
-from aggregator.terminal.two_way import axes_of_table
+from aggregator.terminal.slice_text import scope_lines, slices_as_text, window_lines
+from aggregator.terminal.two_way_tables import axes_of_table
 from estimators import Estimate
 from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN_VOCABULARY

@@ -25,7 +25,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from aggregator.terminal.slices import scope_lines
+from aggregator.terminal.slice_text import scope_lines
 from estimators.metrics.attributes import NO_VALUE
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from aggregator.errors import DitherError
-from aggregator.features.alarms.answers import (
+from aggregator.features.alarms.alarm_answers import (
     AlarmAnswer,
     AlarmRaised,
     AlarmsAnswer,

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from aggregator.feature import EventType
-from aggregator.features.alarms.answers import AlarmRaised
+from aggregator.features.alarms.alarm_answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
 from aggregator.features.alarms.run import AlarmRun
 from aggregator.publishing.due_events import Publication, RunWatch

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from aggregator.features.alarms.alarm_answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.alarm_state import (
     MAX_STORED_RAISED,
     AlarmSeries,
@@ -20,7 +21,6 @@ from aggregator.features.alarms.alarm_state import (
     state_key,
     unit_of,
 )
-from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query

@@ -9,8 +9,8 @@ import click
 import numpy as np
 
 from aggregator.config.settings import Settings
-from aggregator.features.comparisons.answers import P_VALUES, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.comparison_answers import P_VALUES, comparisons_answer
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.query import (
     Compared,

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import UnknownComparison
-from aggregator.features.comparisons.answers import ComparisonsAnswer, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.changes import Changes, Period
+from aggregator.features.comparisons.comparison_answers import ComparisonsAnswer, comparisons_answer
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
     LivingAnswer,

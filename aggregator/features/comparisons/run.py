@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from aggregator.features.comparisons.answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
+from aggregator.features.comparisons.comparison_answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.features.comparisons.query import Compared, CompareQuery, number_list
 from aggregator.lazy_log import LazyLog
