@@ -178,7 +178,7 @@ class AssignedPartition:
             self.trouble.is_blocked = True
             return False
         try:
-            self._add(messages)
+            self._count_messages(messages)
         except Exception as error:
             self._drop_failed(first, last, error)
             return False
@@ -187,7 +187,7 @@ class AssignedPartition:
             return False
         return True
 
-    def _add(self, messages: Sequence[Any]) -> None:
+    def _count_messages(self, messages: Sequence[Any]) -> None:
         """Count messages; their rejections become dead letters at the next commit.
 
         If too many are rejected, `excess` says so, and the uncommitted state must be dropped.

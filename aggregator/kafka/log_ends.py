@@ -145,7 +145,9 @@ class KafkaLog:
         `seconds`: the longest wait; by default it follows from the times of earlier answers.
         """
         asked_at = self._clock()
-        log_ends = self._ask(asked_at, asked_at + (self._patience if seconds is None else seconds))
+        log_ends = self._query(
+            asked_at, asked_at + (self._patience if seconds is None else seconds)
+        )
         seconds_taken = self._clock() - asked_at
         if not log_ends.unknown:
             self._seconds_taken = seconds_taken
@@ -155,12 +157,12 @@ class KafkaLog:
             self._patience = min(2 * self._patience, MAX_ANSWER_SECONDS)
         return log_ends
 
-    def _ask(self, asked_at: float, deadline: float) -> LogEnds:
+    def _query(self, asked_at: float, deadline: float) -> LogEnds:
         try:
             self._client = self._client or self._connected()
             is_old = self._clock() - self._counted_at > COUNT_SECONDS
             if is_old or self._leaderless or not self._partitions:
-                self._partitions, self._leaderless = self._count(self._client, deadline)
+                self._partitions, self._leaderless = self._led_partitions(self._client, deadline)
                 self._counted_at, self._low = self._clock(), {}
         except KafkaException as error:
             self._partitions = []
@@ -202,7 +204,7 @@ class KafkaLog:
         config: dict[str, Any] = {**clients.admin_properties(self._settings), "error_cb": complain}
         return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
-    def _count(self, client: AdminClient, deadline: float) -> tuple[list[int], list[int]]:
+    def _led_partitions(self, client: AdminClient, deadline: float) -> tuple[list[int], list[int]]:
         """Return the topic's partitions that a broker leads, and the others.
 
         All topics are listed, as asking for one may create it.

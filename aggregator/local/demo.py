@@ -187,7 +187,7 @@ class Demonstration:
         return View(
             progress=self._progress,
             truths={
-                name: self._truth(name, estimate.reports)
+                name: self._metric_truth(name, estimate.reports)
                 if estimate.privacy is None
                 else self._truth_of_pane(windows[name])
                 for name, estimate in estimates.items()
@@ -210,7 +210,7 @@ class Demonstration:
         outcomes = overview.outcomes()
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
-    def _truth(self, name: str, counted: int) -> Truth:
+    def _metric_truth(self, name: str, counted: int) -> Truth:
         """Return a metric's truth about its first `counted` reports, or nearly as many."""
         if name in self._searches:
             return self._extremes[name]

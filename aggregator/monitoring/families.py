@@ -50,7 +50,7 @@ class Families:
         `exported`: the declared metric; `value`: the value in base units, such as seconds;
         `labels`: the labels' values, in the declaration's order.
         """
-        self._put(exported, exported.scraped, value, labels)
+        self._add_sample(exported, exported.scraped, value, labels)
 
     def merge(self, families: Families) -> None:
         """Add the samples of other families, which must not change afterwards."""
@@ -73,11 +73,11 @@ class Families:
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):
-            self._put(exported, f"{exported.name}_bucket", count, labels, le=bound)
-        self._put(exported, f"{exported.name}_count", counts[-1], labels)
-        self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
+            self._add_sample(exported, f"{exported.name}_bucket", count, labels, le=bound)
+        self._add_sample(exported, f"{exported.name}_count", counts[-1], labels)
+        self._add_sample(exported, f"{exported.name}_sum", histogram.seconds, labels)
 
-    def _put(
+    def _add_sample(
         self, exported: Exported, name: str, value: float, labels: Sequence[object], **extra: str
     ) -> None:
         if exported.name not in self._own_parts:

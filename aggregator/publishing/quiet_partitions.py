@@ -151,7 +151,7 @@ class HeartbeatSchedule:
         for number in sorted(quiet):
             closing = [end + metric.lateness_ms for end in ends if watermarks[number].closed < end]
             if closing:
-                goal = self._goal(number, closing, latest, now)
+                goal = self._heartbeat_time(number, closing, latest, now)
                 if goal is not None and self._is_due(key, number, goal, progresses[number], now):
                     yield Beat(number, metric, goal)
 
@@ -197,7 +197,9 @@ class HeartbeatSchedule:
             self._last[key] = facts, starts
         return starts
 
-    def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
+    def _heartbeat_time(
+        self, number: int, closing: list[int], latest: int, now: float
+    ) -> int | None:
         """Return the event time of the heartbeat to a partition; None if it must wait.
 
         The event time is the latest time in `closing` (descending) that the broker's clock has

@@ -206,7 +206,7 @@ class BatchAdmission:
     def _rejection(self, row: int) -> Rejection:
         message, reason = self.batches.message(row), Rule(self.rule[row]).name.lower()
         reports = max(1, int(self.batches.sizes[row]))
-        return Rejection(message, reason, self._detail(row), self.metric.name, reports)
+        return Rejection(message, reason, self._rejection_detail(row), self.metric.name, reports)
 
     def set_admitted(self) -> None:
         """Set `admitted`, and record the latest arrival of these rows in the watermark."""
@@ -246,7 +246,7 @@ class BatchAdmission:
             passes[pane_rows] = test(counted_ids, self.batches.ids[pane_rows])
         return passes
 
-    def _detail(self, row: int) -> str:
+    def _rejection_detail(self, row: int) -> str:
         """Return how a batch breaks the rule that refuses it, with the values that break it."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])

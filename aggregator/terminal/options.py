@@ -205,7 +205,7 @@ def defined_metrics(settings: Settings) -> MetricDefinitions:
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
-    """Return the metric of this name, or all metrics without a name.
+    """Return the metric of this name, or all metrics if no name is given.
 
     Raises
     ------

@@ -109,12 +109,14 @@ class Axes:
     def _label(self, values: Mapping[str, str], metric: str) -> str:
         for axis in values:
             if axis not in self.values:
-                raise ValueError(f"axis {_cut(axis)} of {metric}: {one_of(self.values)}")
+                raise ValueError(f"axis {_shortened(axis)} of {metric}: {one_of(self.values)}")
         for axis, allowed in self.values.items():
             if axis not in values:
                 raise ValueError(f"axis {axis} of {metric} is missing: {one_of(allowed)}")
             if values[axis] not in allowed:
-                raise ValueError(f"{axis}={_cut(values[axis])} of {metric}: {one_of(allowed)}")
+                raise ValueError(
+                    f"{axis}={_shortened(values[axis])} of {metric}: {one_of(allowed)}"
+                )
         return ", ".join(f"{axis}={values[axis]}" for axis in self.values)
 
     def flag(self, axis: object, metric: str) -> str:
@@ -123,7 +125,7 @@ class Axes:
         `metric`: the metric's name, for messages. Raises ValueError if there is no such axis.
         """
         if not isinstance(axis, str) or axis not in self.values:
-            raise ValueError(f"flag {_cut(axis)} of {metric}: {one_of(self.values)}")
+            raise ValueError(f"flag {_shortened(axis)} of {metric}: {one_of(self.values)}")
         return self._label({name: xs[name == axis] for name, xs in self.values.items()}, metric)
 
     # -- In questions -----------------------------------------------------------------------------
@@ -152,12 +154,12 @@ class Axes:
         return [f"{axis_text}={value}" for value in self.values.get(axis_text, ())] or [axis_text]
 
     def _in_order(self, text: str) -> str:
-        axis_values = self._parts(text)
+        axis_values = self._values_by_axis(text)
         return text if axis_values is None else ", ".join(axis_values.values())
 
     def condition(self, text: str) -> Condition | None:
         """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None for any other text."""
-        if (axis_values := self._parts(text)) is None:
+        if (axis_values := self._values_by_axis(text)) is None:
             return None
         chosen = [range(size) for size in self.shape]
         for position, (axis, values) in enumerate(self.values.items()):
@@ -171,7 +173,7 @@ class Axes:
         octets = np.packbits(is_member, bitorder="little").tobytes()
         return Condition(", ".join(axis_values.values()), int.from_bytes(octets, "little"))
 
-    def _parts(self, text: str) -> dict[str, str] | None:
+    def _values_by_axis(self, text: str) -> dict[str, str] | None:
         """Return the parts of a text of ``"AXIS=VALUE"`` parts, by axis; None for another text."""
         axis_values: dict[str, str] = {}
         for axis_text in text.split(","):
@@ -201,9 +203,9 @@ class Axes:
         for condition in text.split(","):
             axis, equals, value = (x.strip() for x in condition.partition("="))
             if equals and axis not in self.values:
-                return f"axis {_cut(axis)} of {metric}: {one_of(self.values)}"
+                return f"axis {_shortened(axis)} of {metric}: {one_of(self.values)}"
             if equals and value.removesuffix(AND_LATER).rstrip() not in self.values[axis]:
-                return f"{axis}={_cut(value)} of {metric}: {one_of(self.values[axis])}"
+                return f"{axis}={_shortened(value)} of {metric}: {one_of(self.values[axis])}"
         axis, values = next(iter(self.values.items()))
         return f"expected AXIS=VALUE, each axis once, as in '{axis}={values[0]}'"
 
@@ -224,5 +226,5 @@ def _is_plain(value: str) -> bool:
     return value != "" and value == value.strip() and not has_marks
 
 
-def _cut(value: object) -> str:
+def _shortened(value: object) -> str:
     return str(value)[:MOST_SHOWN]

@@ -265,10 +265,10 @@ class BaseReporter(Closing):
         if not self._transport.has_capacity(len(values)) or values.size == 0:
             return
         self.check_open()
-        reports = self._drawn(metric, values, level, times, ledger, permanent, changes)
+        reports = self._charged_reports(metric, values, level, times, ledger, permanent, changes)
         columns = Columns(level, reports, times)
         if metric.sends_true_values and ledger is not None:
-            self._entrust(ledger, columns)
+            self._send_true_values(ledger, columns)
             return
         for rows, attributes in parts:
             part = columns if rows is None else columns.part(rows)
@@ -277,7 +277,7 @@ class BaseReporter(Closing):
         with self._counting:
             self.denied += denied
 
-    def _drawn(
+    def _charged_reports(
         self,
         metric: ReportedMetric,
         values: NDArray[Any],
@@ -381,7 +381,7 @@ class BaseReporter(Closing):
                 self._transport.send(PendingBatch(key, payload, len(answers[part])))
             return len(answers)
 
-    def _entrust(self, ledger: Ledger, columns: Columns) -> None:
+    def _send_true_values(self, ledger: Ledger, columns: Columns) -> None:
         """Send the true values of one person, each in its own batch, at most one in a pane."""
         from producers.ledger.single_answers import entrusted
 

@@ -152,15 +152,15 @@ class Crowds:
         hold, receiver = Hold(self._memory), Receiver(MAX_CROWD_BODY, self._thread)
         try:
             body = await receiver.receive(receive, head.encoding, hold, lambda _: None)
-            return await self._open(body)
+            return await self._open_crowd(body)
         finally:
             hold.release()
 
-    async def _open(self, body: bytes) -> Response:
+    async def _open_crowd(self, body: bytes) -> Response:
         run = asyncio.get_running_loop().run_in_executor
         async with self._opening:
             crowd = await run(self._thread, self._read, body)
-            opened = await _opened(crowd)
+            opened = await _opened_reports(crowd)
             batches = await run(self._thread, self._batches, crowd, opened)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
@@ -189,7 +189,7 @@ class Crowds:
                 f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
                 f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
             )
-        if fault := self._fault(label, metric, reports):
+        if fault := self._crowd_fault(label, metric, reports):
             raise self._refused_crowd(metric, reports, fault)
         try:
             private_key = read_keys(Path(self._key_file)).get(label.key_hash)
@@ -201,7 +201,7 @@ class Crowds:
             raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
         return PostedCrowd(crowd_id, label, reports, metric, private_key)
 
-    def _fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
+    def _crowd_fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
         """Return why sealed reports are not a crowd; "" if they are one."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
@@ -273,7 +273,7 @@ def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
         yield PostedBatch(key, batch.SerializeToString(), reports, metric)
 
 
-async def _opened(crowd: PostedCrowd) -> bytes:
+async def _opened_reports(crowd: PostedCrowd) -> bytes:
     """Return the reports that can be opened, sorted and concatenated."""
     info = label_info(crowd.label)
     sizes = len(crowd.reports[0]).to_bytes(4) + len(info).to_bytes(4)

@@ -96,7 +96,7 @@ class Sender:
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.topic, self.timeout = topic, timeout
         self.ready = False
-        self.presence = KafkaPresence(self._ask, self._left)
+        self.presence = KafkaPresence(self._ask_brokers, self._fail_waiting)
         self._app_error_cb = config.get("error_cb")
         self.last_error = ""
         self.is_stalled = False
@@ -104,7 +104,7 @@ class Sender:
             "message.timeout.ms": max(1, round(timeout * 1000)),
             "reconnect.backoff.max.ms": RECONNECT_MS,
             **config,
-            "error_cb": self._complained,
+            "error_cb": self._on_broker_error,
         }
         self._prepare = prepare
         self._connection: Connection | None = None
@@ -229,14 +229,14 @@ class Sender:
         except Exception:
             logger.exception("Kafka's client has failed")
 
-    def _complained(self, error: KafkaError) -> None:
+    def _on_broker_error(self, error: KafkaError) -> None:
         """React to an error of the brokers that Kafka's client reports."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
         if self._app_error_cb is not None:
             self._app_error_cb(error)
 
-    def _ask(self, seconds: float) -> bool:
+    def _ask_brokers(self, seconds: float) -> bool:
         """Return whether a broker answers within `seconds`."""
         connection = self._connection
         if connection is None or not self.ready:  # asking for a topic may create it
@@ -247,7 +247,7 @@ class Sender:
             return False
         return True
 
-    def _left(self) -> None:
+    def _fail_waiting(self) -> None:
         """Fail all waiting batches because Kafka is away; their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():

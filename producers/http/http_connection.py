@@ -178,7 +178,7 @@ class HttpConnection(Closing):
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
-        """Send the rest as long as the gateway accepts it; return the number of waiting reports.
+        """Send the waiting reports while the gateway accepts them; return how many still wait.
 
         Sending stops at the deadline (monotonic seconds); with a file, also at the first failure.
         Raises DeliveryError if reports are lost because they waited in memory.

@@ -376,12 +376,14 @@ class Ledger:
         number of reports; `answer`, optional: names the permanent answer that is charged.
         """
         claim_turn(database, self.path, now, self._turn_start, metric)
-        self._require(database, now, metric, parts)
+        self._require_budget(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
         )
 
-    def _require(self, database: sqlite3.Connection, now: int, metric: str, parts: int) -> None:
+    def _require_budget(
+        self, database: sqlite3.Connection, now: int, metric: str, parts: int
+    ) -> None:
         budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
         tight: list[tuple[int, str]] = []
         for name in (name for name in (metric, ALL_METRICS) if name in budgets):

@@ -125,17 +125,17 @@ class _Session:
         (number,) = self.database.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM uses"
         ).fetchone()
-        self._reserve(memoization.metric, parts, number)
-        permanent = self._recent(memoization.metric, parts, value)
+        self._charge_report(memoization.metric, parts, number)
+        permanent = self._recent_answer(memoization.metric, parts, value)
         is_new = False
         if permanent is None:
-            permanent, is_new = self._kept(memoization, parts, value)
+            permanent, is_new = self._permanent_answer(memoization, parts, value)
         total(self.database, self.now, memoization.metric.name, parts if is_new else 0, 1)
         use = (permanent[0], self.now, number)
         self.database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?, ?)", use)
         return memoization.metric.randomizer.decode(permanent[1])
 
-    def _reserve(self, metric: Metric, parts: int, number: int) -> None:
+    def _charge_report(self, metric: Metric, parts: int, number: int) -> None:
         """Charge a report until a period's room is paid for; then only renew the oldest charge.
 
         So n reports within a period are charged min(n, room) times, and the latest reports
@@ -154,7 +154,7 @@ class _Session:
             (self.now, *charged[0]),
         )
 
-    def _recent(self, metric: Metric, parts: int, value: int) -> Kept | None:
+    def _recent_answer(self, metric: Metric, parts: int, value: int) -> Kept | None:
         """Return the value's answer if it was used in this period; without room, the last answer.
 
         Return None if there is room for a new answer.
@@ -168,7 +168,9 @@ class _Session:
         same_value = next((row[:2] for row in recent if row[2] == value), None)
         return recent[0][:2] if same_value is None and len(recent) >= self.room else same_value
 
-    def _kept(self, memoization: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
+    def _permanent_answer(
+        self, memoization: Memoization, parts: int, value: int
+    ) -> tuple[Kept, bool]:
         """Return the permanent answer to a value, and whether it is new."""
         key = (memoization.metric.name, memoization.metric.revision, parts, value)
         stored = self.database.execute(

@@ -59,7 +59,7 @@ def value_of(streams: Sequence[Data], of: Of) -> float:
     the points are not of one kind, have the wrong temporality, or lack this number.
     """
     _check_data(streams)
-    return _joined(streams[0], points_of(streams), of)
+    return _value_of_points(streams[0], points_of(streams), of)
 
 
 def category_of(streams: Sequence[Data], of: Of, attribute: str) -> str:
@@ -77,7 +77,7 @@ def category_of(streams: Sequence[Data], of: Of, attribute: str) -> str:
             groups[str(name).lower() if isinstance(name, bool) else str(name)].append(point)
     if not groups:
         raise UnusableError("no_attribute", f"expected data points with the attribute {attribute}")
-    values = {name: _joined(streams[0], points, of) for name, points in groups.items()}
+    values = {name: _value_of_points(streams[0], points, of) for name, points in groups.items()}
     largest = max(values.values())
     if not largest > 0:
         raise UnusableError("not_above_zero", "expected a category with a value above zero")
@@ -102,7 +102,7 @@ def _check_data(streams: Sequence[Data]) -> None:
             )
 
 
-def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
+def _value_of_points(kind: Data, points: Sequence[Point], of: Of) -> float:
     """Return the value of all points, which are of one kind."""
     numbers = [point for point in points if isinstance(point, NumberDataPoint)]
     if isinstance(kind, Sum):

@@ -225,7 +225,7 @@ class ComparisonRun:
         Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
         that changed while it was read; the next call continues there.
         """
-        closed_ms = self._closed(closed)
+        closed_ms = self._closed_by_all(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
             metric_windows = [
@@ -239,14 +239,14 @@ class ComparisonRun:
             self.next_ms = end_ms
             decisions = []
             if any((old != new).any() for old, new in zip(previous_sums, self.sums, strict=True)):
-                decisions = self._look(arms.windows, arms)
+                decisions = self._compare_sums(arms.windows, arms)
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
         """Return whether final panes are still to be processed; `closed`: see :meth:`advance`."""
-        return self.next_ms + self._step_ms <= self._closed(closed)
+        return self.next_ms + self._step_ms <= self._closed_by_all(closed)
 
-    def _closed(self, closed: Mapping[str, int]) -> int:
+    def _closed_by_all(self, closed: Mapping[str, int]) -> int:
         return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
@@ -317,14 +317,14 @@ class ComparisonRun:
         self._stride = stored_run.stride
         self.history, self.decided = [*stored_run.history], [*stored_run.decided]
 
-    def _look(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
+    def _compare_sums(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
         """Compare the sums, and return the new decisions."""
         provisional = tuple(dataclasses.replace(window, status="provisional") for window in windows)
         compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
         if compared_sums.comparison is None:
             return []
         at = iso(self.next_ms)
-        self._remember(compared_sums, at)
+        self._add_to_history(compared_sums, at)
         labels = compared_sums.comparison.labels
         decided_categories = {decision.category for decision in self.decided}
         decisions = []
@@ -337,7 +337,7 @@ class ComparisonRun:
         self.decided += decisions
         return decisions
 
-    def _remember(self, compared_sums: Compared, at: str) -> None:
+    def _add_to_history(self, compared_sums: Compared, at: str) -> None:
         """Add a look to the history if its pane is due; of too many looks, keep every second."""
         if self._pane_number(at) % self._stride:
             return

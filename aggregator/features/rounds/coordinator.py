@@ -68,11 +68,11 @@ class PublishedRounds(Rounds):
         super().__init__(config, topic)
         self._source, self.others = source, dict[str, str]()
 
-    def _take(self, message: Any) -> int:
+    def _store_round(self, message: Any) -> int:
         event = Event.parse(message) if message.error() is None else None
         if event is not None and event.source != self._source:
             self.others[event.key] = event.source
-        return super()._take(message)
+        return super()._store_round(message)
 
 
 class Coordinator(Leader):

@@ -168,7 +168,7 @@ class DyadicHadamard(Mechanism):
         """
         if error := super().find_error(table):
             return error
-        counted, owner = self._counted
+        counted, owner = self._block_counts
         if (np.where(counted, table, 0).sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all depths"
         largest = np.where(owner, np.take_along_axis(table, owner, axis=1), 0)
@@ -178,7 +178,7 @@ class DyadicHadamard(Mechanism):
         return None
 
     @functools.cached_property
-    def _counted(self) -> tuple[Bools, Indices]:
+    def _block_counts(self) -> tuple[Bools, Indices]:
         """Whether each cell is row 0 of a block, and the cell of its block's row 0; 0 if unused."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):

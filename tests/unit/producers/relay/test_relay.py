@@ -319,7 +319,7 @@ def test_a_slow_disk_keeps_no_report_out(tmp_path: Path, monkeypatch: pytest.Mon
                     is_secret=False,
                 )
                 server.now_ms = now_ms
-                relay._look()
+                relay._close_due_crowds()
                 is_writing.wait()
             may_write.set()
 
