@@ -1,4 +1,4 @@
-"""Reads the dead-letter topic: which messages were refused, from where, and why."""
+"""Reads the dead-letter topic: refused messages, and from their headers the origin and reason."""
 
 from __future__ import annotations
 

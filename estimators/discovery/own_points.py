@@ -1,4 +1,4 @@
-"""Tests whether anybody holds a string, by the reports at the string's points alone.
+"""Tests whether anybody holds a string: Chernoff bounds for the reports at its points alone.
 
 Theorems 1 and 2 of docs/proofs/discovery.md, in their symbols. The hashes are public: anybody can
 find strings that share the points of others.
