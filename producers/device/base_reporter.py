@@ -121,7 +121,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Let the sending thread call a function each minute, instead of one of the same name."""
+        """Call a function each minute in the sending thread, replacing one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
             self._transport.serve(self.run_scheduled)
