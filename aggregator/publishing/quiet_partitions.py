@@ -117,9 +117,11 @@ class HeartbeatSchedule:
             return
         now = self._clock.monotonic()
         self._brokers.note_timestamp(beat.partition, timestamp, now)
-        sent = self._sent.get((metric_key(beat.metric.name, beat.metric.revision), beat.partition))
-        if sent is not None and sent.time_ms == beat.time_ms:
-            sent.offset, sent.delivered_at = offset, now
+        heartbeat = self._sent.get(
+            (metric_key(beat.metric.name, beat.metric.revision), beat.partition)
+        )
+        if heartbeat is not None and heartbeat.time_ms == beat.time_ms:
+            heartbeat.offset, heartbeat.delivered_at = offset, now
 
     def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
         """Yield the due heartbeats; none while a partition has no intact state."""
@@ -220,13 +222,13 @@ class HeartbeatSchedule:
         self, key: str, number: int, goal: int, progress: PartitionProgress, now: float
     ) -> bool:
         """Return whether a heartbeat is due; if so, record it as sent."""
-        sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
-        if sent is not None:
-            if sent.is_under_way(progress.next_offset, self._activity[number]):
+        heartbeat, patience = self._sent.get((key, number)), REPEAT_SECONDS
+        if heartbeat is not None:
+            if heartbeat.is_under_way(progress.next_offset, self._activity[number]):
                 return False
-            if sent.time_ms >= goal or sent.offset is None:
-                if now < sent.at + sent.patience:
+            if heartbeat.time_ms >= goal or heartbeat.offset is None:
+                if now < heartbeat.at + heartbeat.patience:
                     return False
-                patience = min(2 * sent.patience, MAX_REPEAT_SECONDS)
+                patience = min(2 * heartbeat.patience, MAX_REPEAT_SECONDS)
         self._sent[key, number] = Sent(goal, now, patience)
         return True

@@ -222,15 +222,15 @@ class Decoder:
             if index.size < MIN_MATRIX_MESSAGES:
                 break
             layout = self._layout(matrix[0].tobytes())
-            fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
-            read = None if layout is None else layout.read(matrix, index, fitting)
+            fits_layout = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
+            read = None if layout is None else layout.read(matrix, index, fits_layout)
             if layout is not None and read is not None:
                 rows[layout.metric.name, layout.round].append(read)
             else:
-                unread += index[fitting].tolist()
-            if fitting.all():
+                unread += index[fits_layout].tolist()
+            if fits_layout.all():
                 return unread
-            matrix, index = matrix[~fitting], index[~fitting]
+            matrix, index = matrix[~fits_layout], index[~fits_layout]
         unread += index.tolist()
         return unread
 

@@ -271,9 +271,9 @@ class BaseReporter(Closing):
             self._send_true_values(ledger, columns)
             return
         for rows, attributes in parts:
-            part = columns if rows is None else columns.part(rows)
-            part = part._replace(attributes=attributes)
-            self._transport.buffer(by_pane(part, metric.pane_ms))
+            report_columns = columns if rows is None else columns.part(rows)
+            report_columns = report_columns._replace(attributes=attributes)
+            self._transport.buffer(by_pane(report_columns, metric.pane_ms))
         with self._counting:
             self.denied += denied
 
@@ -375,10 +375,12 @@ class BaseReporter(Closing):
             answers = metric.search.answer(values, level, threshold, self.bits)
             now = int(1000 * self._clock())  # for all, as batches sent again stay in their pane
             for begin in range(0, len(answers), self.batch_reports):
-                part = slice(begin, begin + self.batch_reports)
+                report_columns = slice(begin, begin + self.batch_reports)
                 key = new_batch_id()
-                payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-                self._transport.send(PendingBatch(key, payload, len(answers[part])))
+                payload = encode_randomized(
+                    metric, level[report_columns], answers[report_columns], now, key, number
+                )
+                self._transport.send(PendingBatch(key, payload, len(answers[report_columns])))
             return len(answers)
 
     def _send_true_values(self, ledger: Ledger, columns: Columns) -> None:

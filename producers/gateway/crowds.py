@@ -160,13 +160,13 @@ class Crowds:
         run = asyncio.get_running_loop().run_in_executor
         async with self._opening:
             crowd = await run(self._thread, self._read, body)
-            opened = await _opened_reports(crowd)
-            batches = await run(self._thread, self._batches, crowd, opened)
+            opened_reports = await _opened_reports(crowd)
+            batches = await run(self._thread, self._batches, crowd, opened_reports)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
             remedy = "post the same bytes again: they are counted once"
             raise unavailable(obstacle.detail, remedy)
-        openable = len(opened) // crowd.metric.randomizer.width
+        openable = len(opened_reports) // crowd.metric.randomizer.width
         reports = sum(batch.reports for batch in batches)
         unopened, invalid = len(crowd.reports) - openable, openable - reports
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
@@ -217,10 +217,10 @@ class Crowds:
             return str(error)
         return ""
 
-    def _batches(self, crowd: PostedCrowd, opened: bytes) -> list[PostedBatch]:
+    def _batches(self, crowd: PostedCrowd, opened_reports: bytes) -> list[PostedBatch]:
         """Return batches with the valid reports; raise Problem if there are too few."""
         assert crowd.metric.crowd is not None  # noqa: S101
-        values = valid_reports(crowd.metric, opened)
+        values = valid_reports(crowd.metric, opened_reports)
         count = len(values) // crowd.metric.randomizer.width
         if count < (honest := crowd.metric.crowd.honest):
             problem = (
@@ -284,7 +284,7 @@ async def _opened_reports(crowd: PostedCrowd) -> bytes:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        opened, errors = await process.communicate(
+        opened_reports, errors = await process.communicate(
             b"".join((crowd.private_key, sizes, info, *crowd.reports))
         )
     finally:
@@ -293,7 +293,7 @@ async def _opened_reports(crowd: PostedCrowd) -> bytes:
     if process.returncode:
         logger.error("a crowd could not be opened: %s", errors.decode(errors="replace"))
         raise unavailable("the process that opens crowds has failed; the log says why", POST_AGAIN)
-    return opened
+    return opened_reports
 
 
 def _waiting(detail: str) -> Problem:

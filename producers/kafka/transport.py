@@ -70,14 +70,14 @@ class PaneBuffer:
         reports.
         """
         full: list[Columns] = []
-        for start, part in panes:
-            over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
+        for start, report_columns in panes:
+            over = int(report_columns.time_ms.max()) - self.pane_ms - self.lateness_ms
             for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
                 full += [reports.joined() for reports in self._panes.pop(closed).values()]
             pane = self._panes.setdefault(start, {})
-            sliced = pane.setdefault(part.attributes, _Slice(now))
-            sliced.columns.append(part)
-            sliced.count += part.level.size
+            sliced = pane.setdefault(report_columns.attributes, _Slice(now))
+            sliced.columns.append(report_columns)
+            sliced.count += report_columns.level.size
             if sliced.count >= self.batch_reports:
                 full += self._cut(pane, sliced, now)
         return full

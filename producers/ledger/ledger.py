@@ -212,8 +212,8 @@ class Ledger:
         Without a metric, return what is left of the budget for all metrics.
         """
         accounts = self.accounts()
-        left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
-        return min((limit for limit in left if limit is not None), default=None)
+        amounts_left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
+        return min((limit for limit in amounts_left if limit is not None), default=None)
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
@@ -390,21 +390,21 @@ class Ledger:
             (spent,) = database.execute(
                 "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)", (name,)
             ).fetchone()
-            left = max(0, budgets[name] - spent)
-            if left < parts:
-                tight.append((left, name))
+            amounts_left = max(0, budgets[name] - spent)
+            if amounts_left < parts:
+                tight.append((amounts_left, name))
         if not tight:
             return
-        left, name = min(tight, key=operator.itemgetter(0))
+        amounts_left, name = min(tight, key=operator.itemgetter(0))
         budget = budgets[name]
         behind = now - self._moment_ms
         raise BudgetSpent(
             self.path,
             metric,
             Fraction(parts, PARTS_PER_EPSILON),
-            Fraction(left, PARTS_PER_EPSILON),
+            Fraction(amounts_left, PARTS_PER_EPSILON),
             Fraction(budget, PARTS_PER_EPSILON),
-            self._free_at(database, name, parts - left) if parts <= budget else None,
+            self._free_at(database, name, parts - amounts_left) if parts <= budget else None,
             of_metric=name != ALL_METRICS,
             behind=f" (the clock is {behind / 1000:g} s behind the latest report)" * (behind > 0),
         )

@@ -110,16 +110,18 @@ class Intervals:
 
     def to_html(self) -> str:
         """Return the intervals as HTML."""
-        shown = self.rows[:MAX_SHOWN_INTERVALS]
-        low, high = _scale_ends(shown, () if self.reference is None else (self.reference,))
+        drawn_rows = self.rows[:MAX_SHOWN_INTERVALS]
+        low, high = _scale_ends(drawn_rows, () if self.reference is None else (self.reference,))
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(row.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
             f"<td {CELL_STYLE}>{escape(text)}</td></tr>"
-            for row, text in zip(shown, _interval_texts(shown, self.unit), strict=True)
+            for row, text in zip(drawn_rows, _interval_texts(drawn_rows, self.unit), strict=True)
         ]
         table = f"{TABLE_START}{''.join(rows)}</table>"
-        return _picture_page(self.title, self.facts, table, _more_note(len(self.rows) - len(shown)))
+        return _picture_page(
+            self.title, self.facts, table, _more_note(len(self.rows) - len(drawn_rows))
+        )
 
     def plot(self, axes: Axes) -> None:
         """Draw the intervals with matplotlib, the first at the top."""
@@ -151,19 +153,19 @@ class History:
 
     def to_html(self) -> str:
         """Return the histories as HTML, on one scale."""
-        shown = self.lines[:MAX_SHOWN_HISTORIES]
-        low, high = _scale_ends([step for line in shown for step in line.steps])
+        drawn_rows = self.lines[:MAX_SHOWN_HISTORIES]
+        low, high = _scale_ends([step for line in drawn_rows for step in line.steps])
         ends = _interval_texts([LabelledInterval("", low, low, high)], self.unit)[0].partition(
             " in "
         )[2]
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(line.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_history(line, low, high)}</td></tr>"
-            for line in shown
+            for line in drawn_rows
             if line.starts
         ]
         notes = [f"scale {ends}"] if rows and math.isfinite(high) else []
-        notes += _more_note(len(self.lines) - len(shown))
+        notes += _more_note(len(self.lines) - len(drawn_rows))
         return _picture_page(self.title, self.facts, f"{TABLE_START}{''.join(rows)}</table>", notes)
 
     def plot(self, axes: Axes) -> None:
