@@ -1,4 +1,4 @@
-"""The settings of a deployment, in this order: flags, ``DITHER_*`` variables, ``dither.toml``."""
+"""The settings by section: from flags, then ``DITHER_*`` variables, then ``dither.toml``."""
 
 from __future__ import annotations
 

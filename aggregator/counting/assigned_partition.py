@@ -1,4 +1,4 @@
-"""A partition that a worker owns: its state, its halts, and its commit."""
+"""A partition that a worker owns: its state, its troubles and halts, and its commit."""
 
 from __future__ import annotations
 

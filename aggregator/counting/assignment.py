@@ -1,4 +1,4 @@
-"""Acquires, seeks and releases the partitions that the consumer group assigns to a worker."""
+"""Acquires, seeks and releases the owned partitions, which the group assigns to a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes over a partition, and decides where counting continues.
+"""Takes over a partition: acquires its snapshot, and decides where counting continues.
 
 A takeover also closes open panes whose definition has long been out of force. A pane closes when
 reports move its watermark. Without reports of its definition, a pane would stay open forever, with

@@ -1,4 +1,4 @@
-"""The demo: devices, Kafka, a worker, Redis and a reader on one machine."""
+"""The demo: simulated devices, Kafka, a worker, Redis and a reader; the truth beside estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, read from Redis at each scrape."""
+"""Prometheus metrics: fills their families with samples from Redis at each scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds events that are due because a pane became final or a running total changed."""
+"""Finds unpublished events: of panes that became final, and of running totals that changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads estimates of metrics, from the sums in Redis."""
+"""Reads estimates of metrics by their plans, from the sums in Redis."""
 
 from __future__ import annotations
 

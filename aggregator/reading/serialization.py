@@ -1,4 +1,4 @@
-"""Estimates and definitions in the form that `--json`, HTTP, events and Kafka have."""
+"""Estimates and definitions as JSON documents, for `--json`, HTTP, events and Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a deployment: outcomes and rates of metrics, and the progress of partitions."""
+"""The status of a deployment: outcomes and rates of metrics, progress and halts of partitions."""
 
 from __future__ import annotations
 

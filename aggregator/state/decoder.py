@@ -1,4 +1,4 @@
-"""Decodes messages into columns of batches, and says why the remaining messages cannot be counted.
+"""Decodes payloads of messages into columns of batches, and says why others cannot be counted.
 
 Devices with the same code write the same fields at the same positions. So messages of one length
 usually share a layout and are read as a matrix of bytes, with columns for ids, times, levels and

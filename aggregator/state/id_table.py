@@ -1,4 +1,4 @@
-"""An exact set of 16-byte ids in flat arrays: at most 24 bytes an id, even while it grows.
+"""An exact set of 16-byte ids in flat arrays and buckets: at most 24 bytes an id, even as it grows.
 
 A keyed bijection scrambles the ids, so that nobody can choose ids that collide. Most ids are in one
 sorted run without gaps. New ids go into buckets of :data:`BUCKET_IDS`; when a bucket is full, all

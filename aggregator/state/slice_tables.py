@@ -1,4 +1,4 @@
-"""Slice tables: the statistics of a metric's slices over a stretch, and their stored form.
+"""Slice tables: the statistics of a metric's slices over a stretch, stored in chunks.
 
 A table is cut into chunks of a fixed number of slice codes, so that a commit writes only changed
 chunks. In memory a chunk has a row for each slice. Its stored form has the rows that are not empty:

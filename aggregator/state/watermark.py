@@ -1,4 +1,4 @@
-"""Watermarks: the event time that several recent batches of a metric have reached.
+"""Watermarks: the event time that enough recent batches of a metric have reached to confirm it.
 
 A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches reached it, so
 that a few wrong clocks, or one message of an attacker, close no pane.

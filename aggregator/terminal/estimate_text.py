@@ -1,4 +1,4 @@
-"""An estimate as text."""
+"""An estimate as text: its numbers, reports, bounds and privacy; or in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the stored state of a partition with a replay of its log, byte by byte."""
+"""Compares a partition's stored snapshot with a replay of its log, byte by byte."""
 
 from __future__ import annotations
 

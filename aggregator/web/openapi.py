@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations."""
+"""The OpenAPI document with its schemas and parameters, made from the operations."""
 
 from __future__ import annotations
 

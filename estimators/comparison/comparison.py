@@ -1,4 +1,4 @@
-"""The comparison of two statistics: a difference or a ratio, with proved limits and a p-value."""
+"""The comparison of two arms: a difference or a ratio, with proved limits and a p-value."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Learns a code of strings from public examples, in exact integers.
+"""Learns a code of strings from public examples: tokens, contexts and Huffman's code words.
 
 The frequency from which a string can be found grows with the square root of the length of its code
 word, so a code that fits the strings is worth having. Examples are published with the definition:
-they must not be anybody's private data.
+they must not be anybody's private data. All numbers are exact integers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chooses for each level the mechanism of least variance whose reports are small enough."""
+"""Chooses for each level the child mechanism of least variance whose reports are small enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of a sum of independent integers, tilted towards a tail, with a bound on its error."""
+"""The law of a sum of independent integer summands, tilted towards a tail, with an error bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers a device's values over a window, and reports once when the window is over.
+"""Gathers a device's values over a window in a file, and reports once when the window is over.
 
 Gathered values are not randomized: they stay in a file that only the device's owner can read, and
 are deleted when their window is reported. The service gets one ordinary report at the end of the

@@ -1,4 +1,4 @@
-"""Rate limits of each client, for posts, bytes and reports, in bounded memory."""
+"""Rate limits of each client: amounts of posts, bytes and reports in a period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reporter of a device without a Kafka client, which posts its reports over HTTP."""
+"""The reporter of a device without a Kafka client, which posts to a gateway or relay over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posts the batches of a queue in a thread, until the gateway has acknowledged them.
+"""Posts the batches of a queue in a thread, with pauses after failures, until acknowledged.
 
 Another such thread posts sealed reports to a relay.
 """

@@ -1,4 +1,4 @@
-"""Stores reports until their batch is sealed, and batches until the gateway acknowledges them.
+"""The tables of a queue: reports until their batch is sealed, batches until they are acknowledged.
 
 Each operation is one transaction, so a process may be killed at any time. A batch gets its id when
 it is sealed, and keeps it.

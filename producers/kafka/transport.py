@@ -1,4 +1,4 @@
-"""Sends reports to Kafka: in batches, each of which is kept until Kafka has acknowledged it.
+"""Sends reports to Kafka: an outbox keeps each batch until Kafka has acknowledged it.
 
 A batch has the reports of one pane and one slice, whose devices send the same attributes. Reports
 wait until their batch is full or old, or their pane is over.

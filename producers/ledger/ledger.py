@@ -1,4 +1,4 @@
-"""The privacy ledger: the epsilon that a person's device has spent, and what is left.
+"""A device's privacy ledger: the epsilon spent in a period, and what is left of the budget.
 
 The ledger is a SQLite file on the device. Epsilon is charged there first, durably, and only then is
 a value randomized and reported. A crash between the two steps loses the report, never the charge.

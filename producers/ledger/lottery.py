@@ -1,4 +1,4 @@
-"""The lottery of a ledger: in each turn, a device draws the metric that it answers and pays for.
+"""The lottery of a ledger: in each turn, a device draws by tickets which metric it answers.
 
 The application chooses how likely each metric is, by its tickets. The draw is made before the value
 is known, from the system's randomness, and is stored, so that no event, server or restart changes

@@ -1,4 +1,4 @@
-"""Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
+"""Permanent answers (memoization): drawn once for a value, stored in the ledger, and repeated.
 
 `estimators.memoization` proves their cost: the permanent epsilon once for each distinct value. The
 ledger charges this epsilon in each period that uses the answer, for observers who see only that

@@ -1,4 +1,4 @@
-"""Maps an instrument's values to reports: one for each export, or one for each window of time."""
+"""Maps an instrument's data points to reports: one for each export, or for each window of time."""
 
 from __future__ import annotations
 

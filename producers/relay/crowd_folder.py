@@ -1,4 +1,4 @@
-"""The files of a relay: reports of open crowds, and closed crowds that are not posted yet.
+"""The files of a relay: records of open crowds with checksums, and closed crowds to be posted.
 
 A crowd's files have the name of its label's hash. It passes through these folders::
 

@@ -1,4 +1,4 @@
-"""`POST /v1/sealed`: takes sealed reports, and closes crowds."""
+"""`POST /v1/sealed`: takes sealed reports, stores them on disk, and closes crowds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dither plan`: how wide bounds will be, and how devices best share a budget between metrics."""
+"""`dither plan`: how wide bounds will be, and by which lottery devices best share a budget."""
 
 from __future__ import annotations
 

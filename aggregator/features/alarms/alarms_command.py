@@ -1,4 +1,4 @@
-"""`dither alarms`: the state of alarms."""
+"""`dither alarms`: the state of alarms, when they were raised, and the evidence of their series."""
 
 from __future__ import annotations
 

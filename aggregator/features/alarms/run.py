@@ -1,4 +1,4 @@
-"""Runs an alarm over the final panes of its metric, in order."""
+"""Runs an alarm over final panes: learns the baselines of its series, and watches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP operations of comparisons."""
+"""The HTTP operations of comparisons: those that a request asks for, and the living ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access control: bearer tokens with scopes."""
+"""Access control: the scopes of callers, by their bearer tokens."""
 
 from __future__ import annotations
 
