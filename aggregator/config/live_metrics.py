@@ -1,4 +1,4 @@
-"""Metrics that follow the file of definitions."""
+"""Metrics that follow the file of definitions, which is loaded again when it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a partition's log continues where its sums end.
+"""Decides whether a partition's log continues where its sums end, or finds where they fork.
 
 The log is compared with the next offset in Redis, and with the last counted message, which must
 still be at its offset. If Redis has nothing, the log is compared with the progress that the worker

@@ -1,4 +1,4 @@
-"""The publisher: publishes estimates as events, each final event exactly once.
+"""The publisher: publishes the due events of panes and features, each final event exactly once.
 
 Several processes may run a publisher; a lease in Redis lets one of them work at a time. Kafka
 ensures that no event is published twice: a new producer fences all earlier ones, so that whoever

@@ -1,4 +1,4 @@
-"""Options that the commands of a deployment share."""
+"""Options and arguments, with their help, that the commands of a deployment share."""
 
 from __future__ import annotations
 

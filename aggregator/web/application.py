@@ -1,4 +1,4 @@
-"""The web application: its routes and its middleware."""
+"""The web application: the routes of its operations and of the gateway, and its middleware."""
 
 from __future__ import annotations
 

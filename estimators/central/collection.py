@@ -1,4 +1,4 @@
-"""The sums of true values, with the interface of a mechanism."""
+"""The sums of true values and their releases, with the interface of a mechanism."""
 
 from __future__ import annotations
 

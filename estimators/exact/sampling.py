@@ -1,4 +1,4 @@
-"""Exact sampling: vectorised integer arithmetic on uniform bits.
+"""Exact sampling of coins and integers: vectorised integer arithmetic on uniform bits.
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
 coins compare a uniform word with an integer threshold. For Laplace noise see

@@ -1,4 +1,4 @@
-"""Rounds: the open questions of minimum and maximum metrics."""
+"""Rounds: the open questions of minimum and maximum metrics, and their decisions."""
 
 from __future__ import annotations
 

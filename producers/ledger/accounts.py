@@ -1,4 +1,4 @@
-"""The accounts of a ledger, their summary, and the error for reports above the budget."""
+"""The accounts of a ledger, their summary in sentences, and the error for a spent budget."""
 
 from __future__ import annotations
 

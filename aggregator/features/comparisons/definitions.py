@@ -1,4 +1,4 @@
-"""The comparisons in the definitions file."""
+"""The comparisons in the definitions file: what is compared against what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus samples of living comparisons."""
+"""Prometheus samples of living comparisons and of their decisions."""
 
 from __future__ import annotations
 

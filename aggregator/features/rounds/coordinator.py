@@ -1,4 +1,4 @@
-"""The coordinator: opens, closes and decides the rounds of minimum and maximum.
+"""The coordinator: resumes, opens, closes and decides the rounds of minimum and maximum.
 
 Several processes may run a coordinator; a lease in Redis lets one of them work at a time. A
 decision is stored with its answers before it is published, so that Redis has all that is published.
