@@ -183,12 +183,12 @@ class PartitionComparison:
         self._compare_open()
         if self._vanished or (self._replay.is_truncated and self._must_report_truncation):
             for where in ("counts", "watermarks"):
-                self._record_doubt(where, self._truncation)
+                self._add_doubt(where, self._truncation)
         elif not (self._replay.is_truncated or self._unjudged):
             self._compare_counters()
         if self._unjudged and not self._replay.is_truncated:
             detail = "in the store under a definition that no offset of the log was counted by"
-            self._record_doubt(", ".join(sorted(self._unjudged)), detail)
+            self._add_doubt(", ".join(sorted(self._unjudged)), detail)
 
     @property
     def _must_report_truncation(self) -> bool:
@@ -222,23 +222,23 @@ class PartitionComparison:
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
         if stored and is_replayed and stored != str(replay.last or ""):
-            self._record_difference("last", f"{stored} in the store, {replay.last} in the log")
+            self._add_difference("last", f"{stored} in the store, {replay.last} in the log")
         if int(owner.get("high", 0)) > replay.end:
-            self._record_difference(
+            self._add_difference(
                 "high", f"{owner['high']} in the store, but the log ends at {replay.end}"
             )
         (mark,) = self._store.ask([("GET", f"{self._snapshot.prefix}:committed")])
         if mark not in (None, b"1"):
-            self._record_difference("committed", f"{mark!r}: expected b'1'")
+            self._add_difference("committed", f"{mark!r}: expected b'1'")
 
-    def _record_difference(self, where: PaneKey | str, detail: str) -> None:
+    def _add_difference(self, where: PaneKey | str, detail: str) -> None:
         """Record a difference, as unverifiable if reports of an earlier log may explain it."""
         if self._vanished and where not in LOG_FACTS:
-            self._record_doubt(where, f"{detail}; {self._truncation}")
+            self._add_doubt(where, f"{detail}; {self._truncation}")
         else:
             self._outcome.differences.append(self._difference(where, detail))
 
-    def _record_doubt(self, where: PaneKey | str, detail: str) -> None:
+    def _add_doubt(self, where: PaneKey | str, detail: str) -> None:
         self._outcome.unverifiable.append(self._difference(where, detail))
 
     def _difference(self, where: PaneKey | str, detail: str) -> Difference:
@@ -253,15 +253,15 @@ class PartitionComparison:
                 if self._is_whole(key):
                     stored[key] = first
                 elif self._must_report_truncation:
-                    self._record_doubt(key, self._truncation)
+                    self._add_doubt(key, self._truncation)
             self._check_present(sorted(self._stored.keys() - stored.keys()))
             replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
-            self._record_difference(key, "in the store, but no report of it in the log")
+            self._add_difference(key, "in the store, but no report of it in the log")
         if replayed.keys() - stored.keys():  # panes that were opened meanwhile are stored by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
-                self._record_difference(key, "missing in its index: readers leave it out")
+                self._add_difference(key, "missing in its index: readers leave it out")
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
@@ -272,7 +272,7 @@ class PartitionComparison:
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
         if stored != replayed:
-            self._record_difference(
+            self._add_difference(
                 key, f"opened at offset {stored} by the store, at {replayed} by the log"
             )
 
@@ -284,12 +284,12 @@ class PartitionComparison:
                 try:
                     parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
-                    self._record_difference(key, error.fact)
+                    self._add_difference(key, error.fact)
             elif stored_bytes is not None or not (
                 retention_ms(key.grain, metric) is not None
                 or self._store.panes.has_expiring(self._number, key.metric)
             ):
-                self._record_difference(key, "missing in the store")
+                self._add_difference(key, "missing in the store")
 
     def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
@@ -311,7 +311,7 @@ class PartitionComparison:
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
                     "deleted messages would tell whether all of it was late"
                 )
-                self._record_doubt(key, detail)
+                self._add_doubt(key, detail)
         return certain
 
     def _stored_statistics(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
@@ -349,7 +349,7 @@ class PartitionComparison:
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
                 f"({_reports(pane, stored)} and {_reports(pane, pane.statistic)} reports in all)"
             )
-        self._record_difference(key, detail)
+        self._add_difference(key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
         pane_retention_ms = retention_ms(key.grain, pane.metric)
@@ -364,7 +364,7 @@ class PartitionComparison:
         for key in sorted(open_panes.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
-                self._record_difference(key, "not among the open panes: running totals lack it")
+                self._add_difference(key, "not among the open panes: running totals lack it")
         for key, stored in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
@@ -373,12 +373,10 @@ class PartitionComparison:
                 self._compare_first(key, stored.first_offset)
             if pane.batch_ids != stored.ids:
                 ids, replayed = len(stored.ids), len(pane.batch_ids)
-                self._record_difference(
-                    key, f"{ids} batch ids in the store, {replayed} from the log"
-                )
+                self._add_difference(key, f"{ids} batch ids in the store, {replayed} from the log")
             if pane.used != (used := stored.used):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
-                self._record_difference(
+                self._add_difference(
                     key,
                     f"{keys} message keys have other numbers of reports in the store than in the "
                     f"log ({len(used)} and {len(pane.used)} keys)",
@@ -389,13 +387,13 @@ class PartitionComparison:
             counts = self._snapshot.counts, self._replay.state.counts
             stored, replayed = (outcomes.get(name, 0) for outcomes in counts)
             if stored != replayed:
-                self._record_difference(f"count {name}", f"stored {stored}, replayed {replayed}")
+                self._add_difference(f"count {name}", f"stored {stored}, replayed {replayed}")
         marks, stored_marks = (
             {k: v for k, v in watermarks.items() if v != Watermark()}  # none if all was refused
             for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
         if marks != stored_marks:
-            self._record_difference(
+            self._add_difference(
                 "watermarks", f"stored {_text(stored_marks)}, replayed {_text(marks)}"
             )
 
