@@ -48,23 +48,21 @@ def _of_features() -> list[type[Samples]]:
 
 def reference() -> str:
     """Return the text of docs/metrics.md."""
-    page_parts = [PAGE_HEAD.rstrip()]
+    parts = [PAGE_HEAD.rstrip()]
     titles, labels_of_all = {**SECTION_TITLES, RELAY_METRICS[0]: "Relays"}, dict(LABEL_MEANINGS)
     for kind in _of_features():
         titles[kind.exported[0]] = kind.title
         labels_of_all |= kind.labels
     for exported in (*all_exported(), *RELAY_METRICS):
         if title := titles.get(exported):
-            page_parts.append(
-                f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|"
-            )
+            parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
         labels = ", ".join(f"`{label}`" for label in exported.labels)
         buckets = ", ".join(f"{bound:g}" for bound in exported.buckets)
         meaning = exported.help + (f" Buckets up to {buckets} s." if buckets else "")
-        page_parts.append(f"| `{exported.scraped}` | {exported.type} | {labels} | {meaning} |")
-    page_parts.append("\n## Labels\n\n| label | values |\n|---|---|")
-    page_parts += [f"| `{label}` | {meaning} |" for label, meaning in labels_of_all.items()]
-    return "\n".join(page_parts) + "\n"
+        parts.append(f"| `{exported.scraped}` | {exported.type} | {labels} | {meaning} |")
+    parts.append("\n## Labels\n\n| label | values |\n|---|---|")
+    parts += [f"| `{label}` | {meaning} |" for label, meaning in labels_of_all.items()]
+    return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
