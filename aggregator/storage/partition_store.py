@@ -1,4 +1,4 @@
-"""Takes over, commits and halts partitions in Redis, and reads their open state."""
+"""Takes over, commits and halts partitions in Redis by their epochs, and reads their open state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads event times from the cells of a table; detects their format or unit."""
+"""Reads event times from the cells of a table; detects their format or unit, and time zones."""
 
 from __future__ import annotations
 
