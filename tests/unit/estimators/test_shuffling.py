@@ -17,7 +17,7 @@ from scipy.stats import binom
 from estimators import mechanisms
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms.mechanism import Mechanism
-from estimators.shuffling import amplification
+from estimators.shuffling import amplification as crowds
 from estimators.shuffling.amplification import blanket_divergence, excess_masses
 from estimators.shuffling.set_laws import SetLaw
 from tests.support.reports.cases import CASES, metric_for
@@ -148,10 +148,8 @@ def sign_delta(ratio: float, ones: int, zeros: int, epsilon: float) -> float:
 def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilon: float) -> None:
     deltas = [sign_delta(ratio, ones, reports - 1 - ones, epsilon) for ones in range(reports)]
     worst = max(deltas)
-    assert amplification.are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 + 1e-6))
-    assert not amplification.are_signs_private(
-        Fraction(ratio), reports, epsilon, worst * (1 - 1e-6)
-    )
+    assert crowds.are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 + 1e-6))
+    assert not crowds.are_signs_private(Fraction(ratio), reports, epsilon, worst * (1 - 1e-6))
     if ratio == 2:
         assert deltas.index(worst) == 1, "all others alike are not the worst dataset"
 
@@ -160,7 +158,7 @@ def test_signs_are_as_private_as_the_worst_data(ratio: int, reports: int, epsilo
 def test_explicit_attacks_come_close(level: int, reports: int) -> None:
     """All others hold 0."""
     delta, law = 1e-6, SetLaw(exp_bounds(Fraction(level))[1], is_sign=True)
-    epsilon = amplification.shuffled_epsilon([law], reports, delta)
+    epsilon = crowds.shuffled_epsilon([law], reports, delta)
     attacks = [sign_delta(math.exp(level), 0, reports - 1, x * epsilon) for x in (1, 0.99)]
     assert attacks[0] <= delta < attacks[1]
 
@@ -182,11 +180,7 @@ def test_the_published_figures_are_met(level: int) -> None:
     cells = itertools.product(columns, CROWDS)
     for (laws, reports), figure in zip(cells, TABLE[level], strict=True):
         with row(level, laws, reports):
-            assert (
-                0.97 * figure
-                <= amplification.shuffled_epsilon(laws, reports, DELTA)
-                <= 1.01 * figure
-            )
+            assert 0.97 * figure <= crowds.shuffled_epsilon(laws, reports, DELTA) <= 1.01 * figure
 
 
 LEVELS = [Fraction(1, 2), Fraction(1), Fraction(3)]
@@ -253,26 +247,24 @@ def test_the_largest_level_is_found_where_a_lower_one_fails() -> None:
     def geometry(level: Fraction) -> Sequence[SetLaw]:
         return mechanisms.ProjectiveGeometryResponse([level], categories=100).set_laws(0)
 
-    assert amplification.largest_level(geometry, 7400, 0.25, DELTA) == Fraction(365, 100)
-    assert not amplification.is_private(geometry(Fraction(7, 2)), 7400, 0.25, 100 * DELTA)
-    assert amplification.largest_level(geometry, 10_000, 1.0, DELTA) == Fraction(55, 10)
-    windows = amplification.largest_level(
+    assert crowds.largest_level(geometry, 7400, 0.25, DELTA) == Fraction(365, 100)
+    assert not crowds.is_private(geometry(Fraction(7, 2)), 7400, 0.25, 100 * DELTA)
+    assert crowds.largest_level(geometry, 10_000, 1.0, DELTA) == Fraction(55, 10)
+    windows = crowds.largest_level(
         lambda level: mechanisms.Piecewise([level]).set_laws(0), 10_000, 1.0, DELTA
     )
     assert windows == Fraction(51, 10)
-    assert amplification.largest_level(lambda level: None, 10_000, 1.5, DELTA) == Fraction(3, 2)
+    assert crowds.largest_level(lambda level: None, 10_000, 1.5, DELTA) == Fraction(3, 2)
 
 
 def test_a_crowd_of_one_has_its_level_and_bad_sizes_are_refused() -> None:
     for is_sign in (True, False):
         law = SetLaw(Fraction(3), is_sign=is_sign)
-        assert amplification.shuffled_epsilon([law], 1, DELTA) == pytest.approx(
-            math.log(3), rel=1e-3
-        )
-        assert amplification.shuffled_epsilon([law], 100, 1.0) == 0
+        assert crowds.shuffled_epsilon([law], 1, DELTA) == pytest.approx(math.log(3), rel=1e-3)
+        assert crowds.shuffled_epsilon([law], 100, 1.0) == 0
         for reports, delta in ((0, 0.1), (10, 0.0), (10, 1.1)):
             with pytest.raises(ValueError, match="expected"):
-                amplification.shuffled_epsilon([law], reports, delta)
+                crowds.shuffled_epsilon([law], reports, delta)
 
 
 def test_a_crowd_needs_no_scipy_and_a_p_value_not_its_optimizer() -> None:
