@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator.local.embedded import (
+from aggregator.local.embedded_servers import (
     EMBEDDED_PARTITIONS,
     EmbeddedBroker,
     EmbeddedRedis,

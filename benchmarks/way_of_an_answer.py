@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from aggregator import Reader
-from aggregator.local.embedded import EmbeddedRedis
+from aggregator.local.embedded_servers import EmbeddedRedis
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

@@ -1,4 +1,4 @@
-"""Empirical privacy: a valid lower bound on epsilon from reports of two values.
+"""Empirical privacy: a valid lower bound on epsilon, by trials with reports of two values.
 
 Theorem 9 of docs/proofs/privacy.md: an attack chooses an event that distinguishes two values, and
 counts it in other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of

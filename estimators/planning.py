@@ -1,4 +1,4 @@
-"""How wide a metric's bounds will be, and how devices best share a budget between many metrics.
+"""How wide bounds will be, and by which tickets devices best share a budget between metrics.
 
 Widths come from the metric's own code: synthetic values are randomized, summed and estimated.
 """

@@ -1,4 +1,4 @@
-"""Rounds numbers for display so that the text never claims more than the number.
+"""Rounds numbers to decimals for display, so that the text never claims more than the number.
 
 A lower bound is rounded down; an upper bound, a loss and a failure probability are rounded up. The
 input is the shortest decimal of a float, as in JSON. The dashboard has the same rules

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from producers.device.round_follower import Rounds as Rounds
     from producers.device.rounds import Round as Round
     from producers.http.async_http_reporter import AsyncHttpReporter as AsyncHttpReporter
-    from producers.http.background import Failure as Failure
     from producers.http.gateway_client import GatewayError as GatewayError
     from producers.http.http_connection import HttpConnection as HttpConnection
     from producers.http.http_reporter import HttpReporter as HttpReporter
+    from producers.http.posting_thread import Failure as Failure
     from producers.http.queue_file import QueueError as QueueError
     from producers.kafka.connection import Connection as Connection
     from producers.ledger.accounts import BudgetSpent as BudgetSpent
@@ -41,7 +41,7 @@ _HOME_MODULES = {
     "DeliveryError": "producers.delivery.delivery_errors",
     "DitherMetricExporter": "producers.otel.exporter",
     "EachExport": "producers.otel.mapping",
-    "Failure": "producers.http.background",
+    "Failure": "producers.http.posting_thread",
     "Gathered": "producers.otel.mapping",
     "GatewayError": "producers.http.gateway_client",
     "HttpConnection": "producers.http.http_connection",

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from aggregator.errors import DitherError
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from estimators.errors import meant
 from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
 from reproduction.plotting import draw

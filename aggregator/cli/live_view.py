@@ -15,7 +15,7 @@ from rich.text import Text
 
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.window import Window
-from aggregator.terminal.format import (
+from aggregator.terminal.estimate_text import (
     columns,
     counted_text,
     level_table,

@@ -62,11 +62,13 @@ def describe_mismatch(state: RedisState, settings: Settings, metric: Metric) -> 
         histories = [definitions_by_offset(partition.owner) for partition in partitions]
         newest = {history[-1][1] for history in histories if history}
         documents = [state.definitions[digest] for digest in newest]
-        counted = [CountingDefinitions.decode(document).metrics for document in documents]
+        counted_metrics = [CountingDefinitions.decode(document).metrics for document in documents]
     except (DitherError, KeyError, ValueError):
         return ""
-    revisions = {metrics[metric.name].revision for metrics in counted if metric.name in metrics}
-    if not counted or revisions == {metric.revision}:
+    revisions = {
+        metrics[metric.name].revision for metrics in counted_metrics if metric.name in metrics
+    }
+    if not counted_metrics or revisions == {metric.revision}:
         return ""
     return (
         f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
@@ -99,8 +101,8 @@ def await_outcome(
     """
     if initial_state is None:
         return None
-    counted, ends_at = Counter[str](), time.monotonic() + FIRST_SECONDS
-    while counted.total() < reports and time.monotonic() < ends_at:
+    counted_metrics, ends_at = Counter[str](), time.monotonic() + FIRST_SECONDS
+    while counted_metrics.total() < reports and time.monotonic() < ends_at:
         time.sleep(POLL_SECONDS)
         if (current_state := read_redis(settings)) is None:
             return None
@@ -108,9 +110,9 @@ def await_outcome(
         counts = Counter(
             {outcome: count for (name, outcome), count in increase.items() if name == metric.name}
         )
-        if counts != counted:
-            counted, ends_at = counts, time.monotonic() + QUIET_SECONDS
-    return dict(counted)
+        if counts != counted_metrics:
+            counted_metrics, ends_at = counts, time.monotonic() + QUIET_SECONDS
+    return dict(counted_metrics)
 
 
 def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | None) -> str:

@@ -54,8 +54,8 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
         if key is None:
             _refuse_mistyped(name, keys)
         elif name.endswith(FILE_SUFFIX) and key.removeprefix("kafka.") not in KAFKA_FILES:
-            plain = _setting_of(name.removesuffix(FILE_SUFFIX), keys) or key
-            yield name, plain, _from_file(name, text, plain, environ)
+            setting = _setting_of(name.removesuffix(FILE_SUFFIX), keys) or key
+            yield name, setting, _from_file(name, text, setting, environ)
         elif QUOTED_VALUE.fullmatch(text):
             expected = f"a value without the quotes around it, or {name}_FILE if they belong to it"
             raise SettingsError(name, HIDDEN, expected, "environment")
@@ -86,13 +86,13 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
     names += [f"kafka_{key.replace('.', '_')}" for key in KAFKA_LIKELY]
     names += [*keys, "kafka", "metrics"]
     known_names = [f"{VARIABLE_PREFIX}{name}".upper() for name in names]
-    plain = name.removesuffix(FILE_SUFFIX)
-    section = "_".join(plain.split("_")[:2])
-    similar_names = difflib.get_close_matches(plain, known_names, n=1, cutoff=MIN_SIMILARITY) or [
+    setting = name.removesuffix(FILE_SUFFIX)
+    section = "_".join(setting.split("_")[:2])
+    similar_names = difflib.get_close_matches(setting, known_names, n=1, cutoff=MIN_SIMILARITY) or [
         f"{match}_..."
         for match in difflib.get_close_matches(section, known_names, n=1, cutoff=MIN_SIMILARITY)
     ]
-    key = plain.removeprefix(VARIABLE_PREFIX)
+    key = setting.removeprefix(VARIABLE_PREFIX)
     sections = [section for section in keys if key.lower() in keys[section]]
     bare = [f"{VARIABLE_PREFIX}{section}_{key}".upper() for section in sections]
     short = [full for full in known_names if full.endswith(f"_{key}")]
@@ -106,20 +106,20 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
 
     Raises SettingsError if the file cannot be used, or the setting cannot come from a file.
     """
-    plain, shown = name.removesuffix(FILE_SUFFIX), _masked_path(path)
-    if plain in environ:
-        raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")
+    setting, masked = name.removesuffix(FILE_SUFFIX), _masked_path(path)
+    if setting in environ:
+        raise SettingsError(name, masked, f"one of {setting} and {name}, not both", "environment")
     if NAMES_FILE.fullmatch(key):
-        raise SettingsError(name, shown, f"{plain}, which names a file itself", "environment")
+        raise SettingsError(name, masked, f"{setting}, which names a file itself", "environment")
     try:
         text = Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     except OSError as error:
         expected = f"a file that can be read ({error.strerror})"
-        raise SettingsError(name, shown, expected, "environment") from None
+        raise SettingsError(name, masked, expected, "environment") from None
     except UnicodeDecodeError:
-        raise SettingsError(name, shown, "a file in UTF-8", "environment") from None
+        raise SettingsError(name, masked, "a file in UTF-8", "environment") from None
     if not text:
-        raise SettingsError(name, shown, "a file that is not empty", "environment")
+        raise SettingsError(name, masked, "a file that is not empty", "environment")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Metrics that follow the file of definitions."""
+"""Metrics that follow the file of definitions, which is loaded again when it changes."""
 
 from __future__ import annotations
 
@@ -69,19 +69,21 @@ class LiveMetrics(Mapping[str, Metric]):
                 return False
             self._stamp, self._is_forced = stamp, False
             try:
-                fresh = MetricDefinitions.load(self._path)
+                loaded = MetricDefinitions.load(self._path)
             except (DefinitionError, OSError) as error:
                 reason = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
                 self.unusable = str(reason)
                 log.error("definitions not reloaded", error=self.unusable)  # noqa: TRY400
                 return False
             self.unusable = ""
-            if fresh.is_same(self._metrics):
+            if loaded.is_same(self._metrics):
                 return False
-            added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
-            changed = {name for name in fresh.keys() - added if fresh[name] != self._metrics[name]}
-            replaced, self._metrics = self._metrics, fresh
-        redefined = {n for n in changed if fresh[n].revision != replaced[n].revision}
+            added, gone = loaded.keys() - self._metrics.keys(), self._metrics.keys() - loaded.keys()
+            changed = {
+                name for name in loaded.keys() - added if loaded[name] != self._metrics[name]
+            }
+            replaced, self._metrics = self._metrics, loaded
+        redefined = {n for n in changed if loaded[n].revision != replaced[n].revision}
         tell = log.warning if gone or redefined else log.info  # their reports are refused
         names = {"added": sorted(added), "changed": sorted(changed), "removed": sorted(gone)}
         tell("definitions reloaded", file=str(self._path), **names)

@@ -1,4 +1,4 @@
-"""Logging of the long-running commands: an event per line, to standard error."""
+"""Logging of the long-running commands by structlog: an event per line, to standard error."""
 
 from __future__ import annotations
 

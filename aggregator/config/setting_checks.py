@@ -97,7 +97,7 @@ def check_scope(scope: str) -> None:
 
 def check_rate(rate: str) -> None:
     """Raise ValueError unless a text is a rate or empty."""
-    from producers.gateway.clients import rate_limit  # here: other commands need no gateway
+    from producers.gateway.rate_limits import rate_limit  # here: other commands need no gateway
 
     try:
         rate_limit(rate)

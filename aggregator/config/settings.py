@@ -1,4 +1,4 @@
-"""The settings of a deployment, in this order: flags, ``DITHER_*`` variables, ``dither.toml``."""
+"""The settings by section: from flags, then ``DITHER_*`` variables, then ``dither.toml``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from aggregator.config import container
+from aggregator.config import container_memory
 from aggregator.config import setting_checks as checked
 from aggregator.config.environment import FILE_SUFFIX, VARIABLE_PREFIX, variables
 from aggregator.config.setting_checks import MIN_MEMORY, SUBJECT_NAMINGS, check_token, split
@@ -271,7 +271,7 @@ def load_settings(
 
 def _fit_container(settings: Settings) -> None:
     """Limit a worker's memory to half of its container's limit, unless the setting is given."""
-    limit = container.memory_limit()
+    limit = container_memory.memory_limit()
     if "aggregate.memory" in settings.sources or limit is None:
         return
     fitting = max(MIN_MEMORY, limit.bytes // 2)

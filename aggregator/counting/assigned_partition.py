@@ -1,4 +1,4 @@
-"""A partition that a worker owns: its state, its halts, and its commit."""
+"""A partition that a worker owns: its state, its troubles and halts, and its commit."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ class AssignedPartition:
         self.must_seek |= has_jumped
         return not has_jumped
 
-    def _take_piece(self, piece: Sequence[Any]) -> bool:
-        first, last, culprit = piece[0].offset(), piece[-1].offset(), self.trouble.culprit
+    def _take_piece(self, messages: Sequence[Any]) -> bool:
+        first, last, culprit = messages[0].offset(), messages[-1].offset(), self.trouble.culprit
         if culprit is not None and self.state.next_offset <= culprit.first == first:
             if self._skip_named(culprit):
                 return True
@@ -178,7 +178,7 @@ class AssignedPartition:
             self.trouble.is_blocked = True
             return False
         try:
-            self._add(piece)
+            self._count_messages(messages)
         except Exception as error:
             self._drop_failed(first, last, error)
             return False
@@ -187,7 +187,7 @@ class AssignedPartition:
             return False
         return True
 
-    def _add(self, messages: Sequence[Any]) -> None:
+    def _count_messages(self, messages: Sequence[Any]) -> None:
         """Count messages; their rejections become dead letters at the next commit.
 
         If too many are rejected, `excess` says so, and the uncommitted state must be dropped.

@@ -1,4 +1,4 @@
-"""Acquires, seeks and releases the partitions that the consumer group assigns to a worker."""
+"""Acquires, seeks and releases the owned partitions, which the group assigns to a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
-from aggregator.counting.origin import OriginCheck
+from aggregator.counting.rival_deployments import OriginCheck
 from aggregator.counting.takeover import acquire_partition
 from aggregator.errors import OwnsNothing
 from estimators import Metric
@@ -211,22 +211,22 @@ class Assignment:
 
     def _acquire(self, number: int) -> AssignedPartition:
         self._watchdog.enter("taking over", number)
-        previous = self.owned.get(number)
+        previous_owned = self.owned.get(number)
         owned = acquire_partition(
             self._store,
             number,
             self._worker,
             dataclasses.replace(
-                self._inspector.log(number, previous.progress if previous else ()),
+                self._inspector.log(number, previous_owned.progress if previous_owned else ()),
                 topic_id=self._topic_id(),
                 origin=functools.partial(self._origins.check, number),
             ),
             self.metrics,
             self._settings,
-            previous.excess if previous else "",
+            previous_owned.excess if previous_owned else "",
             self._clock,
         )
-        if owned.halted and (previous is None or previous.halted != owned.halted):
+        if owned.halted and (previous_owned is None or previous_owned.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
             owned.fence(UNREADABLE_RETRY_SECONDS)

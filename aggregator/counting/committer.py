@@ -1,4 +1,4 @@
-"""Commits: checks first, then dead letters, then the sums and the next offset."""
+"""Commits owned partitions: checks first, then dead letters, then the sums and the next offset."""
 
 from __future__ import annotations
 

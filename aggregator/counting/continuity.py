@@ -1,4 +1,4 @@
-"""Decides whether a partition's log continues where its sums end.
+"""Decides whether a partition's log continues where its sums end, or finds where they fork.
 
 The log is compared with the next offset in Redis, and with the last counted message, which must
 still be at its offset. If Redis has nothing, the log is compared with the progress that the worker
@@ -112,7 +112,7 @@ class Log:
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
     topic_id: str = ""  # Kafka's; empty if unknown
     # Returns the log's origin as its owner recorded it, or refuses the partition; see
-    # :class:`aggregator.counting.origin.OriginCheck`.
+    # :class:`aggregator.counting.rival_deployments.OriginCheck`.
     origin: Callable[[], dict[str, str | int]] = dict
 
 
@@ -132,17 +132,17 @@ def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str)
     `snapshot`: the partition's stored state; `log`: a reader of the log; `low`, `high`: the log's
     first and next offset; `topic_id`: Kafka's id of the topic; empty if unknown.
     """
-    following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
-    if following == UNSET:
+    next_offset, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
+    if next_offset == UNSET:
         return _find_forgotten(log.known_progress(), low, topic_id)
     if is_another(stored_topic_id, topic_id):
         # the offset up to which the old log was known
-        missing = max(0, int(snapshot.owner.get("high", 0)) - following)
+        missing = max(0, int(snapshot.owner.get("high", 0)) - next_offset)
         reason = f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
-        return Break(reason, low, missing, following - int(snapshot.owner.get("begin", 0)))
-    if following < low:
-        lost = low - following
-        reason = f"{lost} offsets are gone: counted up to {following}, log begins at {low}"
+        return Break(reason, low, missing, next_offset - int(snapshot.owner.get("begin", 0)))
+    if next_offset < low:
+        lost = low - next_offset
+        reason = f"{lost} offsets are gone: counted up to {next_offset}, log begins at {low}"
         return Break(reason, low, lost)
     return _find_truncation(snapshot, log, low, high)
 
@@ -177,19 +177,19 @@ def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break
 
     None if the log was not truncated.
     """
-    following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
-    if following > high:
-        reason = f"the log ends at {high}, before the counted {following}: it was truncated"
+    next_offset, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
+    if next_offset > high:
+        reason = f"the log ends at {high}, before the counted {next_offset}: it was truncated"
         fork = _find_fork(log, last, low, high)
-        return Break(reason, fork, following - fork, following - fork)
+        return Break(reason, fork, next_offset - fork, next_offset - fork)
     if last is None or last.offset < low or log.mark(last.offset) == last:
         return None
     reason = f"the log was truncated and written again: another message is at offset {last.offset}"
-    fork = _find_fork(log, last, low, following)
+    fork = _find_fork(log, last, low, next_offset)
     if fork <= last.offset:
-        lost = following - fork
+        lost = next_offset - fork
         return Break(f"{reason} since offset {fork}", fork, lost, lost)
-    return Break(reason, following, following - low, following - low)
+    return Break(reason, next_offset, next_offset - low, next_offset - low)
 
 
 def _find_fork(log: Log, last: Mark | None, low: int, end: int) -> int:

@@ -1,4 +1,4 @@
-"""Measurements of counting in a partition: durations, and numbers of refused reports.
+"""Measurements of counting in a partition: histograms of durations, and counts of refused reports.
 
 The owner writes them to its hash with each commit. The log does not determine them, and a replay
 does not have them.

@@ -1,4 +1,4 @@
-"""Takes over a partition, and decides where counting continues.
+"""Takes over a partition: acquires its snapshot, and decides where counting continues.
 
 A takeover also closes open panes whose definition has long been out of force. A pane closes when
 reports move its watermark. Without reports of its definition, a pane would stay open forever, with
@@ -88,17 +88,17 @@ def acquire_partition(
         the log lacks the next messages and ``on_gap = "stop"``, or if the stored state is unusable.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
-    counted: Mapping[str, Metric] = {} if excess else metrics
+    counted_metrics: Mapping[str, Metric] = {} if excess else metrics
 
     def acquire(definitions: Mapping[str, Metric]) -> Snapshot:
         return store.partition.acquire(number, worker, settings.group, definitions)
 
     try:
         facts = log.origin()
-        snapshot = acquire(counted)
+        snapshot = acquire(counted_metrics)
         if not excess and retire_panes(store, number, acquire, snapshot, metrics):
-            snapshot = acquire(counted)
-        state = snapshot.partition(counted, future_ms, past_ms)
+            snapshot = acquire(counted_metrics)
+        state = snapshot.partition(counted_metrics, future_ms, past_ms)
     except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
         if not isinstance(error, OtherGroup):
             store.partition.halt(number, str(error))
@@ -221,11 +221,11 @@ def _due_definitions(
         metric = defined[key.metric]
         if metric is None:
             continue
-        counted = marks[key.question].arrived if key.question in marks else now
+        counted_metrics = marks[key.question].arrived if key.question in marks else now
         for pane in (key, *rollups(metric, key)):
             away = min(MAX_ABSENCE_MS, retention_ms(pane.grain, metric) or MAX_ABSENCE_MS)
             end = pane.start + width_ms(pane.grain, metric)
-            if max(end + metric.lateness_ms, counted) + away <= now:
+            if max(end + metric.lateness_ms, counted_metrics) + away <= now:
                 name = metric_key(metric.name, metric.revision)
                 _, ends = due.setdefault(name, (metric, {}))
                 ends[key.question] = max(end, ends.get(key.question, end))

@@ -91,11 +91,11 @@ class Forecast:
 
     def rejections(self, letters: Iterable[DeadLetter]) -> dict[MessagePosition, tuple[str, str]]:
         """Return reason and detail for each dead letter that would not be counted."""
-        refused: dict[MessagePosition, tuple[str, str]] = {}
+        rejections: dict[MessagePosition, tuple[str, str]] = {}
         by_partition: defaultdict[int, list[_ReplayedMessage]] = defaultdict(list)
         for letter in letters:
             if (why := self._obstacle(letter)) is not None:
-                refused[letter.position] = why
+                rejections[letter.position] = why
                 continue
             state = self._state(letter.origin.partition)
             again = by_partition[letter.origin.partition]
@@ -104,8 +104,8 @@ class Forecast:
         for number, messages in by_partition.items():
             for rejection in self._state(number).count(messages):
                 letter = messages[rejection.message.offset() - messages[0].at].letter
-                refused[letter.position] = rejection.reason, rejection.detail
-        return refused
+                rejections[letter.position] = rejection.reason, rejection.detail
+        return rejections
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
         if letter.whole_bytes is not None:
@@ -163,10 +163,10 @@ def replay(
     producer: Any = None if handled is None else clients.producer(settings, **PRODUCER_SIZES)
     try:
         for chunk in pieces(letters, _size, MAX_CHUNK_BYTES, MAX_CHUNK_LETTERS):
-            refused = forecast.rejections(chunk)
-            bad = [letter for letter in chunk if letter.position in refused]
-            outcome.kept.update((refused[letter.position][0], letter.metric) for letter in bad)
-            good = [letter for letter in chunk if letter.position not in refused]
+            rejections = forecast.rejections(chunk)
+            bad = [letter for letter in chunk if letter.position in rejections]
+            outcome.kept.update((rejections[letter.position][0], letter.metric) for letter in bad)
+            good = [letter for letter in chunk if letter.position not in rejections]
             if handled is not None:
                 _send(producer, good, handled, outcome)
             else:

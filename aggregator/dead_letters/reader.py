@@ -1,4 +1,4 @@
-"""Reads the dead-letter topic: which messages were refused, from where, and why."""
+"""Reads the dead-letter topic: refused messages, and from their headers the origin and reason."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class DeadLetter:
             return None
         # Dither's headers are the last: the message may have been in a dead-letter topic before.
         begin = len(named) - 1 - named[::-1].index(HEADER_PREFIX + "topic")
-        why = {name: _text(value) for name, value in headers[begin:]}
+        why = {name: _header_text(value) for name, value in headers[begin:]}
         try:
             numbers = (int(why[HEADER_PREFIX + name]) for name in ("partition", "offset"))
             origin = MessagePosition(*numbers)
@@ -117,7 +117,7 @@ class DeadLetter:
     def replays(self) -> int:
         """How often the message had been replayed before this refusal."""
         # Anybody may have written the header.
-        count = _text(dict(self.headers).get(REPLAYS_HEADER))[:9]
+        count = _header_text(dict(self.headers).get(REPLAYS_HEADER))[:9]
         return int(count) if count.isdecimal() else 0
 
     @functools.cached_property
@@ -244,5 +244,5 @@ def printable(text: str, max_length: int = 80) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:max_length])
 
 
-def _text(value: str | bytes | None) -> str:
+def _header_text(value: str | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

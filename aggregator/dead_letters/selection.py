@@ -1,4 +1,4 @@
-"""Selects dead letters by their fields and by marks of what was handled, and counts them."""
+"""Selects dead letters by their fields and by bitmaps of what was handled, and counts them."""
 
 from __future__ import annotations
 

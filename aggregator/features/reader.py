@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Literal, Unpack
 
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.compared import Compared, CompareOptions, CompareQuery
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
+from aggregator.features.comparisons.query import Compared, CompareOptions, CompareQuery
 from aggregator.reading.discovered_strings import Discovered, discover_strings
 from aggregator.reading.query import Length, Progress, Query, Start, Time, ignore_progress
 from aggregator.reading.reader import MetricReader
@@ -64,7 +64,7 @@ class Reader(MetricReader):
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
             by default that of the first. ``of``, ``split``, ``other``, ``independent``, ``below``
-            and ``each`` as in :class:`aggregator.features.comparisons.compared.CompareQuery`. All
+            and ``each`` as in :class:`aggregator.features.comparisons.query.CompareQuery`. All
             other options: fields of :class:`aggregator.reading.query.Query`.
 
         Returns

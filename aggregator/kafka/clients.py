@@ -1,4 +1,4 @@
-"""Kafka clients with the service's configuration, and what they log."""
+"""Kafka clients with the properties that the service sets, and what librdkafka logs."""
 
 from __future__ import annotations
 

@@ -144,9 +144,11 @@ class KafkaLog:
 
         `seconds`: the longest wait; by default it follows from the times of earlier answers.
         """
-        began = self._clock()
-        log_ends = self._ask(began, began + (self._patience if seconds is None else seconds))
-        seconds_taken = self._clock() - began
+        asked_at = self._clock()
+        log_ends = self._query(
+            asked_at, asked_at + (self._patience if seconds is None else seconds)
+        )
+        seconds_taken = self._clock() - asked_at
         if not log_ends.unknown:
             self._seconds_taken = seconds_taken
             patience = min(PATIENCE_FACTOR * seconds_taken, MAX_ANSWER_SECONDS)
@@ -155,16 +157,16 @@ class KafkaLog:
             self._patience = min(2 * self._patience, MAX_ANSWER_SECONDS)
         return log_ends
 
-    def _ask(self, began: float, deadline: float) -> LogEnds:
+    def _query(self, asked_at: float, deadline: float) -> LogEnds:
         try:
             self._client = self._client or self._connected()
             is_old = self._clock() - self._counted_at > COUNT_SECONDS
             if is_old or self._leaderless or not self._partitions:
-                self._partitions, self._leaderless = self._count(self._client, deadline)
+                self._partitions, self._leaderless = self._led_partitions(self._client, deadline)
                 self._counted_at, self._low = self._clock(), {}
         except KafkaException as error:
             self._partitions = []
-            self._lost_at = began if self._lost_at is None else self._lost_at
+            self._lost_at = asked_at if self._lost_at is None else self._lost_at
             if self._clock() - self._lost_at > RENEW_SECONDS:
                 self._client, self._lost_at = None, None
             return LogEnds({}, _explain_failure(error))
@@ -180,7 +182,7 @@ class KafkaLog:
         except (KafkaException, TimeoutError) as error:
             self._client, self._partitions = None, []  # the client remembers old leaders
             return LogEnds({}, _explain_failure(error))
-        return LogEnds({number: (low[number], high[number]) for number in high}, unknown, began)
+        return LogEnds({number: (low[number], high[number]) for number in high}, unknown, asked_at)
 
     def _refresh(self, answered: threading.Event) -> None:
         try:
@@ -202,12 +204,12 @@ class KafkaLog:
         config: dict[str, Any] = {**clients.admin_properties(self._settings), "error_cb": complain}
         return AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
 
-    def _count(self, client: AdminClient, deadline: float) -> tuple[list[int], list[int]]:
+    def _led_partitions(self, client: AdminClient, deadline: float) -> tuple[list[int], list[int]]:
         """Return the topic's partitions that a broker leads, and the others.
 
         All topics are listed, as asking for one may create it.
         """
-        began, look = self._clock(), FIRST_TIMEOUT_SECONDS
+        asked_at, look = self._clock(), FIRST_TIMEOUT_SECONDS
         while True:
             try:
                 topics = client.list_topics(timeout=look).topics
@@ -215,7 +217,7 @@ class KafkaLog:
                 look *= 2
                 client.poll(0)
                 now = self._clock()
-                is_down = self._down.is_set() and now - began > CERTAIN_SECONDS
+                is_down = self._down.is_set() and now - asked_at > CERTAIN_SECONDS
                 look = min(look, max(FIRST_TIMEOUT_SECONDS, deadline - now))
                 if is_down or now > deadline:
                     raise

@@ -47,34 +47,34 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     TransactionOpen
         If a partition cannot be read to its end because of an open transaction.
     """
-    left = {number: end for number, (start, end) in ranges.items() if start < end}
-    consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])
+    ends_left = {number: end for number, (start, end) in ranges.items() if start < end}
+    consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in ends_left])
     heard = time.monotonic()
     stopped: dict[int, int] = {}  # where nothing more could be read
-    while left:
+    while ends_left:
         messages = []
         for message in consumer.consume(READ_MESSAGES, timeout=READ_SECONDS):
             heard = time.monotonic()
             number, offset, error = message.partition(), message.offset() or 0, message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise DitherError(describe_kafka_error(error, topic))
-            if number not in left:
+            if number not in ends_left:
                 continue
             stopped.pop(number, None)
             if error is not None:
                 stopped[number] = offset
-            if error is None and offset < left[number]:
+            if error is None and offset < ends_left[number]:
                 messages.append(message)
-            if offset + (error is None) >= left[number]:
-                del left[number]
+            if offset + (error is None) >= ends_left[number]:
+                del ends_left[number]
                 consumer.pause([TopicPartition(topic, number)])
         if messages:
             yield messages
-        if left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
+        if ends_left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
             raise TransactionOpen(topic, stopped)
         if time.monotonic() - heard > SILENCE_SECONDS:
             raise DitherError(
                 f"topic {topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and partitions "
-                f"{sorted(left)} are not read to their ends: are all brokers up"
+                f"{sorted(ends_left)} are not read to their ends: are all brokers up"
             )
     consumer.unassign()

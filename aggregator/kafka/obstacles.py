@@ -1,4 +1,4 @@
-"""Obstacles: messages that cannot be counted, and the offsets that may be skipped.
+"""Obstacles in a log: damaged batches, messages that cannot be counted, and skipped offsets.
 
 There are two kinds. A record batch that is damaged, or expands beyond the receive limit, makes
 Kafka's client return the same error again and again. A message at which counting fails is a defect

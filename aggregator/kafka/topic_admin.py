@@ -1,4 +1,4 @@
-"""Creates missing topics, and queries topics and the workers' group."""
+"""Creates missing topics with their settings, and queries topics and the workers' group."""
 
 from __future__ import annotations
 

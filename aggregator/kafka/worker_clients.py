@@ -1,4 +1,4 @@
-"""A worker's Kafka clients, their configuration, and how many messages they fetch."""
+"""A worker's Kafka clients and their properties, and how it gathers and sorts messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: devices, Kafka, a worker, Redis and a reader on one machine."""
+"""The demo: simulated devices, Kafka, a worker, Redis and a reader; the truth beside estimates."""
 
 from __future__ import annotations
 
@@ -140,31 +140,31 @@ class Demonstration:
         Raises DitherError if nothing moves for `DRAIN_SECONDS` before that.
         """
         assert self._produced is not None  # noqa: S101
-        sent = self._produced.reports + self._relay.reports
+        sent_reports = self._produced.reports + self._relay.reports
         reached, deadline, counted_at = None, 0.0, 0.0
         while True:
             overview = self._store.overview()
             counted, looks = self._counted(overview), read_looks(self.reader, overview)
-            if counted >= sent and not counted_at:
+            if counted >= sent_reports and not counted_at:
                 counted_at = time.monotonic()
                 self._relay.stop()  # others need its memory
-            if counted >= sent and looks.are_complete and self._is_released(overview):
+            if counted >= sent_reports and looks.are_complete and self._is_released(overview):
                 break
             _, events = self._store.registry.publisher_status()
             if (now := (counted, looks.until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{sent} reports were sent and {counted} counted, but for {DRAIN_SECONDS:g} s "
-                    "nothing moved: reports or a release are missing, or alarms or comparisons "
-                    "have not looked at all panes"
+                    f"{sent_reports} reports were sent and {counted} counted, but for "
+                    f"{DRAIN_SECONDS:g} s nothing moved: reports or a release are missing, or "
+                    "alarms or comparisons have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS)
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),
-            reports=sent,
-            reports_per_second=sent / (counted_at - self._began),
+            reports=sent_reports,
+            reports_per_second=sent_reports / (counted_at - self._began),
             verified=outcome.verified,
             differences=[
                 str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.unjudged)
@@ -187,7 +187,7 @@ class Demonstration:
         return View(
             progress=self._progress,
             truths={
-                name: self._truth(name, estimate.reports)
+                name: self._metric_truth(name, estimate.reports)
                 if estimate.privacy is None
                 else self._truth_of_pane(windows[name])
                 for name, estimate in estimates.items()
@@ -210,7 +210,7 @@ class Demonstration:
         outcomes = overview.outcomes()
         return sum(outcomes[name, "accepted"] for name in self.metrics)
 
-    def _truth(self, name: str, counted: int) -> Truth:
+    def _metric_truth(self, name: str, counted: int) -> Truth:
         """Return a metric's truth about its first `counted` reports, or nearly as many."""
         if name in self._searches:
             return self._extremes[name]

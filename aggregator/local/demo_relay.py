@@ -13,7 +13,7 @@ import numpy as np
 
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.local.child import Child
+from aggregator.local.child_process import Child
 from aggregator.local.deployment import (
     LEAVE_SECONDS,
     LOOPBACK_HOST,
@@ -25,7 +25,7 @@ from aggregator.malloc_settings import MALLOC_VARIABLES
 from aggregator.web.http.tokens import hash_token, new_token
 from estimators import LocalMetric, Metric
 from estimators.estimate import Floats
-from producers.http.answers import explain
+from producers.http.gateway_answers import explain
 from producers.http.relay_client import RelayClient, sealed_post
 from producers.populations.truth import RunningTruth, Truth
 

@@ -13,7 +13,7 @@ from aggregator.local.demo_watches import TrueAlarm, TrueComparison, watch_notes
 from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain, privacy_of
 from aggregator.reading.window import Window
-from aggregator.terminal.format import crowd_lines
+from aggregator.terminal.estimate_text import crowd_lines
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.produce import ReplayProgress
 from producers.populations.truth import Truth

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from aggregator.config.definition_tables import Where
+from aggregator.features.alarms.alarm_answers import AlarmRaised
 from aggregator.features.alarms.alarm_state import all_alarms
-from aggregator.features.alarms.answers import AlarmRaised
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.run import ComparisonRun, Look
 from aggregator.reading.reader import MetricReader
@@ -32,25 +32,25 @@ class TrueAlarm:
     @property
     def note(self) -> str:
         """The alarm as text, beside the truth."""
-        raised = self.raised
-        numbers = raised.now.value, raised.baseline.value
+        raised_alarm = self.raised
+        numbers = raised_alarm.now.value, raised_alarm.baseline.value
         value, baseline = (math.nan if x is None else x for x in numbers)
         return (
-            f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since "
-            f"{raised.since[:10]}, from {baseline:.3f} to {value:.3f} "
+            f"alarm {raised_alarm.alarm}: {raised_alarm.metric} went {raised_alarm.direction} "
+            f"since {raised_alarm.since[:10]}, from {baseline:.3f} to {value:.3f} "
             f"(truth: from {self.baseline:.3f} to {self.now:.3f})"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the alarm as plain values for JSON."""
-        raised = self.raised
+        raised_alarm = self.raised
         return {
-            "alarm": raised.alarm,
-            "at": raised.at,
-            "since": raised.since,
-            "direction": raised.direction,
-            "value": raised.now.value,
-            "baseline": raised.baseline.value,
+            "alarm": raised_alarm.alarm,
+            "at": raised_alarm.at,
+            "since": raised_alarm.since,
+            "direction": raised_alarm.direction,
+            "value": raised_alarm.now.value,
+            "baseline": raised_alarm.baseline.value,
             "truth": self.now,
             "truth_of_baseline": self.baseline,
         }
@@ -100,10 +100,13 @@ class TrueComparison:
 def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAlarm]:
     """Yield the raised alarms in order, with the true means of the same days."""
     for alarm in all_alarms(reader).alarms:
-        for raised in reversed(alarm.raised):
-            edges = (raised.baseline.start, raised.baseline.end), (raised.since, raised.at)
+        for raised_alarm in reversed(alarm.raised):
+            edges = (
+                (raised_alarm.baseline.start, raised_alarm.baseline.end),
+                (raised_alarm.since, raised_alarm.at),
+            )
             means = (_true_mean(population, alarm.metric, *edge) for edge in edges)
-            yield TrueAlarm(raised, *means)
+            yield TrueAlarm(raised_alarm, *means)
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:

@@ -19,8 +19,8 @@ from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
-from aggregator.local.child import Child, describe_exit
-from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
+from aggregator.local.child_process import Child, describe_exit
+from aggregator.local.embedded_servers import EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
 from aggregator.local.state_folder import StateFolder, begin_new_log
 from aggregator.malloc_settings import MALLOC_VARIABLES, apply_malloc_variables

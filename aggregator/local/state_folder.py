@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import VANISHED_FIELD
-from aggregator.counting.origin import CLUSTER_FIELD
+from aggregator.counting.rival_deployments import CLUSTER_FIELD
 from aggregator.errors import DitherError
 from aggregator.kafka.obstacles import SKIPPED_FIELD
-from aggregator.local.embedded import EmbeddedRedis
+from aggregator.local.embedded_servers import EmbeddedRedis
 from aggregator.state.definition_history import cleared_history
 from aggregator.storage import parsing
 from aggregator.storage.progress import TORN, UNSET

@@ -58,10 +58,10 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
             yield Sample(metric_definitions.LEVEL_LOSS, float(loss), (name, f"{epsilon:g}"))
     if estimate.saturation is not None:
         yield Sample(metric_definitions.RELEASE_SATURATION, estimate.saturation, (name,))
-    shown = estimate.top(top)
-    yield from _bounds(metric_definitions.BOUNDED_ESTIMATE, (name,), shown)
-    unbiased = np.atleast_1d(shown.value).tolist()
-    for category, value in zip(category_labels(shown), unbiased, strict=True):
+    top_estimate = estimate.top(top)
+    yield from _bounds(metric_definitions.BOUNDED_ESTIMATE, (name,), top_estimate)
+    unbiased = np.atleast_1d(top_estimate.value).tolist()
+    for category, value in zip(category_labels(top_estimate), unbiased, strict=True):
         yield Sample(metric_definitions.UNBIASED_ESTIMATE, value, (name, category))
     if estimate.radius is not None:
         yield Sample(metric_definitions.ESTIMATE_RADIUS, estimate.radius, (name,))
@@ -70,13 +70,15 @@ def _numbers(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
             if not math.isnan(sample.value):  # only bounds if nobody may be among them
                 yield sample
     if estimate.labels:
-        left_out = len(estimate.labels) - len(shown.labels)
+        left_out = len(estimate.labels) - len(top_estimate.labels)
         yield Sample(metric_definitions.CATEGORIES_LEFT_OUT, left_out, (name,))
 
 
-def _bounds(exported: Bounded, shared: tuple[object, ...], shown: Estimate) -> Iterator[Sample]:
-    numbers = (shown.shown, shown.lower, shown.upper)
-    return bounded_samples(exported, shared, category_labels(shown), *numbers)
+def _bounds(
+    exported: Bounded, shared: tuple[object, ...], top_estimate: Estimate
+) -> Iterator[Sample]:
+    numbers = (top_estimate.shown, top_estimate.lower, top_estimate.upper)
+    return bounded_samples(exported, shared, category_labels(top_estimate), *numbers)
 
 
 def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
@@ -84,9 +86,11 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
     if estimate.status in UNEXPORTED_STATUSES:
         return
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
-    shown, name = estimate.numbers, (window.metric.name,)
-    numbers = (shown.value, shown.lower, shown.upper)
-    yield from bounded_samples(metric_definitions.BOUNDED_QUANTILE, name, shown.labels, *numbers)
+    top_estimate, name = estimate.numbers, (window.metric.name,)
+    numbers = (top_estimate.value, top_estimate.lower, top_estimate.upper)
+    yield from bounded_samples(
+        metric_definitions.BOUNDED_QUANTILE, name, top_estimate.labels, *numbers
+    )
     edge_indices = merged_edge_indices(estimate.edges.size - 1, MAX_EXPORTED_BINS)
     shares = (estimate.shown, estimate.cdf_lower, estimate.cdf_upper)
     yield from bounded_samples(
@@ -174,5 +178,5 @@ class SliceExport:
         yield Sample(metric_definitions.SLICE_REPORTS, slice_estimate.reports, labels)
         if slice_estimate.estimate is None:
             return
-        shown = slice_estimate.estimate.numbers.top(self.top_categories)
-        yield from _bounds(metric_definitions.BOUNDED_SLICE, labels, shown)
+        top_estimate = slice_estimate.estimate.numbers.top(self.top_categories)
+        yield from _bounds(metric_definitions.BOUNDED_SLICE, labels, top_estimate)

@@ -1,4 +1,4 @@
-"""Prometheus metrics, read from Redis at each scrape."""
+"""Prometheus metrics: fills their families with samples from Redis at each scrape."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Exporter(Collector):
         families, overview, ends = Families(), None, self._ends()
         try:
             overview = self.reader.store.overview()
-            self._stored(families, overview, ends)
+            self._add_stored_metrics(families, overview, ends)
         except (redis.RedisError, StateUnreadable):
             if not self._redis_optional:
                 raise
@@ -105,13 +105,15 @@ class Exporter(Collector):
         self._last_families = families
         return families.filled()
 
-    def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
+    def _add_stored_metrics(
+        self, families: Families, overview: TopicProgress, ends: LogEnds
+    ) -> None:
         """Add the metrics that Redis holds, which are equal on all servers."""
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):
                     raise window
-                released = Families(self._released(overview, window))
+                released = Families(self._release_samples(overview, window))
                 families.merge(self._families_by_metric[name][1])
                 families.merge(released)
             except StateUnreadable as error:
@@ -121,7 +123,7 @@ class Exporter(Collector):
                 families.put(metric_definitions.METRIC_UNREADABLE, 0, name)
         for (name, outcome), count in sorted(overview.outcomes().items()):
             families.put(metric_definitions.REPORT_OUTCOMES, count, name, outcome)
-        self._counting(families, overview, ends)
+        self._add_progress(families, overview, ends)
         _measurements(families, overview.partitions.values())
         all_samples: list[Callable[[], Iterable[Sample]]] = [
             *(self._deaths, self._stuck_workers, self._events, self._expired, self._failed),
@@ -161,7 +163,7 @@ class Exporter(Collector):
         for name, count in sorted(self.reader.store.registry.failed_searches().items()):
             yield Sample(metric_definitions.FAILED_SEARCHES, count, (name,))
 
-    def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
+    def _add_progress(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
         """Add the progress of each partition, and the number of active workers."""
         now_ms, workers = time.time_ns() // 10**6, set()
         for number, progress in overview.partitions.items():
@@ -214,7 +216,7 @@ class Exporter(Collector):
                 window = self.reader.read(total) if read is None else read
                 estimate = self.reader.cached_answer(window)
                 samples = itertools.chain(
-                    _described(total, self._event_times),
+                    _definition_samples(total, self._event_times),
                     samples_of(window, estimate, self.top_categories),
                     self._slices.samples(self.reader, overview, total.metric),
                 )
@@ -226,7 +228,7 @@ class Exporter(Collector):
                 windows[name] = error
         return windows
 
-    def _released(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
+    def _release_samples(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
         """Yield the progress of a metric's releases (trusted collection)."""
         metric, release, start = window.metric, window.content, self._since_ms
         if not isinstance(release, Release):
@@ -243,7 +245,7 @@ class Exporter(Collector):
             yield Sample(metric_definitions.RELEASE_DUE, due_ms / 1000, (metric.name,))
 
 
-def _described(window: Window, event_times: EventTimes) -> Iterable[Sample]:
+def _definition_samples(window: Window, event_times: EventTimes) -> Iterable[Sample]:
     """Yield the samples of a metric for which no sums are needed."""
     metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)

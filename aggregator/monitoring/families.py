@@ -31,8 +31,8 @@ class JoinedFamily(Family):
     def __init__(self, exported: Exported, parts: Sequence[FamilyPart]) -> None:
         super().__init__(exported.name, exported.help, exported.type)
         self.parts = parts
-        for part in parts:
-            self.samples += part.samples
+        for family_part in parts:
+            self.samples += family_part.samples
 
 
 class Families:
@@ -50,7 +50,7 @@ class Families:
         `exported`: the declared metric; `value`: the value in base units, such as seconds;
         `labels`: the labels' values, in the declaration's order.
         """
-        self._put(exported, exported.scraped, value, labels)
+        self._add_sample(exported, exported.scraped, value, labels)
 
     def merge(self, families: Families) -> None:
         """Add the samples of other families, which must not change afterwards."""
@@ -59,10 +59,10 @@ class Families:
 
     def keep_texts(self, earlier: Families) -> None:
         """Reuse the earlier families' texts, where the samples are equal."""
-        for name, part in self._own_parts.items():
+        for name, family_part in self._own_parts.items():
             earlier_part = earlier._own_parts.get(name)
-            if earlier_part is not None and earlier_part.samples == part.samples:
-                part.text = earlier_part.text
+            if earlier_part is not None and earlier_part.samples == family_part.samples:
+                family_part.text = earlier_part.text
 
     def histogram(self, exported: Exported, histogram: Histogram, *labels: object) -> None:
         """Add the samples of a histogram of seconds.
@@ -73,17 +73,17 @@ class Families:
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in exported.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):
-            self._put(exported, f"{exported.name}_bucket", count, labels, le=bound)
-        self._put(exported, f"{exported.name}_count", counts[-1], labels)
-        self._put(exported, f"{exported.name}_sum", histogram.seconds, labels)
+            self._add_sample(exported, f"{exported.name}_bucket", count, labels, le=bound)
+        self._add_sample(exported, f"{exported.name}_count", counts[-1], labels)
+        self._add_sample(exported, f"{exported.name}_sum", histogram.seconds, labels)
 
-    def _put(
+    def _add_sample(
         self, exported: Exported, name: str, value: float, labels: Sequence[object], **extra: str
     ) -> None:
         if exported.name not in self._own_parts:
-            part = FamilyPart(exported.name, exported.help, exported.type)
-            self._own_parts[exported.name] = part
-            self._parts.setdefault(exported.name, []).append(part)
+            family_part = FamilyPart(exported.name, exported.help, exported.type)
+            self._own_parts[exported.name] = family_part
+            self._parts.setdefault(exported.name, []).append(family_part)
         pairs = dict(zip(exported.labels, map(str, labels), strict=True))
         sample = ScrapedSample(name, pairs | extra, value)
         self._own_parts[exported.name].samples.append(sample)
@@ -121,9 +121,9 @@ def text_of(collector: Collector, encode: Encode, content_type: str) -> bytes:
         empty = Family(family.name, family.documentation, family.type)
         head = encode(Collected([empty])).removesuffix(end)
         pieces.append(head)
-        for part in family.parts:
-            if part.text[0] != content_type:
-                text = encode(Collected([part])).removeprefix(head).removesuffix(end)
-                part.text = content_type, text
-            pieces.append(part.text[1])
+        for family_part in family.parts:
+            if family_part.text[0] != content_type:
+                text = encode(Collected([family_part])).removeprefix(head).removesuffix(end)
+                family_part.text = content_type, text
+            pieces.append(family_part.text[1])
     return b"".join((*pieces, end))

@@ -1,4 +1,4 @@
-"""Finds events that are due because a pane became final or a running total changed."""
+"""Finds unpublished events: of panes that became final, and of running totals that changed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PaneFinalizer:
         Raises StateUnreadable if panes or slices are unreadable, but only after the events of the
         other metrics.
         """
-        for window, estimate, slices in self._finals(self._unpublished, overview, partitions):
+        for window, estimate, slices in self._due_panes(self._unpublished, overview, partitions):
             yield events.final_event(window, estimate, self._top, self._source, slices)
 
     def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
@@ -104,7 +104,7 @@ class PaneFinalizer:
                 break
             later_metrics = {n: panes for n, panes in self._searched.items() if n != name}
             postponed = searches.postponed(name)
-            finals = self._finals(unpublished, overview, partitions, postponed)
+            finals = self._due_panes(unpublished, overview, partitions, postponed)
             try:
                 for window, estimate, slices in finals:
                     strings = searches.result_or_start(window)
@@ -133,7 +133,7 @@ class PaneFinalizer:
             self.published.note_failed_searches(failed)
             self._noted = failed
 
-    def _finals(
+    def _due_panes(
         self,
         unpublished: UnpublishedPanes,
         overview: TopicProgress,

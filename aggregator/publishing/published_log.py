@@ -1,4 +1,4 @@
-"""The events on the estimates topic, copied to Redis.
+"""The log of events on the estimates topic: their ids, copied to Redis up to a position.
 
 A final event is published once if the publisher knows all events that were committed before. The
 topic is authoritative: a transaction writes all of its events or none. Redis has a copy of the

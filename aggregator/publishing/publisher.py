@@ -1,4 +1,4 @@
-"""The publisher: publishes estimates as events, each final event exactly once.
+"""The publisher: publishes the due events of panes and features, each final event exactly once.
 
 Several processes may run a publisher; a lease in Redis lets one of them work at a time. Kafka
 ensures that no event is published twice: a new producer fences all earlier ones, so that whoever
@@ -17,7 +17,7 @@ from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import is_another
-from aggregator.counting.origin import CLUSTER_FIELD
+from aggregator.counting.rival_deployments import CLUSTER_FIELD
 from aggregator.errors import OtherCluster
 from aggregator.feature import features
 from aggregator.kafka import topic_admin
@@ -104,7 +104,7 @@ class Publisher(Leader):
             log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
             self._next_totals = time.monotonic()
             while self._still_leads(defined):
-                for batch in self._due():
+                for batch in self._due_batches():
                     self._publish(batch)
                     self._publish_totals()
                     if self._stopping.is_set():
@@ -123,17 +123,19 @@ class Publisher(Leader):
             if is_another(stored := store.owner(number).get(CLUSTER_FIELD, ""), cluster):
                 raise OtherCluster(number, stored, cluster)
 
-    def _due(self) -> Iterator[list[Event]]:
+    def _due_batches(self) -> Iterator[list[Event]]:
         """Yield batches of the due final events, then the due events of features."""
         overview, partitions = yield from self._begin_turn()
         of_features = [due.due_events for due in self._of_features if not due.comes_first]
-        yield from _in_turn([self._finals, *of_features, self._searched], overview, partitions)
+        yield from _in_turn(
+            [self._final_events, *of_features, self._searched_events], overview, partitions
+        )
 
-    def _finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+    def _final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events of panes that are not searched."""
         yield from batch_events(self._finalizer.final_events(overview, partitions))
 
-    def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+    def _searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events of panes searched for frequent strings."""
         yield from batch_events(self._finalizer.searched_events(overview, partitions))
 

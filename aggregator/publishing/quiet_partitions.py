@@ -117,9 +117,11 @@ class HeartbeatSchedule:
             return
         now = self._clock.monotonic()
         self._brokers.note_timestamp(beat.partition, timestamp, now)
-        sent = self._sent.get((metric_key(beat.metric.name, beat.metric.revision), beat.partition))
-        if sent is not None and sent.time_ms == beat.time_ms:
-            sent.offset, sent.delivered_at = offset, now
+        heartbeat = self._sent.get(
+            (metric_key(beat.metric.name, beat.metric.revision), beat.partition)
+        )
+        if heartbeat is not None and heartbeat.time_ms == beat.time_ms:
+            heartbeat.offset, heartbeat.delivered_at = offset, now
 
     def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
         """Yield the due heartbeats; none while a partition has no intact state."""
@@ -134,24 +136,24 @@ class HeartbeatSchedule:
     def _of_metric(
         self, key: str, metric: Metric, progresses: list[PartitionProgress], now: float
     ) -> Iterator[Beat]:
-        marks = [progress.watermarks.get(key, Watermark()) for progress in progresses]
-        if all(mark.arrived == NO_TIME for mark in marks):
+        watermarks = [progress.watermarks.get(key, Watermark()) for progress in progresses]
+        if all(watermark.arrived == NO_TIME for watermark in watermarks):
             return
         counted = [progress.counts.get(f"accepted:{metric.name}", 0) for progress in progresses]
-        signs = list(zip((mark.arrived for mark in marks), counted, strict=True))
+        signs = list(zip((watermark.arrived for watermark in watermarks), counted, strict=True))
         quiet = {
             number
             for number, sign in enumerate(signs)
             if self._is_quiet(key, number, sign, now) and not progresses[number].owner.get("halted")
         }
-        starts = self._last_panes(key, metric, marks, signs, quiet)
+        starts = self._last_panes(key, metric, watermarks, signs, quiet)
         ends = [start + metric.pane_ms for start in starts]
-        is_all_quiet = len(quiet) == len(marks)
-        latest = max(mark.latest for mark in marks) if is_all_quiet else NO_TIME
+        is_all_quiet = len(quiet) == len(watermarks)
+        latest = max(watermark.latest for watermark in watermarks) if is_all_quiet else NO_TIME
         for number in sorted(quiet):
-            closing = [end + metric.lateness_ms for end in ends if marks[number].closed < end]
+            closing = [end + metric.lateness_ms for end in ends if watermarks[number].closed < end]
             if closing:
-                goal = self._goal(number, closing, latest, now)
+                goal = self._heartbeat_time(number, closing, latest, now)
                 if goal is not None and self._is_due(key, number, goal, progresses[number], now):
                     yield Beat(number, metric, goal)
 
@@ -164,7 +166,12 @@ class HeartbeatSchedule:
         return self._activity[number].is_quiet(heard_at, self._idle)
 
     def _last_panes(
-        self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
+        self,
+        key: str,
+        metric: Metric,
+        watermarks: list[Watermark],
+        signs: list[Sign],
+        quiet: set[int],
     ) -> list[int]:
         """Return the start of the last pane to close, and of the pane before it; [] for none.
 
@@ -172,9 +179,11 @@ class HeartbeatSchedule:
         are quiet, they must close the last pane with reports; until its end has passed, the pane
         before it.
         """
-        busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
+        busy = [
+            watermark.closed for number, watermark in enumerate(watermarks) if number not in quiet
+        ]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
-        min_closed = min((marks[number].closed for number in quiet), default=None)
+        min_closed = min((watermarks[number].closed for number in quiet), default=None)
         if min_closed is None or (edge is not None and min_closed >= edge):
             return []
         facts = (edge, signs)
@@ -182,7 +191,7 @@ class HeartbeatSchedule:
         if known_facts != facts:
             starts, limit = [], None if edge is None else edge - metric.pane_ms
             while len(starts) < 2:
-                start = self._store.panes.latest_start(key, range(len(marks)), limit)
+                start = self._store.panes.latest_start(key, range(len(watermarks)), limit)
                 if start is None:
                     break
                 starts.append(start)
@@ -190,7 +199,9 @@ class HeartbeatSchedule:
             self._last[key] = facts, starts
         return starts
 
-    def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
+    def _heartbeat_time(
+        self, number: int, closing: list[int], latest: int, now: float
+    ) -> int | None:
         """Return the event time of the heartbeat to a partition; None if it must wait.
 
         The event time is the latest time in `closing` (descending) that the broker's clock has
@@ -211,13 +222,13 @@ class HeartbeatSchedule:
         self, key: str, number: int, goal: int, progress: PartitionProgress, now: float
     ) -> bool:
         """Return whether a heartbeat is due; if so, record it as sent."""
-        sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
-        if sent is not None:
-            if sent.is_under_way(progress.next_offset, self._activity[number]):
+        heartbeat, patience = self._sent.get((key, number)), REPEAT_SECONDS
+        if heartbeat is not None:
+            if heartbeat.is_under_way(progress.next_offset, self._activity[number]):
                 return False
-            if sent.time_ms >= goal or sent.offset is None:
-                if now < sent.at + sent.patience:
+            if heartbeat.time_ms >= goal or heartbeat.offset is None:
+                if now < heartbeat.at + heartbeat.patience:
                     return False
-                patience = min(2 * sent.patience, MAX_REPEAT_SECONDS)
+                patience = min(2 * heartbeat.patience, MAX_REPEAT_SECONDS)
         self._sent[key, number] = Sent(goal, now, patience)
         return True

@@ -1,4 +1,4 @@
-"""Groups reports into slices by some attributes, and requires values of other attributes."""
+"""Slicing: groups reports by some attributes into slices, and requires values of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over partitions: of the panes of a window, of single panes, or of a round."""
+"""Statistics summed over partitions: of the panes of a window, of single panes, or of a round."""
 
 from __future__ import annotations
 

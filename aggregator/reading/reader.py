@@ -1,4 +1,4 @@
-"""Reads estimates of metrics, from the sums in Redis."""
+"""Reads estimates of metrics by their plans, from the sums in Redis."""
 
 from __future__ import annotations
 
@@ -283,20 +283,20 @@ class MetricReader:
         metric.require_discovery()
         start, end, length = query.stretch
         overview = self.progress(name)
-        reading, closed = None, self.finality_watermarks(overview).get(name)
+        reading, closed_ms = None, self.finality_watermarks(overview).get(name)
         if length is not None and (start, end) != (None, None):
             raise ValueError(f"window = {length!r} and a start or an end: expected one of the two")
-        if closed is not None:
-            closed = metric.pane_start(closed)
-        if closed is not None and length is not None:
-            end = closed / 1000
-            start = (closed - above_zero("window", length)) / 1000
-        elif closed is not None and end is None:
-            end = closed / 1000
+        if closed_ms is not None:
+            closed_ms = metric.pane_start(closed_ms)
+        if closed_ms is not None and length is not None:
+            end = closed_ms / 1000
+            start = (closed_ms - above_zero("window", length)) / 1000
+        elif closed_ms is not None and end is None:
+            end = closed_ms / 1000
             key = metric_key(metric.name, metric.revision)
             extent = overview.extent(key, overview.partitions)
-            first = closed if extent is None else extent[0]
-            reading = max(1, (closed - first) // metric.pane_ms)
+            first = closed_ms if extent is None else extent[0]
+            reading = max(1, (closed_ms - first) // metric.pane_ms)
         return self.describe(overview, name, Query(start, end)), reading
 
     def read(self, window: Window) -> Window:
@@ -372,4 +372,4 @@ class MetricReader:
             for name, metric in self.metrics.items()
             if not isinstance(metric, SearchMetric)
         }
-        return {name: closed for name, closed in watermarks.items() if closed != NO_TIME}
+        return {name: closed_ms for name, closed_ms in watermarks.items() if closed_ms != NO_TIME}

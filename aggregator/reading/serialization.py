@@ -1,4 +1,4 @@
-"""Estimates and definitions in the form that `--json`, HTTP, events and Kafka have."""
+"""Estimates and definitions as JSON documents, for `--json`, HTTP, events and Kafka."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def answer(
     added as ``simplex`` for the same categories.
     """
     metric = window.metric
-    shown = estimate.numbers if top is None else estimate.numbers.top(top)
+    top_estimate = estimate.numbers if top is None else estimate.numbers.top(top)
     if nearest is not None:  # the projection keeps the order
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
     no_losses = [UNSET] * len(estimate.levels)
@@ -311,9 +311,9 @@ def answer(
         start=iso(window.start_ms),
         end=iso(window.end_ms),
         updated=iso(None if window.arrived_ms == NO_TIME else window.arrived_ms),
-        value=plain(shown.shown),
-        lower=plain(shown.lower),
-        upper=plain(shown.upper),
+        value=plain(top_estimate.shown),
+        lower=plain(top_estimate.lower),
+        upper=plain(top_estimate.upper),
         effective_reports=plain(estimate.effective_reports),  # type: ignore[arg-type]
         chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
         weights_fixed=True if estimate.weights_fixed else UNSET,
@@ -323,14 +323,14 @@ def answer(
                 estimate.levels, estimate.counts, estimate.weights, losses, strict=True
             )
         ],
-        left_out=UNSET if top is None else len(estimate.labels) - len(shown.labels),
+        left_out=UNSET if top is None else len(estimate.labels) - len(top_estimate.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
         privacy=privacy_of(metric) or UNSET,
         **{name: getattr(estimate, name) for name in ESTIMATE_FIELDS},
         where=UNSET if window.grouping is None else dict(window.grouping.conditions),
         coverage=UNSET if window.grouping is None else window.coverage,
         shares_among=UNSET if estimate.shares is None else _shares(estimate.shares),
-        **FIELDS_BY_SHAPE[metric.shape](window, estimate, shown),
+        **FIELDS_BY_SHAPE[metric.shape](window, estimate, top_estimate),
     )
 
 
@@ -354,9 +354,9 @@ def _shares(estimate: Estimate) -> SharesAmong:
     return SharesAmong(shares=list(estimate.labels), **plain_numbers(estimate))
 
 
-def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+def _numbers(window: Window, estimate: Estimate, top_estimate: Estimate) -> dict[str, Any]:
     """Return the fields of an answer with numbers: a release has trust, others influence."""
-    fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
+    fields = {"unbiased": plain(top_estimate.value), **named(window.metric, top_estimate.labels)}
     if estimate.radius is not None:
         fields["radius"] = _number(estimate.radius)
     if isinstance(window.metric, LocalMetric):
@@ -364,7 +364,7 @@ def _numbers(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, A
     return fields | {"trust": window.metric.trust, "saturation": estimate.saturation}
 
 
-def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+def _distribution(window: Window, estimate: Estimate, top_estimate: Estimate) -> dict[str, Any]:
     """Return the fields of a distribution: the shares below the edges of its bins."""
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
     distribution = Distribution(
@@ -372,10 +372,13 @@ def _distribution(window: Window, estimate: Estimate, shown: Estimate) -> dict[s
         crossed=True if estimate.crossed else UNSET,
         **plain_numbers(estimate),
     )
-    return _numbers(window, estimate, shown) | {"unbiased": UNSET, "distribution": distribution}
+    return _numbers(window, estimate, top_estimate) | {
+        "unbiased": UNSET,
+        "distribution": distribution,
+    }
 
 
-def _search(window: Window, estimate: Estimate, shown: Estimate) -> dict[str, Any]:
+def _search(window: Window, estimate: Estimate, top_estimate: Estimate) -> dict[str, Any]:
     """Return the field of a search: its progress."""
     return {"search": search_progress(window)}
 
@@ -516,8 +519,8 @@ def plain_numbers(
     if estimate is None:
         return dict.fromkeys(NUMBER_FIELDS)
     numbers = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
-    shown = numbers if chosen is None else [np.asarray(x)[chosen] for x in numbers]
-    return dict(zip(NUMBER_FIELDS, map(plain, shown), strict=True))
+    top_estimate = numbers if chosen is None else [np.asarray(x)[chosen] for x in numbers]
+    return dict(zip(NUMBER_FIELDS, map(plain, top_estimate), strict=True))
 
 
 def plain(x: Any) -> Numbers:

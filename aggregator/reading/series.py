@@ -1,4 +1,4 @@
-"""A metric over time: an estimate for each step of event time.
+"""A metric over time: a point with an estimate for each step of event time.
 
 Panes of many steps are read together, as coarse panes where possible. A final step is read and
 estimated only once; another step is read again after it has grown.

@@ -1,4 +1,4 @@
-"""The status of a deployment: outcomes and rates of metrics, and the progress of partitions."""
+"""The status of a deployment: outcomes and rates of metrics, progress and halts of partitions."""
 
 from __future__ import annotations
 
@@ -254,8 +254,8 @@ def _is_counting(progress: PartitionProgress, now_ms: int, silent_ms: int) -> bo
 
 
 def _counted_text(owner: Mapping[str, str]) -> str:
-    done = int(owner.get("next", UNSET))
-    return "" if done < 0 else f", and only up to offset {done} is counted"
+    next_offset = int(owner.get("next", UNSET))
+    return "" if next_offset < 0 else f", and only up to offset {next_offset} is counted"
 
 
 def halted_partitions(overview: TopicProgress) -> list[str]:
@@ -305,10 +305,10 @@ def _partition(
     if progress is None:
         return PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
     owner = progress.owner
-    done, updated = int(owner.get("next", 0)), owner.get("updated")
+    next_offset, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(
         partition=number,
-        lag=ends.lag(number, done),
+        lag=ends.lag(number, next_offset),
         halted=progress.is_halted,
         reason=owner.get("halted", ""),
         gap=int(owner.get("gap", 0)),

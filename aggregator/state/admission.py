@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds, Ids
+from aggregator.state.batch_layout import Integers
 from aggregator.state.decoder import DecodedBatches, Rejection
-from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.watermark import NO_TIME, Watermark
@@ -136,9 +136,9 @@ class BatchAdmission:
 
     def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
         """Load the counted ids and uses of the batches' open panes."""
-        for begin in _distinct(self.start):
-            if pane := panes.get(PaneKey("pane", key, begin)):
-                self.counted_ids[begin], self.used[begin] = pane.batch_ids, pane.used
+        for pane_start in _distinct(self.start):
+            if pane := panes.get(PaneKey("pane", key, pane_start)):
+                self.counted_ids[pane_start], self.used[pane_start] = pane.batch_ids, pane.used
 
     def apply_time_limits(self) -> None:
         """Apply the rules that depend on a batch alone."""
@@ -175,23 +175,23 @@ class BatchAdmission:
         was_counted = self._passing(np.arange(len(self.rule)), BatchIds.contains)
         counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
         identities = zip(self.start.tolist(), batches.ids.tolist(), strict=True)
-        for row, (begin, identity) in enumerate(identities):
+        for row, (pane_start, identity) in enumerate(identities):
             if self.rule[row]:
                 continue
             if not self.is_heartbeat[row]:
                 key = digest(batches.message(row).key())
-                counted = self.uses[begin].get(key, self.used.get(begin, {}).get(key, 0))
+                counted = self.uses[pane_start].get(key, self.used.get(pane_start, {}).get(key, 0))
                 reports = counted + int(batches.sizes[row])
-                if begin + metric.pane_ms <= watermark.closed:
+                if pane_start + metric.pane_ms <= watermark.closed:
                     self.rule[row], self.detail[row] = Rule.LATE, watermark.time
-                elif was_counted[row] or identity in counted_now[begin]:
+                elif was_counted[row] or identity in counted_now[pane_start]:
                     self.rule[row] = Rule.DUPLICATE
                 elif reports > limit:
                     self.rule[row], self.detail[row] = Rule.OVER_LIMIT, counted
                 if self.rule[row]:
                     continue
-                self.uses[begin][key] = reports
-                counted_now[begin].add(identity)
+                self.uses[pane_start][key] = reports
+                counted_now[pane_start].add(identity)
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
@@ -206,7 +206,7 @@ class BatchAdmission:
     def _rejection(self, row: int) -> Rejection:
         message, reason = self.batches.message(row), Rule(self.rule[row]).name.lower()
         reports = max(1, int(self.batches.sizes[row]))
-        return Rejection(message, reason, self._detail(row), self.metric.name, reports)
+        return Rejection(message, reason, self._rejection_detail(row), self.metric.name, reports)
 
     def set_admitted(self) -> None:
         """Set `admitted`, and record the latest arrival of these rows in the watermark."""
@@ -226,31 +226,31 @@ class BatchAdmission:
         if metric.hold_open or not is_in_open_pane.any():
             return late
         latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
-        for begin in _distinct(start[is_in_open_pane]):
-            close = begin + metric.pane_ms + metric.lateness_ms
+        for pane_start in _distinct(start[is_in_open_pane]):
+            close = pane_start + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
                 None if latest < close else watermark.confirming_index(close, self.reached[rows])
             )
             if confirming_index is None:
                 break
-            pane_rows = np.flatnonzero(is_in_open_pane & (start == begin))
+            pane_rows = np.flatnonzero(is_in_open_pane & (start == pane_start))
             late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 
     def _passing(self, rows: RowIndices, test: Callable[[BatchIds, Ids], Bools]) -> Bools:
         """Return which of the rows pass a test of their ids against those counted in their pane."""
         passes = np.zeros(len(self.rule), dtype=np.bool_)
-        for begin, pane_rows in _by_start(self.start[rows], rows):
-            counted_ids = self.counted_ids.get(begin) or BatchIds()
+        for pane_start, pane_rows in _by_start(self.start[rows], rows):
+            counted_ids = self.counted_ids.get(pane_start) or BatchIds()
             passes[pane_rows] = test(counted_ids, self.batches.ids[pane_rows])
         return passes
 
-    def _detail(self, row: int) -> str:
+    def _rejection_detail(self, row: int) -> str:
         """Return how a batch breaks the rule that refuses it, with the values that break it."""
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
-        at, begin = format_time(time), format_time(int(self.start[row]))
+        at, pane_start = format_time(time), format_time(int(self.start[row]))
         if rule == Rule.BAD_TIME and kafka_ms > LAST_MS:
             return (
                 f"Kafka's timestamp {kafka_ms} ms is beyond the year 9999: the producer's clock "
@@ -271,7 +271,7 @@ class BatchAdmission:
             )
         if rule == Rule.LATE:
             return (
-                f"the pane that begins at {begin} was closed when event time reached "
+                f"the pane that begins at {pane_start} was closed when event time reached "
                 f"{format_time(self.detail[row])}: {metric.name} allows a lateness of "
                 f"{metric.lateness}"
             )
@@ -279,7 +279,7 @@ class BatchAdmission:
             return f"batch {self.batches.ids[row].tobytes().hex()} was counted before"
         return (
             f"{self.batches.sizes[row]} more reports of a key that has {self.detail[row]} in the "
-            f"pane that begins at {begin}: {metric.name} allows {metric.max_key_reports} "
+            f"pane that begins at {pane_start}: {metric.name} allows {metric.max_key_reports} "
             "(max_key_reports)"
         )
 

@@ -1,4 +1,4 @@
-"""Decodes messages into columns of batches, and says why the remaining messages cannot be counted.
+"""Decodes payloads of messages into columns of batches, and says why others cannot be counted.
 
 Devices with the same code write the same fields at the same positions. So messages of one length
 usually share a layout and are read as a matrix of bytes, with columns for ids, times, levels and
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import as_ids
-from aggregator.state.layout import (
+from aggregator.state.batch_layout import (
     MAX_LAYOUT_TIME_MS,
     MIN_LAYOUT_TIME_MS,
     BatchLayout,
@@ -222,15 +222,15 @@ class Decoder:
             if index.size < MIN_MATRIX_MESSAGES:
                 break
             layout = self._layout(matrix[0].tobytes())
-            fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
-            read = None if layout is None else layout.read(matrix, index, fitting)
+            fits_layout = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
+            read = None if layout is None else layout.read(matrix, index, fits_layout)
             if layout is not None and read is not None:
                 rows[layout.metric.name, layout.round].append(read)
             else:
-                unread += index[fitting].tolist()
-            if fitting.all():
+                unread += index[fits_layout].tolist()
+            if fits_layout.all():
                 return unread
-            matrix, index = matrix[~fitting], index[~fitting]
+            matrix, index = matrix[~fits_layout], index[~fits_layout]
         unread += index.tolist()
         return unread
 

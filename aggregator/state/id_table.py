@@ -1,4 +1,4 @@
-"""An exact set of 16-byte ids in flat arrays: at most 24 bytes an id, even while it grows.
+"""An exact set of 16-byte ids in flat arrays and buckets: at most 24 bytes an id, even as it grows.
 
 A keyed bijection scrambles the ids, so that nobody can choose ids that collide. Most ids are in one
 sorted run without gaps. New ids go into buckets of :data:`BUCKET_IDS`; when a bucket is full, all
@@ -158,12 +158,12 @@ class IdTable:
             return
         starts = self._starts[(ids.rank >> self._shift).astype(np.intp)]
         marked = self._windows[starts] == ids.tail.astype(np.uint8)[:, None]
-        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
-        places += starts[rows]
-        is_inside = places < self._rank.size
-        rows, places = rows[is_inside], places[is_inside]
-        is_equal = self._rank[places] == ids.rank[rows]
-        is_equal &= self._tail[places] == ids.tail[rows]
+        rows, positions = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
+        positions += starts[rows]
+        is_inside = positions < self._rank.size
+        rows, positions = rows[is_inside], positions[is_inside]
+        is_equal = self._rank[positions] == ids.rank[rows]
+        is_equal &= self._tail[positions] == ids.tail[rows]
         is_present[rows[is_equal]] = True
 
     def _find_by_rank(self, ids: Scrambled, is_present: Bools) -> None:
@@ -193,15 +193,15 @@ class IdTable:
             start = max(0, stop - IDS_PER_STEP)
             run = self._rank[start:stop].copy()
             begin = int(rank.searchsorted(run[0])) if start else 0
-            places = run.searchsorted(rank[begin:end]) + np.arange(end - begin)
+            positions = run.searchsorted(rank[begin:end]) + np.arange(end - begin)
             is_old = np.ones(stop - start + end - begin, dtype=np.bool_)
-            is_old[places] = False
+            is_old[positions] = False
             for array, old, new in (
                 (self._rank, run, rank[begin:end]),
                 (self._tail, self._tail[start:stop].copy(), tail[begin:end]),
             ):
                 target = array[start + begin : stop + end]
-                target[is_old], target[places] = old, new
+                target[is_old], target[positions] = old, new
             self._marks[start + begin : stop + end] = self._tail[start + begin : stop + end]
             end = begin
             if not start:
@@ -226,11 +226,11 @@ class IdTable:
     def _find_in_buckets(self, ids: Scrambled, is_present: Bools) -> None:
         buckets = self._bucket(ids.rank)
         marked = self._bucket_marks.take(buckets, axis=0) == ids.tail.astype(np.uint16)[:, None]
-        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
+        rows, positions = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
         held = buckets[rows]
-        is_equal = places < self._filled[held]
-        is_equal &= self._bucket_rank[held, places] == ids.rank[rows]
-        is_equal &= self._bucket_tail[held, places] == ids.tail[rows]
+        is_equal = positions < self._filled[held]
+        is_equal &= self._bucket_rank[held, positions] == ids.rank[rows]
+        is_equal &= self._bucket_tail[held, positions] == ids.tail[rows]
         is_present[rows[is_equal]] = True
 
     def _put_into_buckets(self, ids: Scrambled) -> bool:
@@ -247,10 +247,10 @@ class IdTable:
         held = self._filled[buckets[first]].astype(np.intp)
         if int((held + sizes).max(initial=0)) > BUCKET_IDS:
             return False
-        places = np.arange(buckets.size) + np.repeat(held - first, sizes)
-        self._bucket_marks[buckets, places] = ids.tail[order]
-        self._bucket_rank[buckets, places] = ids.rank[order]
-        self._bucket_tail[buckets, places] = ids.tail[order]
+        positions = np.arange(buckets.size) + np.repeat(held - first, sizes)
+        self._bucket_marks[buckets, positions] = ids.tail[order]
+        self._bucket_rank[buckets, positions] = ids.rank[order]
+        self._bucket_tail[buckets, positions] = ids.tail[order]
         self._filled[buckets[first]] = held + sizes
         self._fresh += buckets.size
         return True

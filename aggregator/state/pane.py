@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
+from aggregator.state.batch_layout import Integers
 from aggregator.state.decoder import DecodedBatches
-from aggregator.state.layout import Integers
 from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
 from estimators.estimate import Counts

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from aggregator.state.admission import ANY_AGE, TimeLimits, admit
+from aggregator.state.batch_layout import Integers
 from aggregator.state.decoder import DecodedBatches, Decoder, Message, Rejection
-from aggregator.state.layout import Integers
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import SLICES, PaneKey, counted_keys, rollups, slices_key, width_ms
 from aggregator.state.slice_tables import by_chunk, empty_chunk
@@ -76,20 +76,20 @@ class Partition:
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
         """Count messages in the log's order, except counted offsets; return the rejections."""
-        fresh = self._fresh(list(messages))
+        fresh = self._uncounted(list(messages))
         if not fresh:
             return []
         arrived = np.fromiter([message.timestamp()[1] for message in fresh], np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         batches_by_question, rejections = self._decoder.decode(fresh, arrived)
         for (name, number), batches in batches_by_question.items():
-            question = self._question(name, number)
+            question = self._question_key(name, number)
             rejections += self._add_batches(self.metrics[name], question, batches)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
         self.next_offset = fresh[-1].offset() + 1
-        self._close_due_panes({self._question(*question) for question in batches_by_question})
+        self._close_due_panes({self._question_key(*question) for question in batches_by_question})
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
         return sorted(shown, key=lambda rejection: rejection.message.offset())
 
@@ -122,11 +122,11 @@ class Partition:
         mark.closed = max(mark.closed, end)
         self._close_due_panes([question])
 
-    def _question(self, metric: str, number: int) -> str:
+    def _question_key(self, metric: str, number: int) -> str:
         """Return the key under which a metric, or a round of a metric, is counted."""
         return self._keys[metric][number - 1 if number else 0]
 
-    def _fresh(self, messages: list[Message]) -> list[Message]:
+    def _uncounted(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in order."""
         offsets = np.fromiter([message.offset() for message in messages], np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):

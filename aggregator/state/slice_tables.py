@@ -1,4 +1,4 @@
-"""Slice tables: the statistics of a metric's slices over a stretch, and their stored form.
+"""Slice tables: the statistics of a metric's slices over a stretch, stored in chunks.
 
 A table is cut into chunks of a fixed number of slice codes, so that a commit writes only changed
 chunks. In memory a chunk has a row for each slice. Its stored form has the rows that are not empty:
@@ -56,9 +56,9 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
     rows = statistics[used]
     low, high = int(rows.min(initial=0)), int(rows.max(initial=0))
     width = next(w for w in INTEGER_WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
-    stored = np.zeros(len(used), dtype=_row_type(width, statistics.shape[1]))
-    stored["code"], stored["sums"] = used + number * len(statistics), rows
-    return bytes([width]) + stored.tobytes()
+    chunk_rows = np.zeros(len(used), dtype=_row_type(width, statistics.shape[1]))
+    chunk_rows["code"], chunk_rows["sums"] = used + number * len(statistics), rows
+    return bytes([width]) + chunk_rows.tobytes()
 
 
 def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
@@ -72,11 +72,11 @@ def decode_rows(value: bytes, cells: int) -> tuple[Codes, Counts]:
     row = _row_type(width, cells)
     if (len(value) - 1) % row.itemsize:
         raise ValueError(f"{len(value)} bytes")
-    stored = np.frombuffer(value, dtype=row, offset=1)
-    codes = stored["code"].astype(np.int64)
+    chunk_rows = np.frombuffer(value, dtype=row, offset=1)
+    codes = chunk_rows["code"].astype(np.int64)
     if (np.diff(codes) <= 0).any():
         raise ValueError("codes of slices that do not ascend")
-    return codes, stored["sums"].astype(np.int64)
+    return codes, chunk_rows["sums"].astype(np.int64)
 
 
 def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
@@ -102,15 +102,15 @@ def describe_difference(number: int, stored_chunk: bytes, expected: Counts, metr
     cells): the statistics that the log gives; `metric`: the metric.
     """
     try:
-        stored = decode_chunk(number, stored_chunk, metric)
+        chunk_rows = decode_chunk(number, stored_chunk, metric)
     except ValueError as error:
         return f"no slices in the store: {error}"
-    rows = np.flatnonzero((stored != expected).any(axis=1))
+    rows = np.flatnonzero((chunk_rows != expected).any(axis=1))
     if not rows.size or metric.slicing is None:
         return "stored in another form than Dither writes"
     first = int(rows[0])
-    name = metric.slicing.slice(number * len(stored) + first)
-    reports = [int(metric.counts(table[first]).sum()) for table in (stored, expected)]
+    name = metric.slicing.slice(number * len(chunk_rows) + first)
+    reports = [int(metric.counts(table[first]).sum()) for table in (chunk_rows, expected)]
     return (
         f"{len(rows)} slices differ, the first {name}: stored {reports[0]} reports, replayed "
         f"{reports[1]}"

@@ -1,4 +1,4 @@
-"""Watermarks: the event time that several recent batches of a metric have reached.
+"""Watermarks: the event time that enough recent batches of a metric have reached to confirm it.
 
 A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches reached it, so
 that a few wrong clocks, or one message of an attacker, close no pane.
@@ -52,50 +52,50 @@ class Watermark:
         """The latest event time that a recent batch has reached, confirmed or not, in ms."""
         return max((time for _, time in self.ahead), default=self.time)
 
-    def advance(self, reached: int) -> None:
+    def advance(self, batch_time: int) -> None:
         """Record the event time of the next counted batch; it may advance the watermark."""
-        if not self.ahead and reached <= self.time:
+        if not self.ahead and batch_time <= self.time:
             return
         ahead = [(age + 1, time) for age, time in self.ahead if age + 1 < RECENT_BATCHES]
-        if reached > self.time:
-            ahead.append((0, reached))
+        if batch_time > self.time:
+            ahead.append((0, batch_time))
             if len(ahead) == CONFIRMING_BATCHES:
                 self.time = min(time for _, time in ahead)
                 ahead = [age_and_time for age_and_time in ahead if age_and_time[1] > self.time]
         self.ahead = tuple(ahead)
 
-    def advance_all(self, reached: Times) -> None:
+    def advance_all(self, batch_times: Times) -> None:
         """Record the event times of the next counted batches; they may advance the watermark."""
-        if reached.size < MIN_VECTOR_BATCHES:
-            for time in reached.tolist():
+        if batch_times.size < MIN_VECTOR_BATCHES:
+            for time in batch_times.tolist():
                 self.advance(time)
             return
-        places, times = self._batches_ahead(reached)
-        self.time = max(self.time, _latest_confirmed(places, times))
-        last = reached.size - 1
-        is_ahead = (times > self.time) & (places > last - RECENT_BATCHES)
-        ahead = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
+        positions, times = self._batches_ahead(batch_times)
+        self.time = max(self.time, _latest_confirmed(positions, times))
+        last = batch_times.size - 1
+        is_ahead = (times > self.time) & (positions > last - RECENT_BATCHES)
+        ahead = zip(positions[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
         self.ahead = tuple((last - position, time) for position, time in ahead)
 
-    def confirming_index(self, time: int, reached: Times) -> int | None:
+    def confirming_index(self, time: int, batch_times: Times) -> int | None:
         """Return the index of the batch that moves the watermark to `time`.
 
         -1 if the watermark is already there; None if none of the batches moves it there.
         """
         if self.time >= time:
             return -1
-        if not (reached >= time).any():
+        if not (batch_times >= time).any():
             return None
-        places, times = self._batches_ahead(reached)
-        return _confirming_position(places, times, time)
+        positions, times = self._batches_ahead(batch_times)
+        return _confirming_position(positions, times, time)
 
-    def times_along(self, reached: Times) -> Times:
+    def times_along(self, batch_times: Times) -> Times:
         """Return the watermark's time before each of the next counted batches, and after all."""
         recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
             recent[-1 - age] = time
         spread = np.lib.stride_tricks.sliding_window_view(
-            np.concatenate((recent, reached)), RECENT_BATCHES
+            np.concatenate((recent, batch_times)), RECENT_BATCHES
         )
         confirmed = np.partition(spread, -CONFIRMING_BATCHES, axis=1)[:, -CONFIRMING_BATCHES]
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
@@ -108,42 +108,42 @@ class Watermark:
         if not metric.hold_open:
             self.closed = max(self.closed, self.time - metric.lateness_ms)
 
-    def _batches_ahead(self, reached: Times) -> tuple[Times, Times]:
+    def _batches_ahead(self, batch_times: Times) -> tuple[Times, Times]:
         """Return indices and times of batches ahead; earlier batches have negative indices."""
-        places = np.flatnonzero(reached > self.time)
-        times = reached[places]
+        positions = np.flatnonzero(batch_times > self.time)
+        times = batch_times[positions]
         if self.ahead:
             ages, times_ahead = np.array(self.ahead, dtype=np.int64).T
-            places = np.concatenate((-1 - ages, places))
+            positions = np.concatenate((-1 - ages, positions))
             times = np.concatenate((times_ahead, times))
-        return places, times
+        return positions, times
 
 
 MIN_VECTOR_BATCHES = 16
 """At least this many batches are handled as vectors."""
 
 
-def _confirming_position(places: Times, times: Times, time: int) -> int | None:
+def _confirming_position(positions: Times, times: Times, time: int) -> int | None:
     """Return the first position at which enough recent batches have reached a time, or None."""
-    reached_positions = places[times >= time]
+    reached_positions = positions[times >= time]
     more = CONFIRMING_BATCHES - 1
     enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)
     return int(reached_positions[more + enough[0]]) if enough.size else None
 
 
-def _latest_confirmed(places: Times, times: Times) -> int:
+def _latest_confirmed(positions: Times, times: Times) -> int:
     """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
         return NO_TIME
     falling = np.sort(times)[::-1]
     low, high = CONFIRMING_BATCHES - 2, CONFIRMING_BATCHES - 1  # the first is never confirmed
-    while _confirming_position(places, times, int(falling[high])) is None:
+    while _confirming_position(positions, times, int(falling[high])) is None:
         if high == falling.size - 1:
             return NO_TIME
         low, high = high, min(2 * high, falling.size - 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if _confirming_position(places, times, int(falling[middle])) is None:
+        if _confirming_position(positions, times, int(falling[middle])) is None:
             low = middle
         else:
             high = middle

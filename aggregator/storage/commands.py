@@ -1,4 +1,4 @@
-"""Sends commands to Redis, many in one round trip, and checks the types of the replies."""
+"""Sends commands to Redis or a cluster's nodes, many in one round trip; checks the reply types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connects to Redis: one server, a Redis Cluster, or the master that Sentinels name."""
+"""Connects to Redis by URLs: one server, a Redis Cluster, or the master that Sentinels name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists a metric's panes, and reads their sums."""
+"""Lists the panes in a metric's indexes, and reads their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses and checks values from Redis, where anybody may have written.
+"""Parses and checks members and values from Redis, where anybody may have written.
 
 A value in another form than Dither's raises :class:`aggregator.errors.StateUnreadable` with its
 key. No value is guessed.

@@ -1,4 +1,4 @@
-"""Takes over, commits and halts partitions in Redis, and reads their open state."""
+"""Takes over, commits and halts partitions in Redis by their epochs, and reads their open state."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class PartitionStore:
                 replies = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
                 raise self._diagnose(prefix, error) from None
-            *hashes, ids, opened, short = replies
+            *hashes, ids, open_members, short = replies
             owner = pairs(hashes[0])
             names = (owner.get(key, b"").decode(errors="replace") for key in (b"group", b"worker"))
             stored_group, stored_worker = names
             if group and stored_group != group:
                 raise OtherGroup(prefix, group, stored_group, stored_worker)
-            uncounted = _uncounted(prefix, opened, metrics)
-            counted = [member for member in opened if member not in uncounted]
+            uncounted = _uncounted(prefix, open_members, metrics)
+            counted = [member for member in open_members if member not in uncounted]
             panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
             read_ids(self._commands.ask, prefix, panes)
             stored_owner = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
@@ -254,24 +254,24 @@ class _SnapshotRequest:
         return [0] * len(commands)
 
     def fold(self, stamp: Sequence[Any], head: Sequence[Any], replies: Iterable[Any]) -> Any:
-        sizes, opened = head
-        consistent_read.require_open_panes(self.prefix, stamp, sizes, len(opened))
+        sizes, open_members = head
+        consistent_read.require_open_panes(self.prefix, stamp, sizes, len(open_members))
         values = iter(replies)
         *hashes, ids = (next(values) for _ in SNAPSHOT_HASHES)
         panes = [
             open_pane(self.prefix, member, next(values), next(values), pairs(ids), next(values))
-            for member in sorted(opened)
+            for member in sorted(open_members)
         ]
         return hashes, panes
 
 
 def _uncounted(
-    prefix: str, opened: Collection[bytes], metrics: Mapping[str, Metric] | None
+    prefix: str, open_members: Collection[bytes], metrics: Mapping[str, Metric] | None
 ) -> frozenset[bytes]:
     """Return the open panes whose definition is not among `metrics`."""
     if metrics is None:
         return frozenset()
-    keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in opened}
+    keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in open_members}
     left = {key for key in {*keys.values()} if counted_metric(metrics, key) is None}
     return frozenset(member for member, key in keys.items() if key in left)
 

@@ -1,4 +1,4 @@
-"""Reads a partition's whole state from Redis, and checks that its parts agree.
+"""A snapshot: reads a partition's whole state with its ids, and checks that its parts agree.
 
 The ids of a pane's batches are in chunks, to which commits append
 (:mod:`aggregator.storage.commit`); a pane may also have ids in one value, ``P:seen:PANE``.

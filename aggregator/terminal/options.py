@@ -1,4 +1,4 @@
-"""Options that the commands of a deployment share."""
+"""Options and arguments, with their help, that the commands of a deployment share."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             flags[key] = value
         settings = load_settings(config, flags)
         if show_settings:
-            from aggregator.terminal.format import table
+            from aggregator.terminal.estimate_text import table
 
             rows = [(key, json.dumps(value), source) for key, value, source in in_force(settings)]
             return click.echo(table(("setting", "value", "source"), rows))
@@ -205,7 +205,7 @@ def defined_metrics(settings: Settings) -> MetricDefinitions:
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
-    """Return the metric of this name, or all metrics without a name.
+    """Return the metric of this name, or all metrics if no name is given.
 
     Raises
     ------

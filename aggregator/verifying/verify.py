@@ -19,8 +19,8 @@ from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from aggregator.verifying.comparison import PartitionComparison, Verification, stored_panes
 from aggregator.verifying.log_replay import LogReplay, Progress
+from aggregator.verifying.state_differences import PartitionComparison, Verification, stored_panes
 from estimators import Metric
 
 

@@ -1,4 +1,4 @@
-"""The web application: its routes and its middleware."""
+"""The web application: the routes of its operations and of the gateway, and its middleware."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
 from aggregator.monitoring.tracing_setup import server_instance
 from aggregator.reading.reader import MetricReader
-from aggregator.web import events, pages, probes, questions
-from aggregator.web.events import Abortable
+from aggregator.web import pages
+from aggregator.web.event_routes import EVENT_OPERATIONS, Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
 from aggregator.web.http.middleware import AddressLimit, BodyLimit, ProtectiveHeaders, UnreadLimit
 from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.traffic import CountTraffic, TraceRequests
+from aggregator.web.metric_routes import METRIC_OPERATIONS
 from aggregator.web.operations import Operation, Service
-from aggregator.web.reports import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
+from aggregator.web.report_routes import GATEWAY_OPERATIONS, POST_REPORTS, CrowdCounts
+from aggregator.web.server_routes import SERVER_OPERATIONS
 from producers.gateway.crowds import CROWDS_PATH, MAX_CROWD_BODY
 
 if TYPE_CHECKING:
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 def core_and_features() -> list[Operation]:
     """Return the HTTP operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
-    core = (*questions.QUESTION_OPERATIONS, *events.EVENT_OPERATIONS, *probes.PROBE_OPERATIONS)
-    return [*core, *of_features]
+    return [*METRIC_OPERATIONS, *EVENT_OPERATIONS, *SERVER_OPERATIONS, *of_features]
 
 
 def application(

@@ -30,8 +30,8 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.reading.window import Window
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
-from aggregator.web.live import Follower, Live, LiveEvent, PolicyChange
-from producers.gateway.clients import UNKNOWN_CLIENT, Client
+from aggregator.web.live_followers import Follower, Live, LiveEvent, PolicyChange
+from producers.gateway.rate_limits import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
@@ -241,7 +241,7 @@ class Hub:
             self._unreadable.pop(name, None)
         is_due = self.turns.is_due(OVERVIEW_WORK)
         in_thread = anyio.to_thread.run_sync
-        overview, new_status, changed = await in_thread(self._look, names)
+        overview, new_status, changed = await in_thread(self._due_changes, names)
         for name in metrics:
             policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
@@ -263,7 +263,9 @@ class Hub:
         with contextlib.suppress(redis.RedisError):  # which the next read tells
             await anyio.to_thread.run_sync(self._estimate, windows)
 
-    def _look(self, names: Sequence[str]) -> tuple[TopicProgress, ServiceStatus, list[Window]]:
+    def _due_changes(
+        self, names: Sequence[str]
+    ) -> tuple[TopicProgress, ServiceStatus, list[Window]]:
         """Return the progress, the status, and the changed metrics that are due, cheapest first."""
         began = time.thread_time()
         overview = self.reader.store.overview()

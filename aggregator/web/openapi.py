@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations."""
+"""The OpenAPI document with its schemas and parameters, made from the operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from aggregator.reading.serialization import Answer
 from aggregator.reading.status import ServiceStatus
-from aggregator.web.live import PolicyChange
+from aggregator.web.live_followers import PolicyChange
 from aggregator.web.operations import CSV_TYPE, Content, Operation
 
 SCHEMA_REFERENCE = "#/components/schemas/{name}"
@@ -47,8 +47,8 @@ def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict
     components = _in_common_words(components)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        described = _operation(operation, schemas_by_type, names)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+        document = _operation(operation, schemas_by_type, names)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = document
     return {
         "openapi": "3.1.0",
         "info": {
@@ -74,19 +74,19 @@ def _operation(
     parameters += [_header(name, text) for name, text in operation.headers.items()]
     if operation.conditional:
         parameters.append(_header("If-None-Match", "The ETag of an answer that the client has."))
-    described: dict[str, Any] = {
+    document: dict[str, Any] = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
         "parameters": parameters,
         "responses": _responses(operation, schemas_by_type),
     }
     if operation.body is not None:
-        described["requestBody"] = {"required": True, **_content(operation.body, schemas_by_type)}
+        document["requestBody"] = {"required": True, **_content(operation.body, schemas_by_type)}
     if operation.scopes:
         needed_scopes = " or ".join(operation.scopes)
-        described["description"] = f"Needs scope {needed_scopes}, of a token or of everybody."
-        described["security"] = [{"token": []}, {}]
-    return described
+        document["description"] = f"Needs scope {needed_scopes}, of a token or of everybody."
+        document["security"] = [{"token": []}, {}]
+    return document
 
 
 def _identifier(operation: Operation) -> str:
@@ -182,19 +182,21 @@ def _in_common_words(schema: Any) -> Any:
         return [_in_common_words(child) for child in schema]
     if not isinstance(schema, dict):
         return schema
-    common = {name: _in_common_words(child) for name, child in schema.items() if name != "default"}
+    plain_schema = {
+        name: _in_common_words(child) for name, child in schema.items() if name != "default"
+    }
     if "properties" in schema:
         properties = schema["properties"].items()
-        common["properties"] = {name: _in_common_words(child) for name, child in properties}
-    item_schemas = common.get("prefixItems", [])
+        plain_schema["properties"] = {name: _in_common_words(child) for name, child in properties}
+    item_schemas = plain_schema.get("prefixItems", [])
     if (
         item_schemas
-        and common.get("items") is False
+        and plain_schema.get("items") is False
         and all(child == item_schemas[0] for child in item_schemas)
     ):
-        del common["prefixItems"]
-        common["items"] = item_schemas[0]
-    if common.get("enum") == [True] and common["enum"][0] is True:
-        del common["enum"]
-        common |= {"const": True, "type": "boolean"}
-    return common
+        del plain_schema["prefixItems"]
+        plain_schema["items"] = item_schemas[0]
+    if plain_schema.get("enum") == [True] and plain_schema["enum"][0] is True:
+        del plain_schema["enum"]
+        plain_schema |= {"const": True, "type": "boolean"}
+    return plain_schema

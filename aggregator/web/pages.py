@@ -75,8 +75,8 @@ class File:
 
 def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
-    files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
-    files |= {name: _file(RANDOMIZERS.joinpath(name)) for name in RANDOMIZER_FILES}
+    files = dict(_static_files(importlib.resources.files("aggregator").joinpath("web", "static")))
+    files |= {name: _static_file(RANDOMIZERS.joinpath(name)) for name in RANDOMIZER_FILES}
 
     links = {path: _module_links(files, name) for path, name in PAGE_FILES.items()}
 
@@ -103,16 +103,16 @@ def _module_links(files: Mapping[str, File], page: str) -> str:
     return ", ".join(f"</static/{name.decode()}>; rel=modulepreload" for name in modules)
 
 
-def _files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:
+def _static_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:
     for file in folder.iterdir():
         name = f"{prefix}{file.name}"
         if file.is_dir():
-            yield from _files(file, f"{name}/")
+            yield from _static_files(file, f"{name}/")
         else:
-            yield name, _file(file)
+            yield name, _static_file(file)
 
 
-def _file(file: Traversable) -> File:
+def _static_file(file: Traversable) -> File:
     content = file.read_bytes()
     content_type = CONTENT_TYPES[file.name.rpartition(".")[2]]
     return File(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')

@@ -1,4 +1,4 @@
-"""A Shiryaev-Roberts detector: evidence that a mean has moved from its baseline.
+"""A Shiryaev-Roberts detector: bets give evidence that a mean has moved from its baseline.
 
 The source is Shin, Ramdas and Rinaldo, "E-detectors" (2022).
 """

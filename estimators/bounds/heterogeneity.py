@@ -82,9 +82,9 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
     precision = np.broadcast_to(_precision(law), (windows, law.contrast.size))[window].T[levels]
     if not has_signs(law):
 
-        def scores(theta: Floats, chosen: Indices) -> Floats:
-            chosen_laws = law.of_rows(window[chosen])
-            return mean_scores(chosen_laws, levels, means[:, None, chosen], theta)
+        def scores(theta: Floats, categories: Indices) -> Floats:
+            chosen_laws = law.of_rows(window[categories])
+            return mean_scores(chosen_laws, levels, means[:, None, categories], theta)
 
         return [*_least_p_values(means, precision, scores, -1.0, windows)]
     laws, theta = select_levels(law, levels).of_rows(window), _pooled(means, precision, -1.0)
@@ -93,8 +93,8 @@ def heterogeneity_of_windows(law: Law, means: Floats) -> list[float | None]:
     def deviances(rows: Any) -> SignDeviances:
         return SignDeviances(laws.of_rows(rows), of_columns[rows])
 
-    def least(chosen: Indices) -> Floats:
-        return _least_statistics(deviances(chosen), theta[chosen])
+    def least(categories: Indices) -> Floats:
+        return _least_statistics(deviances(categories), theta[categories])
 
     at_pooled = [deviances(part).at(theta[part])[0] for part in blocks(theta.size, levels.size)]
     return [*_p_values(np.concatenate(at_pooled).reshape(windows, k), levels.size, least)]
@@ -122,13 +122,13 @@ def _p_values(
     certain = bisect_left(ascending, 1, key=lambda x: k * tail(levels, x) < 1)
     no_evidence = [0.0, *ascending][certain]  # a Q of this size has the p-value 1
     largest = np.zeros(windows)
-    for chosen in (first, None):  # then the categories whose least Q may be larger
-        if chosen is None:
+    for categories in (first, None):  # then the categories whose least Q may be larger
+        if categories is None:
             statistic[first] = 0.0  # these have been searched
-            chosen = np.flatnonzero(statistic > np.repeat(largest, k))
-        chosen = chosen[statistic[chosen] > no_evidence]
-        for part in blocks(chosen.size, levels):
-            np.maximum.at(largest, chosen[part] // k, least(chosen[part]))
+            categories = np.flatnonzero(statistic > np.repeat(largest, k))
+        categories = categories[statistic[categories] > no_evidence]
+        for part in blocks(categories.size, levels):
+            np.maximum.at(largest, categories[part] // k, least(categories[part]))
     return [float(min(1.0, k * tail(levels, x))) for x in largest.tolist()]
 
 
@@ -184,11 +184,11 @@ def heterogeneity_of_differences(
     # if there is only one block, all reports are in it
     share_slope = np.where(least_share > 1 - 1e-12, 0.0, contrast)
 
-    def scores(theta: Floats, chosen: Indices) -> Floats:
+    def scores(theta: Floats, categories: Indices) -> Floats:
         permitted = least_share[:, None] + share_slope[:, None] * np.abs(theta)
-        trials, mean = n[:, None, chosen], contrast[:, None] * theta
-        share = np.clip(np.maximum(sizes[:, None, chosen] / trials, permitted), 0.0, 1.0)
-        return difference_scores(sums[:, None, chosen], trials, mean, share)
+        trials, mean = n[:, None, categories], contrast[:, None] * theta
+        share = np.clip(np.maximum(sizes[:, None, categories] / trials, permitted), 0.0, 1.0)
+        return difference_scores(sums[:, None, categories], trials, mean, share)
 
     precision = (n * contrast) ** 2 / np.maximum(sizes, n * least_share + 1e-12)
     lowest = -1.0 if law.signed else 0.0
@@ -220,10 +220,10 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
 
-    def scores(theta: Floats, chosen: Indices) -> Floats:
+    def scores(theta: Floats, categories: Indices) -> Floats:
         def score(mean: Floats) -> Floats:
             chance = (1 + contrast[:, None] * mean + offset[..., None]) / 2
-            return binomial_scores(ones[:, None, chosen], n[:, None], chance)
+            return binomial_scores(ones[:, None, categories], n[:, None], chance)
 
         without_collisions, with_collisions = theta, theta + (1 - theta) * excess[..., None]
         return np.minimum(score(without_collisions), 0.0) + np.maximum(score(with_collisions), 0.0)
@@ -249,8 +249,8 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     True
     """
 
-    def scores(theta: Floats, chosen: Indices, terms: tuple[Floats, ...]) -> Floats:
-        mean, square, n = (x[:, None, chosen] for x in terms)
+    def scores(theta: Floats, categories: Indices, terms: tuple[Floats, ...]) -> Floats:
+        mean, square, n = (x[:, None, categories] for x in terms)
         root: Floats = np.sqrt(np.maximum(square - theta**2, 1e-12) / n)
         return (mean - theta) / root
 
@@ -294,12 +294,12 @@ def heterogeneity_of_bounded(
     n, means = counts[levels, None], means[levels]
     square, max_size = squares[levels][:, None], largest[levels][:, None]
 
-    def scores(theta: Floats, chosen: Indices) -> Floats:
+    def scores(theta: Floats, categories: Indices) -> Floats:
         from scipy.special import rel_entr
 
-        deviation = means[:, None, chosen] - theta
-        variance = np.maximum(square[..., chosen] - theta**2, 1e-12)
-        max_deviation = np.maximum(max_size[..., chosen] - np.sign(deviation) * theta, 1e-12)
+        deviation = means[:, None, categories] - theta
+        variance = np.maximum(square[..., categories] - theta**2, 1e-12)
+        max_deviation = np.maximum(max_size[..., categories] - np.sign(deviation) * theta, 1e-12)
         chance = variance / (variance + max_deviation**2)
         shift = max_deviation * np.abs(deviation) / (variance + max_deviation**2)
         tilted = np.minimum(chance + shift, 1.0)
@@ -348,16 +348,16 @@ def _least_p_values(
         for part in blocks(columns, len(means))
     ]
 
-    def least(chosen: Indices) -> Floats:
-        statistics, is_close = np.zeros(chosen.size), np.zeros(chosen.size, dtype=np.bool_)
+    def least(categories: Indices) -> Floats:
+        statistics, is_close = np.zeros(categories.size), np.zeros(categories.size, dtype=np.bool_)
         if least_means is None:
             statistics, is_close = _least_statistics_near(
-                scores, means[:, chosen], precision[:, chosen], lowest, chosen
+                scores, means[:, categories], precision[:, categories], lowest, categories
             )
         far = np.flatnonzero(~is_close)
         lowest_means = means if least_means is None else least_means
         for part in blocks(far.size, GRID_POINTS * len(means)):
-            rows = chosen[far[part]]
+            rows = categories[far[part]]
             extremes = [lowest_means[:, rows].min(axis=0), means[:, rows].max(axis=0)]
             low, high = np.clip(extremes, lowest, 1.0)
             statistics[far[part]] = _search_least_statistics(scores, low, high, rows)
@@ -375,19 +375,19 @@ def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
 
 # Theorem 11 of docs/proofs/laws.md
 def _least_statistics_near(
-    scores: Scores, means: Floats, precision: Floats, lowest: float, chosen: Indices
+    scores: Scores, means: Floats, precision: Floats, lowest: float, categories: Indices
 ) -> tuple[Floats, Bools]:
     """Return a lower bound on the least Q of each category, and whether it is close to this Q.
 
-    Q is evaluated at means near the pooled one. `chosen`: the categories; the other parameters are
-    those of :func:`_least_p_values`, for these categories.
+    Q is evaluated at means near the pooled one. `categories`: their indices; the other parameters
+    are those of :func:`_least_p_values`, for these categories.
     """
-    column = np.arange(chosen.size)
+    column = np.arange(categories.size)
     sd = 1 / np.sqrt(np.maximum(precision.sum(axis=0), 1e-300))
     theta = _pooled(means, precision, lowest) + NEAR_STEPS * sd
     is_inside = (theta[0] >= lowest) & (theta[-1] <= 1)
     theta = np.concatenate([np.clip(theta, lowest, 1.0), np.zeros((1, column.size))])
-    statistic = _statistic(scores, theta, chosen)
+    statistic = _statistic(scores, theta, categories)
     middle = np.clip(statistic[:-1].argmin(axis=0), 1, len(NEAR_STEPS) - 2)
     left, centre, right = statistic[middle + np.array([[-1], [0], [1]]), column]
     highest = np.maximum(left, right)
@@ -398,21 +398,23 @@ def _least_statistics_near(
 
 
 # Theorem 11 of docs/proofs/laws.md
-def _search_least_statistics(scores: Scores, low: Floats, high: Floats, chosen: Indices) -> Floats:
-    """Return lower bounds on the least Q of the `chosen` categories, which are close to it.
+def _search_least_statistics(
+    scores: Scores, low: Floats, high: Floats, categories: Indices
+) -> Floats:
+    """Return lower bounds on the least Q of the `categories`, which are close to it.
 
-    `low`, `high`, shape (chosen,): the ends of intervals that contain the best common means.
+    `low`, `high`, shape (categories,): the ends of intervals that contain the best common means.
     """
-    column, grid = np.arange(chosen.size), np.linspace(0, 1, GRID_POINTS)[:, None]
-    bound, least_statistic = np.zeros(chosen.size), np.full(chosen.size, np.inf)
-    lower_bounds: Floats = np.zeros(chosen.size)
-    is_close = np.zeros(chosen.size, dtype=np.bool_)
+    column, grid = np.arange(categories.size), np.linspace(0, 1, GRID_POINTS)[:, None]
+    bound, least_statistic = np.zeros(categories.size), np.full(categories.size, np.inf)
+    lower_bounds: Floats = np.zeros(categories.size)
+    is_close = np.zeros(categories.size, dtype=np.bool_)
     for turn in range(MAX_ZOOMS):
         checkpoint()
         theta = low + grid * (high - low)
         if turn == 0:  # the first grid also has zero
-            theta = np.concatenate([theta, np.zeros((1, chosen.size))])
-        statistic = _statistic(scores, theta, chosen)
+            theta = np.concatenate([theta, np.zeros((1, categories.size))])
+        statistic = _statistic(scores, theta, categories)
         middle = np.clip(statistic[:GRID_POINTS].argmin(axis=0), 1, GRID_POINTS - 2)
         left, centre, right = statistic[middle + np.array([[-1], [0], [1]]), column]
         bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
@@ -425,7 +427,7 @@ def _search_least_statistics(scores: Scores, low: Floats, high: Floats, chosen: 
     return lower_bounds
 
 
-def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:
+def _statistic(scores: Scores, theta: Floats, categories: Any) -> Floats:
     """Return Q, the sum of squared scores, shape of `theta`."""
-    statistic: Floats = (scores(theta, chosen) ** 2).sum(axis=0)
+    statistic: Floats = (scores(theta, categories) ** 2).sum(axis=0)
     return statistic

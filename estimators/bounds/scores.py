@@ -27,17 +27,17 @@ PROBABILITY_ROUNDING = 2.0**-53
 """The least distance of a probability from 0 and 1, to which it may round for a large epsilon."""
 
 
-def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
+def binomial_scores(sign_counts: Floats, trials: Floats, chance: Floats) -> Floats:
     """Return the scores of binomial counts: Theorem 7 of docs/proofs/laws.md.
 
-    `ones`, `trials`: whole numbers, with ones <= trials; `chance`: in [0, 1].
+    `sign_counts`, `trials`: whole numbers, the first at most the second; `chance`: in [0, 1].
 
     >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
     array([ 0.   ,  0.448, -3.289])
     """
     mean = trials * np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
-    neighbour = ones - np.sign(ones - mean)
-    deviation = np.where((neighbour - mean) * (ones - mean) > 0, neighbour - mean, 0.0)
+    neighbour = sign_counts - np.sign(sign_counts - mean)
+    deviation = np.where((neighbour - mean) * (sign_counts - mean) > 0, neighbour - mean, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         up = (mean + deviation) * np.log1p(deviation / mean)
         down = (trials - mean - deviation) * np.log1p(-deviation / (trials - mean))
@@ -78,8 +78,8 @@ def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floa
     if isinstance(law, PiecewiseLaw):
         return _window_scores(select_levels(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    sign, at = np.sign(means - theta), np.broadcast_to(theta, means.shape)
-    return sign * _signed_roots(select_levels(law, level), sign * means, sign * at)
+    sign, thetas = np.sign(means - theta), np.broadcast_to(theta, means.shape)
+    return sign * _signed_roots(select_levels(law, level), sign * means, sign * thetas)
 
 
 def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
@@ -93,16 +93,16 @@ def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
 def select_levels(law: LawOfLevels, rows: Indices) -> LawOfLevels:
     """Return the law of the levels in `rows`, which may repeat; s is 1 / (n a), `free` False."""
     counts, contrast = law.counts[..., rows], law.contrast[rows]
-    changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
+    law_fields: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:
-        changed["rate"] = law.rate[rows]
+        law_fields["rate"] = law.rate[rows]
     if law.offset is not None:
-        changed["offset"] = law.offset[rows]
+        law_fields["offset"] = law.offset[rows]
     if isinstance(law, RepeatedLaw):
-        changed["repeats"] = law.repeats[rows]
+        law_fields["repeats"] = law.repeats[rows]
     if isinstance(law, PiecewiseLaw):
-        changed["shapes"] = tuple(law.shapes[row] for row in rows.tolist())
-    return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **changed)
+        law_fields["shapes"] = tuple(law.shapes[row] for row in rows.tolist())
+    return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **law_fields)
 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
@@ -181,16 +181,18 @@ class SignDeviances:
 
     def _of_signs(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
         n, contrast, offset = self.law.counts, self.law.contrast, self.law.offsets
-        ones = np.rint(n * (1 + offset + contrast * self.means) / 2)
+        sign_counts = np.rint(n * (1 + offset + contrast * self.means) / 2)
         chance = (1 + offset + contrast * theta) / 2
         chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
         expected, variance = n * chance, chance * (1 - chance)
         nearest = np.where(
-            ones > expected, np.maximum(ones - 1, expected), np.minimum(ones + 1, expected)
+            sign_counts > expected,
+            np.maximum(sign_counts - 1, expected),
+            np.minimum(sign_counts + 1, expected),
         )
         excess = (expected - nearest) / variance
         bend = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
-        scores = binomial_scores(ones, n, chance)
+        scores = binomial_scores(sign_counts, n, chance)
         return scores**2, contrast * excess, contrast**2 * bend / 2
 
     # Theorem 4 of docs/proofs/laws.md
@@ -213,8 +215,8 @@ def _tilted_moments(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floa
         value, mean, variance, *_ = law.tilted_users(theta, tilt)
         return value, mean, variance
     if isinstance(law, PiecewiseLaw):
-        at = law.tilted(theta, tilt)
-        return at.value, at.mean, at.variance
+        thetas = law.tilted(theta, tilt)
+        return thetas.value, thetas.mean, thetas.variance
     value, mean, variance, *_ = tilted_signs(tilt, law.offsets + law.contrast * theta)
     value, mean = value - tilt * law.offsets, mean - law.offsets
     if law.rate is None:

@@ -1,4 +1,4 @@
-"""The sums of true values, with the interface of a mechanism."""
+"""The sums of true values and their releases, with the interface of a mechanism."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from estimators.bounds import Law
-from estimators.central.bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release import ReleaseNoise
+from estimators.central.release_bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release_weights import (
     HOPELESS_ERROR,
     ReportWeights,
@@ -108,9 +108,9 @@ class TrueValues(Mechanism):
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
         used = counts > 0
-        chosen, noise = self._release_weights(counts, weights, beta)
+        release, noise = self._release_weights(counts, weights, beta)
         # without noise, the release reveals nothing and costs nothing
-        value = np.full(self.numbers, math.nan if chosen is None else 0.5)
+        value = np.full(self.numbers, math.nan if release is None else 0.5)
         lower, upper, effective = np.zeros(self.numbers), np.ones(self.numbers), 0.0
         shares, losses = np.zeros((2, counts.size))
         if noise is not None:
@@ -124,7 +124,7 @@ class TrueValues(Mechanism):
             shares[used] = parts / parts.sum()
             losses[used] = [float(loss) for loss in noise.losses]
         weighed = Weighed(question, counts, shares, 0.0)
-        saturation = None if chosen is None else chosen.saturation
+        saturation = None if release is None else release.saturation
         numbers: list[Any] = [value, lower, upper]
         if self.bins is None:
             numbers = [float(number[0]) for number in numbers]
@@ -161,10 +161,10 @@ class TrueValues(Mechanism):
             return None, None
         epsilons = [e for e, is_used in zip(self.epsilons, used.tolist(), strict=True) if is_used]
         levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
-        chosen = report_weights(weights, levels, n, beta, self.bins)
-        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
-            return chosen, None
-        return chosen, ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
+        release = report_weights(weights, levels, n, beta, self.bins)
+        if weights == "adpm" and affine_error(levels, n, release.per_report) > HOPELESS_ERROR:
+            return release, None
+        return release, ReleaseNoise.of(epsilons, release.per_report, self.sensitivity)
 
     def _weighted_law(self, noise: ReleaseNoise, counts: Counts) -> Law:
         """Return the law of the weighted mean without noise; `counts`: reports by level in use."""

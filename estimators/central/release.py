@@ -16,7 +16,7 @@ import numpy as np
 
 from estimators.estimate import Counts, Floats, Integers
 from estimators.exact import discrete_laplace
-from estimators.exact.noise import DiscreteLaplace
+from estimators.exact.laplace_sampler import DiscreteLaplace
 from estimators.exact.randomness import Bits
 
 LARGEST_WEIGHT = 2**25

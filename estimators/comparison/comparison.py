@@ -1,4 +1,4 @@
-"""The comparison of two statistics: a difference or a ratio, with proved limits and a p-value."""
+"""The comparison of two arms: a difference or a ratio, with proved limits and a p-value."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def compare(
     elif has_joint_law:
         shares = standard_shares(metric_a.randomizer.facts, counts) if is_standard else None
         a, b = (arm_of(*arm, question, shares) for arm in arms)
-        law, length = "joint", _radius(a, b, question, metric_a.domain.unit[1])
+        law, length = "joint", _vector_radius(a, b, question, metric_a.domain.unit[1])
         middle, scale = metric_a.domain.unit
         if metric_a.kind == "frequency":  # on the scale of signs
             middle, scale = middle + scale / 2, scale / 2
@@ -221,7 +221,7 @@ def compare(
         value, limits = _union(answers[0], answers[1], beta, ratio=ratio)
     single = not metric_a.labels and value.size == 1
     return Comparison(
-        **_numbers(value, limits, single),
+        **_number_fields(value, limits, single),
         law=law,
         of=of,
         bound=bound,
@@ -232,7 +232,7 @@ def compare(
         reports=(int(counts[0].sum()), int(counts[1].sum())),
         radius=length,
         labels=labels,
-        warning=_warning((metric_a, metric_b), counts, answers, beta, weights),
+        warning=_level_warning((metric_a, metric_b), counts, answers, beta, weights),
     )
 
 
@@ -256,7 +256,7 @@ def compare_releases(
     value = np.atleast_1d(np.asarray(a.value) - np.asarray(b.value))
     limits = _union(arms[0], arms[1], beta, ratio=False)[1]
     return Comparison(
-        **_numbers(value, limits, not metric.labels),
+        **_number_fields(value, limits, not metric.labels),
         law="union",
         of="difference",
         bound="fixed",
@@ -306,7 +306,7 @@ def _joint(
     return value, consistent(lower, upper, p_value, question.beta, null)
 
 
-def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
+def _vector_radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
     """Return a bound on the l2 error of a difference of vectors; None for other kinds."""
     if not isinstance(a.noise, CoordinateNoise) or not isinstance(b.noise, CoordinateNoise):
         return None
@@ -316,7 +316,7 @@ def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
     return scale * min(distance, farthest)
 
 
-def _numbers(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str, Any]:
+def _number_fields(value: Floats, limits: ComparisonLimits, single: bool) -> dict[str, Any]:
     """Return the fields of a comparison that contain its numbers, by name."""
     numbers = {"value": value, **limits._asdict()}
     return {name: float(x[0]) for name, x in numbers.items()} if single else numbers
@@ -361,7 +361,7 @@ def quotient(a: Floats, b: Floats) -> Floats:
     return ratio
 
 
-def _warning(
+def _level_warning(
     metrics: tuple[LocalMetric, LocalMetric],
     counts: Sequence[Counts],
     answers: Sequence[ArmEstimator],
@@ -371,7 +371,7 @@ def _warning(
     """Return a warning if values depend on the level and the arms' mixes differ; "" if not."""
     if (
         weights in {STANDARD_WEIGHTS, "uniform"}
-        or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS_P_VALUE
+        or mixes_differ(_aligned_counts(metrics, counts)) >= SUSPICIOUS_P_VALUE
     ):
         return ""
     p_values = [answer(beta).heterogeneity for answer in answers]
@@ -386,7 +386,7 @@ def _warning(
     )
 
 
-def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> Counts:
+def _aligned_counts(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> Counts:
     """Return each arm's numbers of reports for all epsilons of the metrics, in the same order."""
     epsilons = np.unique([epsilon for metric in metrics for epsilon in metric.levels])
     aligned = np.zeros((len(metrics), epsilons.size), dtype=np.int64)

@@ -160,12 +160,12 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
     is_last_cell = np.tile(np.arange(number) == RATIO_CELL_WIDTHS.size, k)
     rejected = np.zeros(top.size, dtype=np.bool_)
     for _ in range(3):
-        at = cell_sums.worst(line, tilts)
+        worst = cell_sums.worst(line, tilts)
         plain = cell_sums.worst(line, tilts, chernoff=True)
-        smaller = np.minimum(at.log_chance, plain.log_chance)
+        smaller = np.minimum(worst.log_chance, plain.log_chance)
         chance = np.where(is_last_cell, plain.log_chance, smaller)
         rejected |= chance <= log_p - LOG_P_SAFETY
-        tilts = at.tilts
+        tilts = worst.tilts
     all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
     return all_rejected
 
@@ -195,22 +195,22 @@ def _search(
     rows, limits = np.arange(observed.size), low.copy()
     tilts = sums.tilts(line(value, rows).factor, log_p)
     for _ in range(MAX_LIMIT_STEPS):
-        at = sums.at(rows).worst(line(value, rows), tilts)
-        rejected = at.log_chance <= goal
+        worst = sums.at(rows).worst(line(value, rows), tilts)
+        rejected = worst.log_chance <= goal
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         limits[rows] = low
-        left = ~(rejected & (at.log_chance >= goal - LOG_P_TOLERANCE)) & (low < domain_high)
-        left &= high - low > LOG_P_TOLERANCE / 4 * width
-        if not left.any():
+        searched = ~(rejected & (worst.log_chance >= goal - LOG_P_TOLERANCE)) & (low < domain_high)
+        searched &= high - low > LOG_P_TOLERANCE / 4 * width
+        if not searched.any():
             break
-        wanted = value + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)
+        wanted = value + (aim - worst.log_chance) / np.maximum(worst.slope * sharper, 1e-12)
         between = np.where(np.isfinite(high), (low + high) / 2, low + width)
         between = np.where(wanted <= low, low + (np.minimum(high, domain_high) - low) / 16, between)
         is_between = (wanted > low) & (wanted < high)
         value = np.minimum(np.where(is_between, wanted, between), domain_high)
-        rows, value, tilts = rows[left], value[left], at.tilts[left]
-        low, high, width = low[left], high[left], width[left]
+        rows, value, tilts = (rows[searched], value[searched], worst.tilts[searched])
+        low, high, width = low[searched], high[searched], width[searched]
     return limits
 
 

@@ -265,17 +265,17 @@ def chained_p_values(excludes_null: Callable[[float], Bools], beta: float) -> Fl
     array([0.257, 0.004, 1.   ])
     """
     excluded = excludes_null(beta)
-    p_values, going, level, j = np.where(excluded, beta, 1.0), excluded.copy(), beta, 0
-    while going.any() and level > SMALLEST_P_VALUE:
+    p_values, searched, level, j = np.where(excluded, beta, 1.0), excluded.copy(), beta, 0
+    while searched.any() and level > SMALLEST_P_VALUE:
         checkpoint()
         j += 1
         level /= LEVEL_RATIO**j
-        going &= excludes_null(level)
-        p_values[going] = level
-    going, level = ~excluded, 1 / LEVEL_RATIO
-    while going.any() and level > beta:
+        searched &= excludes_null(level)
+        p_values[searched] = level
+    searched, level = ~excluded, 1 / LEVEL_RATIO
+    while searched.any() and level > beta:
         checkpoint()
-        going &= excludes_null(level)
-        p_values[going] = np.minimum(level + beta, 1.0)
+        searched &= excludes_null(level)
+        p_values[searched] = np.minimum(level + beta, 1.0)
         level /= LEVEL_RATIO
     return p_values

@@ -279,13 +279,13 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         limits[rows] = low
-        left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE))
-        left &= high - low > LOG_P_TOLERANCE / 4 * width
-        if not left.any():
+        searched = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE))
+        searched &= high - low > LOG_P_TOLERANCE / 4 * width
+        if not searched.any():
             break
         slope = np.maximum(fall * at.by_value, 1e-300)
         moved = value + (evidence - goal - LOG_P_TOLERANCE / 2) / slope
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
-        rows, value, x = rows[left], value[left], x[left]
-        low, high, width = low[left], high[left], width[left]
+        rows, value, x = rows[searched], value[searched], x[searched]
+        low, high, width = low[searched], high[searched], width[searched]
     return limits

@@ -93,32 +93,32 @@ class _Pair:
         every = np.arange(self.tilts.size)
         at_zero = self.largest(every, np.zeros(every.size))[0]
 
-        def side_limits(chosen: Indices) -> tuple[Floats, Floats]:
-            log_r = self.cells.combine_remainders(chosen, self.log_parts, fourier)
+        def side_limits(cell_indices: Indices) -> tuple[Floats, Floats]:
+            log_r = self.cells.combine_remainders(cell_indices, self.log_parts, fourier)
             cost = log_r.max(axis=-1) + LOG_P_SAFETY
-            excess = at_zero[chosen] - self.gains[chosen] + cost
-            lower = self.lower_limit(chosen, cost - self.cells.log_p)
+            excess = at_zero[cell_indices] - self.gains[cell_indices] + cost
+            lower = self.lower_limit(cell_indices, cost - self.cells.log_p)
             return lower, np.exp(np.minimum(excess, 0.0))
 
         above, below = side_limits(every)
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                chosen = every[[cell]]
-                fourier.refine(chosen)
-                cell_lower, chance = side_limits(chosen)
+                cell_indices = every[[cell]]
+                fourier.refine(cell_indices)
+                cell_lower, chance = side_limits(cell_indices)
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
         return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
-    def largest(self, chosen: Indices, delta: Floats) -> tuple[Floats, Floats]:
+    def largest(self, cell_indices: Indices, delta: Floats) -> tuple[Floats, Floats]:
         """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope in delta.
 
-        K is the sum of both arms' bounds on the log wealth. `chosen`, shape (k,): the cells;
+        K is the sum of both arms' bounds on the log wealth. `cell_indices`, shape (k,): the cells;
         `delta`, shape (k,). The bounds are upper bounds, of shape (k,); if no x is allowed, the
         bound is -inf for a delta that is too small, and inf for one too large.
         """
         (first, last), (b_low, b_high) = self.boxes
-        a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
+        a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[cell_indices]
         begin, end = np.maximum(first, delta - b_high), np.minimum(last, delta - b_low)
         x = (begin + end) / 2
         for turn in range(MAX_MEAN_STEPS + 1):
@@ -134,17 +134,18 @@ class _Pair:
         value = np.where(begin > end, np.where(delta < first + b_low, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
 
-    def lower_limit(self, chosen: Indices, cost: Floats) -> Floats:
+    def lower_limit(self, cell_indices: Indices, cost: Floats) -> Floats:
         """Return nearly the largest rejected delta, or the least delta that the boxes allow.
 
-        `chosen`, shape (k,): the cells; `cost`, shape (k,): by how much the gain has to exceed K.
-        The largest K is concave in delta, so Newton's method approaches the limit from below.
+        `cell_indices`, shape (k,): the cells; `cost`, shape (k,): by how much the gain has to
+        exceed K. The largest K is concave in delta, so Newton's method approaches the limit
+        from below.
         """
         low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))
         delta = np.clip(self.arms[0].mean + self.arms[1].mean, low, high)
         for _ in range(MAX_LIMIT_STEPS):
-            value, slope = self.largest(chosen, delta)
-            left = self.gains[chosen] - cost - value
+            value, slope = self.largest(cell_indices, delta)
+            left = self.gains[cell_indices] - cost - value
             low = np.where(left >= 0, np.maximum(low, delta), low)
             high = np.where(left < 0, np.minimum(high, delta), high)
             moved = delta + left / slope

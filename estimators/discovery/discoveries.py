@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.discovery.layout import DiscoveryLayout
 from estimators.discovery.own_points import RowPopulations, TailBound
 from estimators.discovery.prefix_search import (
     CandidateStrings,
@@ -21,6 +20,7 @@ from estimators.discovery.prefix_search import (
     TreeEvidence,
     list_candidates,
 )
+from estimators.discovery.report_layout import DiscoveryLayout
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Counts, Floats, Indices
 from estimators.exact.randomness import Words

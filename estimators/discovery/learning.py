@@ -1,8 +1,8 @@
-"""Learns a code of strings from public examples, in exact integers.
+"""Learns a code of strings from public examples: tokens, contexts and Huffman's code words.
 
 The frequency from which a string can be found grows with the square root of the length of its code
 word, so a code that fits the strings is worth having. Examples are published with the definition:
-they must not be anybody's private data.
+they must not be anybody's private data. All numbers are exact integers.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
     return tuple(tokens)
 
 
-def _merged(parts: list[bytes], pair: tuple[bytes, bytes], token: bytes) -> list[bytes]:
+def _merged(tokens: list[bytes], pair: tuple[bytes, bytes], token: bytes) -> list[bytes]:
     merged, i = [], 0
-    while i < len(parts):
-        if i + 1 < len(parts) and parts[i] == pair[0] and parts[i + 1] == pair[1]:
+    while i < len(tokens):
+        if i + 1 < len(tokens) and tokens[i] == pair[0] and tokens[i + 1] == pair[1]:
             merged.append(token)
             i += 2
         else:
-            merged.append(parts[i])
+            merged.append(tokens[i])
             i += 1
     return merged
 

@@ -1,4 +1,4 @@
-"""Tests whether anybody holds a string, by the reports at the string's points alone.
+"""Tests whether anybody holds a string: Chernoff bounds for the reports at its points alone.
 
 Theorems 1 and 2 of docs/proofs/discovery.md, in their symbols. The hashes are public: anybody can
 find strings that share the points of others.
@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.report_layout import DiscoveryLayout
 from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words
 
@@ -94,19 +94,21 @@ class TailBound:
 
     def __init__(self, populations: list[Floats], information: float) -> None:
         self.tilts = TEST_TILTS * np.sqrt(information)
-        self.sizes = np.concatenate([np.full(len(part), part.shape[1]) for part in populations])
+        self.sizes = np.concatenate(
+            [np.full(len(population), population.shape[1]) for population in populations]
+        )
         shape = self.tilts.size, self.sizes.size
-        self.top = np.concatenate([part.max(axis=1) for part in populations])
+        self.top = np.concatenate([population.max(axis=1) for population in populations])
         self.mass, self.mean, self.square, self.cube = (np.empty(shape) for _ in range(4))
         for k, tilt in enumerate(self.tilts.tolist()):
             first = 0
-            for part in populations:
-                rows = slice(first, first + len(part))
-                first += len(part)
-                odds = np.exp(tilt * (part - self.top[rows, None]))
+            for population in populations:
+                rows = slice(first, first + len(population))
+                first += len(population)
+                odds = np.exp(tilt * (population - self.top[rows, None]))
                 mass = odds.sum(axis=1)
-                mean = (odds * part).sum(axis=1) / mass
-                deviation = part - mean[:, None]
+                mean = (odds * population).sum(axis=1) / mass
+                deviation = population - mean[:, None]
                 odds *= deviation**2
                 self.mass[k, rows], self.mean[k, rows] = mass, mean
                 self.square[k, rows] = odds.sum(axis=1)

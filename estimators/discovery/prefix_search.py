@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.report_layout import DiscoveryLayout
 from estimators.discovery.string_code import CODE_BITS, StringCode, as_words
 from estimators.estimate import Counts, Floats, Integers
 from estimators.exact.randomness import Words

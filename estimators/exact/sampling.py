@@ -1,8 +1,8 @@
-"""Exact sampling: vectorised integer arithmetic on uniform bits.
+"""Exact sampling of coins and integers: vectorised integer arithmetic on uniform bits.
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
 coins compare a uniform word with an integer threshold. For Laplace noise see
-estimators.exact.noise.
+estimators.exact.laplace_sampler.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def bernoulli(bits: Bits, thresholds: Words, level: Array, columns: int | None =
     """
     first = (thresholds >> np.uint64(56)).astype(np.uint8)[level]
     per_row = 1 if columns is None else columns
-    drawn = uniform_bytes(bits, first.size * per_row).reshape(first.size, per_row)
-    coins: Bools = drawn < first[:, None]
-    tied = np.flatnonzero(drawn == first[:, None])
+    random_bytes = uniform_bytes(bits, first.size * per_row).reshape(first.size, per_row)
+    coins: Bools = random_bytes < first[:, None]
+    tied = np.flatnonzero(random_bytes == first[:, None])
     if tied.size:
         low_bits = bits.integers(tied.size) >> np.uint64(8)
         coins.reshape(-1)[tied] = low_bits < (thresholds & _LOW_56)[level[tied // per_row]]
@@ -64,9 +64,9 @@ def round_up(bits: Bits, fraction: Floats) -> Bools:
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)
-    drawn = uniform_bytes(bits, first.size)
-    coins: Bools = drawn < first
-    tied = np.flatnonzero(drawn == first)
+    random_bytes = uniform_bytes(bits, first.size)
+    coins: Bools = random_bytes < first
+    tied = np.flatnonzero(random_bytes == first)
     low_bits = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
     coins[tied] = low_bits < (scaled[tied] - first[tied]) * 2.0**53
     return coins
@@ -101,8 +101,8 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
     5
     """
-    drawn = _drawn_up_to(_LARGEST_BYTE[bound], functools.partial(uniform_bytes, bits))
-    return np.remainder(drawn, bound)
+    random_bytes = _drawn_up_to(_LARGEST_BYTE[bound], functools.partial(uniform_bytes, bits))
+    return np.remainder(random_bytes, bound)
 
 
 def _drawn_up_to(largest: Array, draw: Callable[[int], Array]) -> Array:

@@ -1,4 +1,4 @@
-"""Counts small integers, by the fastest method for their number."""
+"""Counts small integers by the fastest method for their number, such as bit planes."""
 
 from __future__ import annotations
 

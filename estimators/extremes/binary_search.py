@@ -195,16 +195,16 @@ class Search:
         index = 0
         for decision in progress.decisions:
             index = 2 * index + (not decision.outwards)
-        parts = 2 ** len(progress.decisions)
-        outer, inner = self._point(index, parts), self._point(index + 1, parts)
+        intervals = 2 ** len(progress.decisions)
+        outer, inner = self._point(index, intervals), self._point(index + 1, intervals)
         return (outer, inner) if self.kind == "minimum" else (inner, outer)
 
-    def _point(self, index: int, parts: int) -> float:
-        """Return the point of the range that is `index` / `parts` of the way inwards."""
+    def _point(self, index: int, intervals: int) -> float:
+        """Return the point of the range that is `index` / `intervals` of the way inwards."""
         low, high = map(float, self.range)
         if self.kind == "maximum":
             low, high = high, low
-        return low + (high - low) * (index / parts)
+        return low + (high - low) * (index / intervals)
 
     def threshold(self, progress: Progress) -> float:
         """Return the threshold of the next round: the middle of the interval.
@@ -232,16 +232,16 @@ class Search:
         """
         if not 1 <= number <= self.rounds:
             return False
-        parts = 2 ** (number - 1)
+        intervals = 2 ** (number - 1)
         sign = 1 if self.kind == "minimum" else -1  # indices grow inwards: upwards for a minimum
         index = bisect.bisect_left(
-            range(parts), sign * threshold, key=lambda i: sign * self._middle(i, parts)
+            range(intervals), sign * threshold, key=lambda i: sign * self._middle(i, intervals)
         )
-        return index < parts and self._middle(index, parts) == threshold
+        return index < intervals and self._middle(index, intervals) == threshold
 
-    def _middle(self, index: int, parts: int) -> float:
+    def _middle(self, index: int, intervals: int) -> float:
         """Return the middle of an interval, from its index and the number of intervals."""
-        low, high = sorted((self._point(index, parts), self._point(index + 1, parts)))
+        low, high = sorted((self._point(index, intervals), self._point(index + 1, intervals)))
         return low + (high - low) / 2
 
     # -- On the device ----------------------------------------------------------------------------

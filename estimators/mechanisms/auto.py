@@ -1,4 +1,4 @@
-"""Chooses for each level the mechanism of least variance whose reports are small enough."""
+"""Chooses for each level the child mechanism of least variance whose reports are small enough."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class AutoMean(Piecewise):
         ScalarMean.__init__(self, epsilons)
         if values not in ("any", "two"):
             raise ValueError(f"values = {values!r}: expected 'any' or 'two'")
-        expected = Fraction(1) if values == "two" else _share(spread)
+        expected = Fraction(1) if values == "two" else _parse_spread(spread)
         shapes = [(two_symbols(epsilon), shape_at(epsilon, symbols)) for epsilon in self.epsilons]
         self._use(
             [
@@ -96,7 +96,7 @@ class AutoMean(Piecewise):
         return [names[shape.symbols == 2] for shape in self.shapes]
 
 
-def _share(text: str) -> Fraction:
+def _parse_spread(text: str) -> Fraction:
     """Return a number from 0 to 1, written as a decimal or a fraction; else raise ValueError."""
     try:
         share = Fraction(text)

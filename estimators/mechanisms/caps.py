@@ -131,9 +131,9 @@ class Caps(RankedDirections):
     def _add(self, sums: Counts, reports: Reports) -> None:
         d, rows = self.dimension, max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
-            wide = reports[start : start + rows].astype(np.int64)
-            sums[:d] += wide.sum(axis=0)
-            sums[d:] += np.einsum("ij,ij->j", wide, wide)
+            wide_reports = reports[start : start + rows].astype(np.int64)
+            sums[:d] += wide_reports.sum(axis=0)
+            sums[d:] += np.einsum("ij,ij->j", wide_reports, wide_reports)
 
     def _law(
         self, table: Counts, used: Bools, coefficient: Floats, mean: Floats, one_law: bool
@@ -167,8 +167,8 @@ class Caps(RankedDirections):
         length = float(np.linalg.norm(vector))
         if length == 0:
             return np.zeros(len(reports))
-        wide = reports.astype(np.float64)
-        score = wide @ (vector / length) / np.linalg.norm(wide, axis=1)
+        wide_reports = reports.astype(np.float64)
+        score = wide_reports @ (vector / length) / np.linalg.norm(wide_reports, axis=1)
         aligned, shorter = self.laws[level].density(score), min(length, 1.0)
         opposite = self.laws[level].density(-score)
         return np.log((1 + shorter) / 2 * aligned + (1 - shorter) / 2 * opposite)

@@ -45,8 +45,8 @@ class Grr(OutputSets, ReportedSymbols, SupportCounts):
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
         other_count = categories - 1
-        missed = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
-        signs = ReportedSigns([1 - x for x in missed], [x / other_count for x in missed])
+        misses = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
+        signs = ReportedSigns([1 - x for x in misses], [x / other_count for x in misses])
         super().__init__(epsilons, categories, signs)
         self._count_symbols([categories] * len(epsilons))
 

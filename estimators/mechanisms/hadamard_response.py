@@ -57,10 +57,12 @@ class HadamardResponse(BlockDifferences):
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
         complements = [n - half for n, half in zip(symbols, halves, strict=True)]
-        missed = self._set_misses(epsilons, halves, complements)
-        levels = zip(missed, halves, complements, strict=True)
+        miss_chances = self._set_misses(epsilons, halves, complements)
+        levels = zip(miss_chances, halves, complements, strict=True)
         p_else = [x * Fraction(*set_sizes) for x, *set_sizes in levels]
-        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], p_else)
+        super().__init__(
+            epsilons, categories, blocks, symbols, [1 - x for x in miss_chances], p_else
+        )
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:

@@ -11,7 +11,7 @@ from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Array, Counts, Floats
 from estimators.exact import discrete_laplace
-from estimators.exact.noise import discrete_laplace as noise_of
+from estimators.exact.laplace_sampler import discrete_laplace as noise_of
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import round_up
 from estimators.exact.tallies import tally

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
-from estimators.discovery.layout import DiscoveryLayout, depths_between
+from estimators.discovery.report_layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers, Limits
 from estimators.exact.geometries import LARGEST_EPSILON

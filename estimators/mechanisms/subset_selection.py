@@ -123,9 +123,9 @@ def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
     array([2, 2])
     """
     smaller = min(size, total - size)
-    chosen = np.zeros((n, total), dtype=np.bool_)
+    subset = np.zeros((n, total), dtype=np.bool_)
     rows = np.arange(n)
     for last in range(total - smaller, total):
         drawn = uniform_below(bits, np.full(n, last + 1, dtype=np.uint64)).astype(np.int64)
-        chosen[rows, np.where(chosen[rows, drawn], last, drawn)] = True
-    return chosen if smaller == size else ~chosen
+        subset[rows, np.where(subset[rows, drawn], last, drawn)] = True
+    return subset if smaller == size else ~subset

@@ -109,12 +109,14 @@ class Axes:
     def _label(self, values: Mapping[str, str], metric: str) -> str:
         for axis in values:
             if axis not in self.values:
-                raise ValueError(f"axis {_cut(axis)} of {metric}: {one_of(self.values)}")
+                raise ValueError(f"axis {_shortened(axis)} of {metric}: {one_of(self.values)}")
         for axis, allowed in self.values.items():
             if axis not in values:
                 raise ValueError(f"axis {axis} of {metric} is missing: {one_of(allowed)}")
             if values[axis] not in allowed:
-                raise ValueError(f"{axis}={_cut(values[axis])} of {metric}: {one_of(allowed)}")
+                raise ValueError(
+                    f"{axis}={_shortened(values[axis])} of {metric}: {one_of(allowed)}"
+                )
         return ", ".join(f"{axis}={values[axis]}" for axis in self.values)
 
     def flag(self, axis: object, metric: str) -> str:
@@ -123,7 +125,7 @@ class Axes:
         `metric`: the metric's name, for messages. Raises ValueError if there is no such axis.
         """
         if not isinstance(axis, str) or axis not in self.values:
-            raise ValueError(f"flag {_cut(axis)} of {metric}: {one_of(self.values)}")
+            raise ValueError(f"flag {_shortened(axis)} of {metric}: {one_of(self.values)}")
         return self._label({name: xs[name == axis] for name, xs in self.values.items()}, metric)
 
     # -- In questions -----------------------------------------------------------------------------
@@ -138,49 +140,49 @@ class Axes:
         """
         for label in labels:
             sides = label.split("/") if isinstance(label, str) else []
-            parts = [[part.strip() for part in side.split(",")] for side in sides]
-            if len(sides) > 2 or not self.values.keys() & {*itertools.chain(*parts)}:
+            axis_values = [[axis_text.strip() for axis_text in side.split(",")] for side in sides]
+            if len(sides) > 2 or not self.values.keys() & {*itertools.chain(*axis_values)}:
                 yield self._in_order(label) if isinstance(label, str) else label
                 continue
             options = [
-                map(", ".join, itertools.product(*map(self._options, side))) for side in parts
+                map(", ".join, itertools.product(*map(self._options, side))) for side in axis_values
             ]
             for spread in itertools.product(*options):
                 yield " / ".join(map(self._in_order, spread))
 
-    def _options(self, part: str) -> list[str]:
-        return [f"{part}={value}" for value in self.values.get(part, ())] or [part]
+    def _options(self, axis_text: str) -> list[str]:
+        return [f"{axis_text}={value}" for value in self.values.get(axis_text, ())] or [axis_text]
 
     def _in_order(self, text: str) -> str:
-        parts = self._parts(text)
-        return text if parts is None else ", ".join(parts.values())
+        axis_values = self._values_by_axis(text)
+        return text if axis_values is None else ", ".join(axis_values.values())
 
     def condition(self, text: str) -> Condition | None:
         """Return the categories of ``"AXIS=VALUE, AXIS=VALUE.."``; None for any other text."""
-        if (parts := self._parts(text)) is None:
+        if (axis_values := self._values_by_axis(text)) is None:
             return None
         chosen = [range(size) for size in self.shape]
         for position, (axis, values) in enumerate(self.values.items()):
-            if axis in parts:
-                value = parts[axis].partition("=")[2]
+            if axis in axis_values:
+                value = axis_values[axis].partition("=")[2]
                 begin = values.index(value.removesuffix(AND_LATER))
                 end = len(values) if value.endswith(AND_LATER) else begin + 1
                 chosen[position] = range(begin, end)
         is_member = np.zeros(self.shape, dtype=bool)
         is_member[np.ix_(*chosen)] = True
         octets = np.packbits(is_member, bitorder="little").tobytes()
-        return Condition(", ".join(parts.values()), int.from_bytes(octets, "little"))
+        return Condition(", ".join(axis_values.values()), int.from_bytes(octets, "little"))
 
-    def _parts(self, text: str) -> dict[str, str] | None:
+    def _values_by_axis(self, text: str) -> dict[str, str] | None:
         """Return the parts of a text of ``"AXIS=VALUE"`` parts, by axis; None for another text."""
-        parts: dict[str, str] = {}
-        for part in text.split(","):
-            axis, _, value = (x.strip() for x in part.partition("="))
+        axis_values: dict[str, str] = {}
+        for axis_text in text.split(","):
+            axis, _, value = (x.strip() for x in axis_text.partition("="))
             first = value.removesuffix(AND_LATER).rstrip()
-            if axis in parts or first not in self.values.get(axis, ()):
+            if axis in axis_values or first not in self.values.get(axis, ()):
                 return None
-            parts[axis] = f"{axis}={first}{AND_LATER if first != value else ''}"
-        return {axis: parts[axis] for axis in self.values if axis in parts}
+            axis_values[axis] = f"{axis}={first}{AND_LATER if first != value else ''}"
+        return {axis: axis_values[axis] for axis in self.values if axis in axis_values}
 
     def values_in(self, label: str) -> tuple[str | None, ...]:
         """Return the value of each axis in an answer's label; None if the label lacks the axis.
@@ -190,8 +192,10 @@ class Axes:
         ((None, 'yes'), (None, None))
         """
         is_share = any(mark in label for mark in ("/", "+"))
-        parts = () if is_share else (part.partition("=") for part in label.split(", "))
-        named = {axis: value for axis, _, value in parts}
+        axis_values = (
+            () if is_share else (axis_text.partition("=") for axis_text in label.split(", "))
+        )
+        named = {axis: value for axis, _, value in axis_values}
         return tuple(named.get(axis) for axis in self.values)
 
     def explain(self, text: str, metric: str) -> str:
@@ -199,9 +203,9 @@ class Axes:
         for condition in text.split(","):
             axis, equals, value = (x.strip() for x in condition.partition("="))
             if equals and axis not in self.values:
-                return f"axis {_cut(axis)} of {metric}: {one_of(self.values)}"
+                return f"axis {_shortened(axis)} of {metric}: {one_of(self.values)}"
             if equals and value.removesuffix(AND_LATER).rstrip() not in self.values[axis]:
-                return f"{axis}={_cut(value)} of {metric}: {one_of(self.values[axis])}"
+                return f"{axis}={_shortened(value)} of {metric}: {one_of(self.values[axis])}"
         axis, values = next(iter(self.values.items()))
         return f"expected AXIS=VALUE, each axis once, as in '{axis}={values[0]}'"
 
@@ -222,5 +226,5 @@ def _is_plain(value: str) -> bool:
     return value != "" and value == value.strip() and not has_marks
 
 
-def _cut(value: object) -> str:
+def _shortened(value: object) -> str:
     return str(value)[:MOST_SHOWN]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from estimators.metrics.crowd import LARGEST_CROWD, Crowd
 from estimators.metrics.metric import Metric
 from estimators.rounding import loss
-from estimators.shuffling.crowds import shuffled_epsilon
+from estimators.shuffling.amplification import shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
 EPSILON_DIGITS = 3

@@ -1,4 +1,4 @@
-"""Reading metric definitions from ``metrics.toml``."""
+"""Reads metric definitions from ``metrics.toml``."""
 
 from __future__ import annotations
 

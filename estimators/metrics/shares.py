@@ -93,10 +93,10 @@ def parse_share(
     if text.count("/") + text.count("+") > MAX_PARTS:
         raise ValueError(f"category {shortened(text)} of {metric!r}: expected fewer parts")
     everybody = _Set("", "", (1 << len(indices)) - 1)
-    readings = {(a.members, everybody.members): a for a in _sets(text, indices, axes)}
+    readings = {(a.members, everybody.members): a for a in _possible_sets(text, indices, axes)}
     for cut in re.finditer("/", text):
-        of_a = _sets(text[: cut.start()], indices, axes)
-        for b in _sets(text[cut.end() :], indices, axes) if of_a else ():
+        of_a = _possible_sets(text[: cut.start()], indices, axes)
+        for b in _possible_sets(text[cut.end() :], indices, axes) if of_a else ():
             for a in of_a:
                 first, base = a.members & b.members, b.members
                 texts = f"{a.text} / {b.text}", f"{a.quoted} / {b.quoted}"
@@ -114,7 +114,7 @@ def parse_share(
         raise ValueError(f"{problem}: it is 0 by definition, as no category of A is in B")
     if first == base:
         raise ValueError(f"{problem}: it is 1 by definition, as every category of B is in A")
-    sets = CategorySets(_listed(first), _listed(base & ~first), len(indices))
+    sets = CategorySets(_member_indices(first), _member_indices(base & ~first), len(indices))
     return ShareAmong(reading.text, sets)
 
 
@@ -138,21 +138,21 @@ def defined_shares(text: str, domain: Domain, mechanism: Mechanism) -> tuple[str
     return names
 
 
-def _listed(members: int) -> tuple[int, ...]:
+def _member_indices(members: int) -> tuple[int, ...]:
     """Return the indices of the categories in a set of bits, ascending."""
     octets = members.to_bytes(members.bit_length() // 8 + 1, "little")
     bits = np.unpackbits(np.frombuffer(octets, dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 
 
-def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
+def _possible_sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
     """Return the sets that a sum of categories, as in ``"a + b"``, may mean; at most two."""
     pieces = text.split("+")
     readings: list[dict[int, _Set]] = [{0: _Set("", "", 0)}]
     for end in range(1, len(pieces) + 1):
         extended: dict[int, _Set] = {}
         for begin in range(end):
-            item = [*_item("+".join(pieces[begin:end]).strip(), indices, axes)]
+            item = [*_category_sets("+".join(pieces[begin:end]).strip(), indices, axes)]
             for before in readings[begin].values():
                 for addition in item if len(extended) < MAX_READINGS else ():
                     joined = addition
@@ -167,7 +167,7 @@ def _sets(text: str, indices: dict[str, int], axes: Axes | None) -> list[_Set]:
     return [*readings[-1].values()]
 
 
-def _item(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
+def _category_sets(text: str, indices: dict[str, int], axes: Axes | None) -> Iterator[_Set]:
     """Yield the sets that a category's name may mean, with or without the mark for later ones."""
     if axes is not None:
         if condition := axes.condition(text):
@@ -185,7 +185,7 @@ def _expected(text: str, metric: str, indices: dict[str, int], axes: Axes | None
     if ">" in text:
         return "expected NAME.. for a category and those after it, as in 'paid / visit..'"
     items = [item.strip() for item in re.split("[/+]", text)]
-    unknown = next((item for item in items if not [*_item(item, indices, axes)]), text)
+    unknown = next((item for item in items if not [*_category_sets(item, indices, axes)]), text)
     if axes is not None:
         return axes.explain(unknown, metric)
     return meant(unknown.removesuffix(AND_LATER), indices)

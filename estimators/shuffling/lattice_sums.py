@@ -1,4 +1,4 @@
-"""The law of a sum of independent integers, tilted towards a tail, with a bound on its error."""
+"""The law of a sum of independent integer summands, tilted towards a tail, with an error bound."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TiltedLaw:
     slack: float
 
 
-def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
+def tilted_sum(all_summands: Sequence[Summands], tilt: float) -> TiltedLaw:
     """Return the law of the sum of all parts, tilted by e^(tilt s).
 
     Characteristic functions are raised to their powers by repeated squaring, and inverted by one
@@ -59,22 +59,22 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     40 u a summand, relative to a modulus above 1/2; the transform adds 8 u log2 N of the l2 norm
     (Higham, "Accuracy and stability of numerical algorithms", 2002, theorem 24.2).
     """
-    parts = [part for part in parts if part.count]
-    counts = [part.count for part in parts]
+    all_summands = [summands for summands in all_summands if summands.count]
+    counts = [summands.count for summands in all_summands]
     count = sum(counts)
     log_scale = mean = variance = largest_exponent = 0.0
     laws: list[Floats] = []
     deviations: list[Floats] = []
-    for part in parts:
-        exponents = tilt * part.values
-        masses = part.masses * np.exp(exponents)
+    for summands in all_summands:
+        exponents = tilt * summands.values
+        masses = summands.masses * np.exp(exponents)
         total = float(masses.sum())
         laws.append(masses / total)
-        centre = float((laws[-1] * part.values).sum())
-        deviations.append(part.values.astype(np.float64) - centre)
-        log_scale += part.count * math.log(total)
-        mean += part.count * centre
-        variance += part.count * float((laws[-1] * deviations[-1] ** 2).sum())
+        centre = float((laws[-1] * summands.values).sum())
+        deviations.append(summands.values.astype(np.float64) - centre)
+        log_scale += summands.count * math.log(total)
+        mean += summands.count * centre
+        variance += summands.count * float((laws[-1] * deviations[-1] ** 2).sum())
         largest_exponent = max(largest_exponent, float(np.abs(exponents).max()))
     farthest = max((float(np.abs(d).max()) for d in deviations), default=0.0) or 1.0
     spread = math.sqrt(variance) or 1.0
@@ -83,16 +83,16 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     )
     centred = [*zip(counts, laws, deviations, strict=True)]
     below, above = _reach(centred, -tilts), _reach(centred, tilts)
-    least = sum(part.count * int(part.values.min()) for part in parts)
-    greatest = sum(part.count * int(part.values.max()) for part in parts)
+    least = sum(summands.count * int(summands.values.min()) for summands in all_summands)
+    greatest = sum(summands.count * int(summands.values.max()) for summands in all_summands)
     first = math.floor(max(least, mean - below))
     size = 1 << (math.ceil(min(greatest, mean + above)) - first + 1).bit_length()
     roots, frequency = _roots(size), np.arange(size // 2 + 1)
     spectrum: Spectrum = roots[-first * frequency % size]
-    for part, masses in zip(parts, laws, strict=True):
-        turns = zip(masses, part.values, strict=True)
+    for summands, masses in zip(all_summands, laws, strict=True):
+        turns = zip(masses, summands.values, strict=True)
         base = sum(mass * roots[value * frequency % size] for mass, value in turns)
-        spectrum = spectrum * _power(base, part.count)
+        spectrum = spectrum * _power(base, summands.count)
     x = np.fft.irfft(spectrum, size)
     relative = 80 * count + 8 * math.log2(size)
     error = UNIT_ROUNDING * (relative * float(np.linalg.norm(x)) + 40) + 2 * math.exp(-LOG_TAIL)
@@ -100,13 +100,13 @@ def tilted_sum(parts: Sequence[Summands], tilt: float) -> TiltedLaw:
     return TiltedLaw(first + np.arange(size), x, log_scale, tilt, error, slack)
 
 
-def _reach(parts: Sequence[tuple[int, Floats, Floats]], tilts: Floats) -> float:
+def _reach(all_summands: Sequence[tuple[int, Floats, Floats]], tilts: Floats) -> float:
     """Return T such that a sum is T from its mean, to one side, with probability below e^-40.
 
-    `parts`: count, masses and deviations of each; `tilts`: below zero for a sum below its mean.
+    `all_summands`: count, masses, deviations; `tilts`: below zero for a sum below its mean.
     """
     growth = np.zeros_like(tilts)
-    for count, law, deviation in parts:
+    for count, law, deviation in all_summands:
         growth += count * np.log((law * np.exp(tilts[:, None] * deviation)).sum(axis=1))
     return float(((LOG_TAIL + growth) / np.abs(tilts)).min())
 

@@ -1,6 +1,6 @@
 /**
  * The randomizers of numbers, as in the Python package: one bit, answers to rounds, and discrete
- * Laplace noise on a grid, drawn exactly (`estimators.exact.noise`).
+ * Laplace noise on a grid, drawn exactly (`estimators.exact.laplace_sampler`).
  *
  * A law on a few integers is drawn by inversion: 16 bits of a uniform number, then 48 more, then 64
  * at a time, until it is certain between which two cumulative probabilities the number lies. Floors

@@ -25,8 +25,8 @@ from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
 from producers.delivery.transport import DeviceFile, Transport
-from producers.device.checks import check_ledger, check_metric, check_relay, rules_of
-from producers.device.times import Times, event_times
+from producers.device.event_times import Times, event_times
+from producers.device.metric_checks import check_ledger, check_metric, check_relay, rules_of
 from producers.wire.batch import encode_randomized, new_batch_id
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class BaseReporter(Closing):
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
-        """Let the sending thread call a function each minute, instead of one of the same name."""
+        """Call a function each minute in the sending thread, replacing one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
             self._transport.serve(self.run_scheduled)
@@ -162,7 +162,7 @@ class BaseReporter(Closing):
             The largest epsilon that each owner allows; it is rounded down to a level of the metric.
         time : None, float, datetime, datetime64, or n of these
             When the values were true; by default now. See
-            :func:`producers.device.times.event_times`.
+            :func:`producers.device.event_times.event_times`.
         attributes : mapping of str to str, optional
             The attributes of the devices of these values, which replace those of the reporter, for
             an application that reports for several devices.
@@ -265,19 +265,19 @@ class BaseReporter(Closing):
         if not self._transport.has_capacity(len(values)) or values.size == 0:
             return
         self.check_open()
-        reports = self._drawn(metric, values, level, times, ledger, permanent, changes)
+        reports = self._charged_reports(metric, values, level, times, ledger, permanent, changes)
         columns = Columns(level, reports, times)
         if metric.sends_true_values and ledger is not None:
-            self._entrust(ledger, columns)
+            self._send_true_values(ledger, columns)
             return
         for rows, attributes in parts:
-            part = columns if rows is None else columns.part(rows)
-            part = part._replace(attributes=attributes)
-            self._transport.buffer(by_pane(part, metric.pane_ms))
+            report_columns = columns if rows is None else columns.part(rows)
+            report_columns = report_columns._replace(attributes=attributes)
+            self._transport.buffer(by_pane(report_columns, metric.pane_ms))
         with self._counting:
             self.denied += denied
 
-    def _drawn(
+    def _charged_reports(
         self,
         metric: ReportedMetric,
         values: NDArray[Any],
@@ -375,13 +375,15 @@ class BaseReporter(Closing):
             answers = metric.search.answer(values, level, threshold, self.bits)
             now = int(1000 * self._clock())  # for all, as batches sent again stay in their pane
             for begin in range(0, len(answers), self.batch_reports):
-                part = slice(begin, begin + self.batch_reports)
+                report_columns = slice(begin, begin + self.batch_reports)
                 key = new_batch_id()
-                payload = encode_randomized(metric, level[part], answers[part], now, key, number)
-                self._transport.send(PendingBatch(key, payload, len(answers[part])))
+                payload = encode_randomized(
+                    metric, level[report_columns], answers[report_columns], now, key, number
+                )
+                self._transport.send(PendingBatch(key, payload, len(answers[report_columns])))
             return len(answers)
 
-    def _entrust(self, ledger: Ledger, columns: Columns) -> None:
+    def _send_true_values(self, ledger: Ledger, columns: Columns) -> None:
         """Send the true values of one person, each in its own batch, at most one in a pane."""
         from producers.ledger.single_answers import entrusted
 

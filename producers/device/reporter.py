@@ -10,7 +10,7 @@ from estimators.exact.randomness import Bits
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from producers.device.base_reporter import BaseReporter
-from producers.device.checks import check_metric
+from producers.device.metric_checks import check_metric
 from producers.kafka.connection import Connection
 from producers.kafka.transport import KafkaTransport, Outbox, PaneBuffer
 from producers.wire.framing import LONGEST_FRAME

@@ -1,4 +1,4 @@
-"""Gathers a device's values over a window, and reports once when the window is over.
+"""Gathers a device's values over a window in a file, and reports once when the window is over.
 
 Gathered values are not randomized: they stay in a file that only the device's owner can read, and
 are deleted when their window is reported. The service gets one ordinary report at the end of the
@@ -28,11 +28,11 @@ from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import ReportedMetric
 from producers.delivery.transport import DeviceFile
 from producers.device.base_reporter import BaseReporter
-from producers.device.checks import check_ledger
+from producers.device.event_times import event_times
+from producers.device.metric_checks import check_ledger
 from producers.device.roll_up_windows import Course, Windows
-from producers.device.times import event_times
 from producers.ledger.accounts import number
-from producers.ledger.turns import KEPT_MS, Lottery
+from producers.ledger.lottery import KEPT_MS, Lottery
 from producers.wire.decoding import decode_json
 
 if TYPE_CHECKING:
@@ -237,15 +237,19 @@ class RollUp:
         """
         if self.how == "flags" and (axes := self._metric.axes) is not None:
             value = axes.flag(value, self._metric.name)
-        gathered, now = self._checked(value), self._now()
+        gathered, now = self._checked_value(value), self._now()
         if not self._is_drawn(now):
             return
         with self._file.transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), now)
             if self._lottery is not None and start != now - now % self.window_ms:
                 return  # the clock was set back: another turn's window is open
-            held = self._values(database).get(start)
-            self._keep(database, start, gathered if held is None else self._joined(held, gathered))
+            held_value = self._values(database).get(start)
+            self._store_value(
+                database,
+                start,
+                gathered if held_value is None else self._joined_values(held_value, gathered),
+            )
 
     def report_ended(self) -> int:
         """Report the windows that are over; return the number of reports.
@@ -267,11 +271,11 @@ class RollUp:
         done = 0
         self._is_drawn(self._now())  # the clock causes the draw, not the turn's first event
         for _ in range(limit):
-            if (ended := self._claim()) is None:
+            if (ended := self._claim_window()) is None:
                 break
             epsilon = None
             try:
-                epsilon = self._pay(ended)
+                epsilon = self._pay_for_window(ended)
                 done += epsilon is not None and self._report(ended, epsilon)
             except Exception:
                 if self._lottery is None or epsilon is None:
@@ -288,7 +292,7 @@ class RollUp:
             self.reporter.report(ended.value, epsilon, moment, ledger=ledger, **self._options)
         return has_value
 
-    def _pay(self, ended: Ended) -> float | None:
+    def _pay_for_window(self, ended: Ended) -> float | None:
         """Pay for a window's report; return its epsilon, or None if nothing is to be reported.
 
         In a lottery nothing is reported if the turn drew another metric or is already paid for. The
@@ -330,7 +334,7 @@ class RollUp:
 
     # -- Windows ----------------------------------------------------------------------------------
 
-    def _claim(self) -> Ended | None:
+    def _claim_window(self) -> Ended | None:
         """Remove the oldest window to report, and return it; None if no window is to be reported.
 
         The removal is durable: a crash loses the window, and never reports it twice. No callback of
@@ -339,7 +343,7 @@ class RollUp:
         now, ended, count = self._now(), None, 0
         with self._file.transaction(erasing=True) as database:
             old_course = self._course(database)
-            course = self._look(database, old_course, now)
+            course = self._close_windows(database, old_course, now)
             latest, values = now - self.window_ms - course.delay, self._values(database)
             for start in course.due:
                 if ended is not None or start > latest:
@@ -348,9 +352,9 @@ class RollUp:
                 value = values.get(start, self._nothing if self.how in OF_NOTHING else None)
                 if value is not None or self._lottery is not None:
                     ended = Ended(start, value)
-                    self._forget(database, start)
+                    self._delete_value(database, start)
             if count:
-                self._store(database, replace(course, due=course.due[count:]))
+                self._store_course(database, replace(course, due=course.due[count:]))
         if course.open < old_course.open:
             logger.warning(
                 "the clock was set back: what was gathered of %r is in the present window",
@@ -362,7 +366,7 @@ class RollUp:
         """Return whether the metric can still report a gathered value; log it if it cannot."""
         if self.how in ("last", *OF_CATEGORIES):
             try:
-                self._checked(value)
+                self._checked_value(value)
             except Exception as error:  # an application's own rule may raise anything
                 logger.warning(
                     "a value of %r that was gathered cannot be reported any more (%s): its window "
@@ -373,17 +377,17 @@ class RollUp:
                 return False
         return True
 
-    def _look(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
+    def _close_windows(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
         """Close the windows that are over, so that no more values are added to them."""
         new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
-        late = self._settle(database, new_course, now)
+        late = self._delete_late_values(database, new_course, now)
         if self.how not in OF_NOTHING:
             new_course = replace(new_course, missed=old_course.missed + late)
         if new_course != old_course:
-            self._store(database, new_course)
+            self._store_course(database, new_course)
         return new_course
 
-    def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
+    def _delete_late_values(self, database: sqlite3.Connection, course: Course, now: int) -> int:
         """Delete the values of late windows; return the number of these windows.
 
         Values that were gathered when the clock was wrong move to the current window.
@@ -397,19 +401,21 @@ class RollUp:
         if self._lottery is not None:
             moved = []  # another turn's draw decides about the present window
         for start in stray:
-            self._forget(database, start)
+            self._delete_value(database, start)
         if moved:
             moved += [values[present]] if present in values else []
-            self._keep(database, present, functools.reduce(self._joined, moved))
+            self._store_value(database, present, functools.reduce(self._joined_values, moved))
         return sum(start < counted for start in stray)
 
     def _give_back(self, ended: Ended) -> None:
         """Store a window again because its report failed."""
         with self._file.transaction() as database:
             course = self._course(database)
-            self._store(database, replace(course, due=tuple(sorted({*course.due, ended.start}))))
+            self._store_course(
+                database, replace(course, due=tuple(sorted({*course.due, ended.start})))
+            )
             if ended.value is not None:
-                self._keep(database, ended.start, ended.value)
+                self._store_value(database, ended.start, ended.value)
 
     # -- The lottery ------------------------------------------------------------------------------
 
@@ -461,7 +467,7 @@ class RollUp:
         ).fetchone()
         return decode_json(encoded, Course)
 
-    def _store(self, database: sqlite3.Connection, course: Course) -> None:
+    def _store_course(self, database: sqlite3.Connection, course: Course) -> None:
         text = msgspec.json.encode(course).decode()
         database.execute("UPDATE courses SET course = ? WHERE name = ?", (text, self._name))
 
@@ -472,11 +478,11 @@ class RollUp:
         ).fetchall()
         return {start: json.loads(value) for start, value in rows}  # noqa: TID251  also infinity
 
-    def _keep(self, database: sqlite3.Connection, start: int, value: Any) -> None:
+    def _store_value(self, database: sqlite3.Connection, start: int, value: Any) -> None:
         row = (self._name, start, json.dumps(value))
         database.execute("INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", row)
 
-    def _forget(self, database: sqlite3.Connection, start: int) -> None:
+    def _delete_value(self, database: sqlite3.Connection, start: int) -> None:
         database.execute(
             "DELETE FROM gathered WHERE name = ? AND start_ms = ?", (self._name, start)
         )
@@ -515,7 +521,7 @@ class RollUp:
 
     # -- Values -----------------------------------------------------------------------------------
 
-    def _checked(self, value: Any) -> Any:
+    def _checked_value(self, value: Any) -> Any:
         """Return a value in the form for JSON; raise ValueError if it cannot be reported."""
         if self.how in ("count", "active"):
             if value is not None:
@@ -528,26 +534,26 @@ class RollUp:
         unit = self._metric.domain.to_unit(permitted)  # raises if it cannot be reported
         if self.how in OF_CATEGORIES:
             return self._metric.labels[int(unit[0])]
-        (held,) = values.tolist()
+        (held_value,) = values.tolist()
         if self.how == "last":
-            return held
-        if not math.isfinite(held):
+            return held_value
+        if not math.isfinite(held_value):
             raise ValueError(f"value {value!r}: expected a finite number")
-        return float(held)  # a sum of integers could grow beyond what can be reported
+        return float(held_value)  # a sum of integers could grow beyond what can be reported
 
-    def _joined(self, held: Any, added: Any) -> Any:
+    def _joined_values(self, held_value: Any, new_value: Any) -> Any:
         if self.how == "sum":  # stays finite: two infinities could add up to NaN
-            return max(-sys.float_info.max, min(sys.float_info.max, held + added))
+            return max(-sys.float_info.max, min(sys.float_info.max, held_value + new_value))
         if self.how == "count":
-            return held + added
+            return held_value + new_value
         if self.how in OF_CATEGORIES:
             order = self._metric.labels
-            if held not in order or added not in order:
-                return added if added in order else held
-            first, second = order.index(held), order.index(added)
+            if held_value not in order or new_value not in order:
+                return new_value if new_value in order else held_value
+            first, second = order.index(held_value), order.index(new_value)
             # of axes with two values each, an index has a bit for each
             return order[max(first, second) if self.how == "furthest" else first | second]
-        return max(held, added) if self.how in ("largest", "active") else added
+        return max(held_value, new_value) if self.how in ("largest", "active") else new_value
 
 
 def _first_category(metric: ReportedMetric, how: How) -> str:

@@ -1,4 +1,4 @@
-"""Tracks which windows of a roll-up are over, and which of them wait for their report.
+"""Tracks the windows of a roll-up: runs of closed ones, and those that wait for their report.
 
 Only the clock decides this, never a value, so the time and the number of reports reveal no usage.
 """

@@ -78,7 +78,7 @@ class Rounds(Closing):
 
     def latest(self, metric: Metric) -> Round | None:
         """Return a metric's newest round read so far, or None; store its rounds from now on."""
-        self._keep([metric])
+        self._follow_metrics([metric])
         return self._latest[metric.name, metric.revision]
 
     def follow(
@@ -106,7 +106,7 @@ class Rounds(Closing):
             If no new round was opened in time.
         """
         searched = SearchMetric.require(metric)
-        heard, last = clocks.monotonic(), 0
+        changed_at, last_number = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
             open_round = self.latest(metric)
             if open_round is not None and (fault := open_round.fault(searched)):
@@ -114,10 +114,10 @@ class Rounds(Closing):
                 open_round = None
             if open_round is not None and open_round.is_over:
                 return
-            if open_round is not None and open_round.number != last:
-                heard, last = clocks.monotonic(), open_round.number
+            if open_round is not None and open_round.number != last_number:
+                changed_at, last_number = clocks.monotonic(), open_round.number
                 yield open_round
-            elif timeout is not None and clocks.monotonic() - heard > timeout:
+            elif timeout is not None and clocks.monotonic() - changed_at > timeout:
                 raise TimeoutError(
                     f"no round of {metric.name!r} was opened for {timeout:g} s on topic "
                     f"{self.topic!r}: is `dither coordinate` running?"
@@ -128,14 +128,14 @@ class Rounds(Closing):
         """Read new messages, waiting up to `timeout` seconds; return their number."""
         if not self._assigned:
             try:
-                self._assign()
+                self._read_from_start()
             except KafkaException as error:
                 self._warn(describe_kafka_error(error.args[0]))
                 clocks.sleep(timeout)
                 return 0
         messages = self._consumer.consume(MESSAGES_PER_POLL, timeout=timeout)
         for message in messages:
-            self._take(message)
+            self._store_round(message)
         return len(messages)
 
     def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
@@ -151,16 +151,16 @@ class Rounds(Closing):
         TimeoutError
             If the end was not reached in time.
         """
-        self._keep(metrics)
-        self._assign()
-        left = self._ends()
+        self._follow_metrics(metrics)
+        self._read_from_start()
+        left = self._log_ends()
         deadline = clocks.monotonic() + timeout
         while left:
             for message in self._consumer.consume(MESSAGES_PER_POLL, timeout=0.1):
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise of_topic(error, self.topic)
-                reached = self._take(message)
+                reached = self._store_round(message)
                 if reached >= left.get(message.partition() or 0, reached + 1):
                     del left[message.partition() or 0]
             if left and clocks.monotonic() > deadline:
@@ -169,7 +169,7 @@ class Rounds(Closing):
                     "arrive in time"
                 )
 
-    def _keep(self, metrics: Iterable[Metric]) -> None:
+    def _follow_metrics(self, metrics: Iterable[Metric]) -> None:
         """Store the rounds of metrics from now on; for a new metric, read the topic again."""
         for metric in metrics:
             key = (metric.name, metric.revision)
@@ -182,13 +182,13 @@ class Rounds(Closing):
             logger.warning("topic %s: %s", self.topic, problem)
         self._warned = problem
 
-    def _assign(self) -> None:
+    def _read_from_start(self) -> None:
         """Read the topic from its beginning."""
         places = self._partitions(self._consumer)
         self._consumer.assign([TopicPartition(self.topic, number, 0) for number in places])
         self._assigned = True
 
-    def _ends(self) -> dict[int, int]:
+    def _log_ends(self) -> dict[int, int]:
         """Return the end of each partition that is not empty, open transactions included."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
         asker = Consumer(properties, logger=LIBRDKAFKA_LOGGER)
@@ -209,7 +209,7 @@ class Rounds(Closing):
             raise of_topic(about.error, self.topic)
         return list(about.partitions)
 
-    def _take(self, message: Any) -> int:
+    def _store_round(self, message: Any) -> int:
         """Store the round in a message; return the offset after it."""
         error = message.error()
         if error is not None:

@@ -1,4 +1,4 @@
-"""Rounds: the open questions of minimum and maximum metrics."""
+"""Rounds: the open questions of minimum and maximum metrics, and their decisions."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def encode(opened: Round) -> bytes:
+def encode(decoded: Round) -> bytes:
     """Return a round as JSON, in the form of messages on the topic."""
-    return msgspec.json.encode(opened)
+    return msgspec.json.encode(decoded)
 
 
 def decode(text: bytes) -> Round:
@@ -107,11 +107,11 @@ def decode(text: bytes) -> Round:
     """
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
-    opened = decode_json(text, Round)
-    if opened.rounds > MOST_ROUNDS or not NAME_PATTERN.fullmatch(opened.metric):
-        raise ValueError(f"{opened.rounds} rounds of {opened.metric!r:.80}: no metric has them")
-    decided = len(opened.decisions)
-    expected = decided + (opened.threshold is not None)
-    if not 1 <= opened.number <= opened.rounds or opened.number != expected:
-        raise ValueError(f"round {opened.number} of {opened.rounds} after {decided} decisions")
-    return opened
+    decoded = decode_json(text, Round)
+    if decoded.rounds > MOST_ROUNDS or not NAME_PATTERN.fullmatch(decoded.metric):
+        raise ValueError(f"{decoded.rounds} rounds of {decoded.metric!r:.80}: no metric has them")
+    decided = len(decoded.decisions)
+    expected = decided + (decoded.threshold is not None)
+    if not 1 <= decoded.number <= decoded.rounds or decoded.number != expected:
+        raise ValueError(f"round {decoded.number} of {decoded.rounds} after {decided} decisions")
+    return decoded

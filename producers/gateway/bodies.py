@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.delivery.batches import PendingBatch
-from producers.device.times import END_OF_TIME, event_times
+from producers.device.event_times import END_OF_TIME, event_times
 from producers.gateway.problems import Problem
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.wire.decoding import decode_json

@@ -152,21 +152,21 @@ class Crowds:
         hold, receiver = Hold(self._memory), Receiver(MAX_CROWD_BODY, self._thread)
         try:
             body = await receiver.receive(receive, head.encoding, hold, lambda _: None)
-            return await self._open(body)
+            return await self._open_crowd(body)
         finally:
             hold.release()
 
-    async def _open(self, body: bytes) -> Response:
+    async def _open_crowd(self, body: bytes) -> Response:
         run = asyncio.get_running_loop().run_in_executor
         async with self._opening:
             crowd = await run(self._thread, self._read, body)
-            opened = await _opened(crowd)
-            batches = await run(self._thread, self._batches, crowd, opened)
+            opened_reports = await _opened_reports(crowd)
+            batches = await run(self._thread, self._batches, crowd, opened_reports)
             problems = await asyncio.gather(*map(self._send, batches))
         for obstacle in filter(None, problems):
             remedy = "post the same bytes again: they are counted once"
             raise unavailable(obstacle.detail, remedy)
-        openable = len(opened) // crowd.metric.randomizer.width
+        openable = len(opened_reports) // crowd.metric.randomizer.width
         reports = sum(batch.reports for batch in batches)
         unopened, invalid = len(crowd.reports) - openable, openable - reports
         for outcome, count in (("accepted", reports), ("unopened", unopened), ("invalid", invalid)):
@@ -189,7 +189,7 @@ class Crowds:
                 f"wrong_revision: fingerprint {label.fingerprint.hex()}: expected "
                 f"{metric.fingerprint.hex()}; the devices have another definition of {metric.name}"
             )
-        if fault := self._fault(label, metric, reports):
+        if fault := self._crowd_fault(label, metric, reports):
             raise self._refused_crowd(metric, reports, fault)
         try:
             private_key = read_keys(Path(self._key_file)).get(label.key_hash)
@@ -201,7 +201,7 @@ class Crowds:
             raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
         return PostedCrowd(crowd_id, label, reports, metric, private_key)
 
-    def _fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
+    def _crowd_fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
         """Return why sealed reports are not a crowd; "" if they are one."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
@@ -217,10 +217,10 @@ class Crowds:
             return str(error)
         return ""
 
-    def _batches(self, crowd: PostedCrowd, opened: bytes) -> list[PostedBatch]:
+    def _batches(self, crowd: PostedCrowd, opened_reports: bytes) -> list[PostedBatch]:
         """Return batches with the valid reports; raise Problem if there are too few."""
         assert crowd.metric.crowd is not None  # noqa: S101
-        values = valid_reports(crowd.metric, opened)
+        values = valid_reports(crowd.metric, opened_reports)
         count = len(values) // crowd.metric.randomizer.width
         if count < (honest := crowd.metric.crowd.honest):
             problem = (
@@ -273,7 +273,7 @@ def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
         yield PostedBatch(key, batch.SerializeToString(), reports, metric)
 
 
-async def _opened(crowd: PostedCrowd) -> bytes:
+async def _opened_reports(crowd: PostedCrowd) -> bytes:
     """Return the reports that can be opened, sorted and concatenated."""
     info = label_info(crowd.label)
     sizes = len(crowd.reports[0]).to_bytes(4) + len(info).to_bytes(4)
@@ -284,7 +284,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        opened, errors = await process.communicate(
+        opened_reports, errors = await process.communicate(
             b"".join((crowd.private_key, sizes, info, *crowd.reports))
         )
     finally:
@@ -293,7 +293,7 @@ async def _opened(crowd: PostedCrowd) -> bytes:
     if process.returncode:
         logger.error("a crowd could not be opened: %s", errors.decode(errors="replace"))
         raise unavailable("the process that opens crowds has failed; the log says why", POST_AGAIN)
-    return opened
+    return opened_reports
 
 
 def _waiting(detail: str) -> Problem:

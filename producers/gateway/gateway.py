@@ -16,7 +16,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from estimators import Metric
-from producers.gateway.answers import (
+from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
+from producers.gateway.crowds import CROWDS_PATH, Crowds
+from producers.gateway.post_answers import (
     acknowledgement,
     answer_each,
     not_acknowledged,
@@ -24,10 +26,8 @@ from producers.gateway.answers import (
     split,
     too_large_for_kafka,
 )
-from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
-from producers.gateway.clients import Client, Clients, client_of
-from producers.gateway.crowds import CROWDS_PATH, Crowds
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
+from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head, too_large
 from producers.gateway.sender import Outcome, Sender
 
@@ -162,7 +162,11 @@ class Gateway:
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
         self.crowds = Crowds(
-            metrics, crowd_keys, times, self._check_kafka, lambda batch: self._sent(batch, _nothing)
+            metrics,
+            crowd_keys,
+            times,
+            self._check_kafka,
+            lambda batch: self._sent_batch(batch, _nothing),
         )
 
     @property
@@ -206,10 +210,10 @@ class Gateway:
         """Answer a post of one batch; raise Problem unless Kafka acknowledges it."""
         head, client, hold = self._admitted(scope)
         with hold:
-            body = await self._body(receive, head, hold, client)
-            batch = await self._in_turn(len(body), self._reader(head.media_type, scope), body)
+            body = await self._receive_body(receive, head, hold, client)
+            batch = await self._in_turn(len(body), self._batch_reader(head.media_type, scope), body)
             self._clients.count("reports", client, batch.reports)
-        if (problem := await self._sent(batch, hold.release)) is not None:
+        if (problem := await self._sent_batch(batch, hold.release)) is not None:
             raise problem
         return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
@@ -220,12 +224,12 @@ class Gateway:
         """
         head, client, hold = self._admitted(scope)
         with hold:
-            body = await self._body(receive, head, hold, client)
+            body = await self._receive_body(receive, head, hold, client)
             hold.reserve(len(body))  # the batches are copies
             bodies = split(head.media_type, body)
             self._clients.count("posts", client, len(bodies) - 1, charged=1)
             hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
-            reader = self._reader(head.media_type, scope)
+            reader = self._batch_reader(head.media_type, scope)
             batches = await self._in_turn(len(body), read_each, bodies, reader)
             sent = [batch for batch in batches if isinstance(batch, PostedBatch)]
             self._clients.count("reports", client, sum(batch.reports for batch in sent))
@@ -240,10 +244,10 @@ class Gateway:
                 hold.release()
 
         return answer_each(
-            batches, await asyncio.gather(*(self._sent(b, release) for b in batches))
+            batches, await asyncio.gather(*(self._sent_batch(b, release) for b in batches))
         )
 
-    def _sent(
+    def _sent_batch(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
     ) -> asyncio.Future[Problem | None]:
         """Send a batch; the result is None, or why Kafka has not acknowledged it.
@@ -308,7 +312,7 @@ class Gateway:
         if obstacle := self._sender.obstacle:
             raise unavailable(obstacle, POST_AGAIN)
 
-    def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
+    def _batch_reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
     async def _in_turn(self, size: int, read: Callable[[*Ts], T], *values: *Ts) -> T:
@@ -324,7 +328,9 @@ class Gateway:
             raise Problem(HTTPStatus.FORBIDDEN, TRUE_VALUES_IN_CLEAR, USE_TLS)
         return batch
 
-    async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
+    async def _receive_body(
+        self, receive: Receive, head: Head, hold: Hold, client: Client
+    ) -> bytes:
         """Receive a body, and return it expanded; count its bytes if no length was announced."""
 
         def arrived(size: int) -> None:

@@ -1,4 +1,4 @@
-"""Receives posts: reads their heads, then their bodies, within limits on time, size and memory."""
+"""Receives posts: heads, then bodies, expanded from their encoding, within limits on memory."""
 
 from __future__ import annotations
 

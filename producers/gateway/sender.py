@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from producers.delivery.batches import PendingBatch
-from producers.gateway.presence import Presence
+from producers.gateway.kafka_presence import KafkaPresence
 from producers.kafka.connection import Connection
 from producers.wire.framing import check_schema_id, frame
 
@@ -96,7 +96,7 @@ class Sender:
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.topic, self.timeout = topic, timeout
         self.ready = False
-        self.presence = Presence(self._ask, self._left)
+        self.presence = KafkaPresence(self._ask_brokers, self._fail_waiting)
         self._app_error_cb = config.get("error_cb")
         self.last_error = ""
         self.is_stalled = False
@@ -104,7 +104,7 @@ class Sender:
             "message.timeout.ms": max(1, round(timeout * 1000)),
             "reconnect.backoff.max.ms": RECONNECT_MS,
             **config,
-            "error_cb": self._complained,
+            "error_cb": self._on_broker_error,
         }
         self._prepare = prepare
         self._connection: Connection | None = None
@@ -184,15 +184,15 @@ class Sender:
 
     def replace_failed(self) -> None:
         """Use a new producer after an error from which librdkafka does not recover."""
-        failed = self._connection
-        if failed is None or failed.closed:
+        broken = self._connection
+        if broken is None or broken.closed:
             return
         logger.error(
-            "Kafka's producer has failed permanently; it is replaced: %s", failed.last_error
+            "Kafka's producer has failed permanently; it is replaced: %s", broken.last_error
         )
         self._connection = Connection(self._config, background=False)
-        failed.producer.purge()  # its batches cannot be sent: each is reported as an error
-        self._failed.append(failed)
+        broken.producer.purge()  # its batches cannot be sent: each is reported as an error
+        self._failed.append(broken)
 
     def _look_in(self, seconds: float) -> None:
         if self._look is not None:
@@ -205,11 +205,11 @@ class Sender:
         if self._connection is None:
             return
         self._take(self._connection)
-        for failed in list(self._failed):
-            self._take(failed)
-            if not len(failed.producer):
-                self._failed.remove(failed)
-                failed.close()
+        for broken in list(self._failed):
+            self._take(broken)
+            if not len(broken.producer):
+                self._failed.remove(broken)
+                broken.close()
         now = self._loop.time()
         while self._awaited:
             oldest = self._awaited[0]
@@ -229,14 +229,14 @@ class Sender:
         except Exception:
             logger.exception("Kafka's client has failed")
 
-    def _complained(self, error: KafkaError) -> None:
+    def _on_broker_error(self, error: KafkaError) -> None:
         """React to an error of the brokers that Kafka's client reports."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
         if self._app_error_cb is not None:
             self._app_error_cb(error)
 
-    def _ask(self, seconds: float) -> bool:
+    def _ask_brokers(self, seconds: float) -> bool:
         """Return whether a broker answers within `seconds`."""
         connection = self._connection
         if connection is None or not self.ready:  # asking for a topic may create it
@@ -247,7 +247,7 @@ class Sender:
             return False
         return True
 
-    def _left(self) -> None:
+    def _fail_waiting(self) -> None:
         """Fail all waiting batches because Kafka is away; their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():

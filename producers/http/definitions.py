@@ -1,4 +1,4 @@
-"""Definitions from a gateway: checked, stored, and pinned by name.
+"""Definitions from a gateway: documents that are checked, stored, and pinned by name.
 
 A server may change a definition at any time. A device computes for itself what a definition means.
 It stores the first definition of a name in the queue's file, and refuses any with another meaning,

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
 from producers.delivery.server_probe import HTTP_SERVER, SILENT_SERVER, ServerKind, identify_server
-from producers.http.answers import GatewayAnswer, explain
+from producers.http.gateway_answers import GatewayAnswer, explain
 
 REPORTS_PATH = "/v1/reports"
 METRICS_PATH = "/v1/metrics"
@@ -127,11 +127,11 @@ class GatewayClient:
         if not isinstance(url, str):
             raise TypeError(f"{self.server} = {url!r:.200}: {expected}")
         try:
-            parts = urlsplit(url)
-            port = parts.port
+            url_parts = urlsplit(url)
+            port = url_parts.port
         except ValueError:
-            parts, port = urlsplit(""), None
-        if not parts.hostname or not GATEWAY_ADDRESS.fullmatch(url) or port == 0:
+            url_parts, port = urlsplit(""), None
+        if not url_parts.hostname or not GATEWAY_ADDRESS.fullmatch(url) or port == 0:
             shown = re.sub("//.*@", "//***@", url, flags=re.DOTALL)
             raise ValueError(
                 f"{self.server} = {shown!r}: {expected}, without user, query, fragment, blanks or "
@@ -140,9 +140,9 @@ class GatewayClient:
         if not timeout > 0:
             raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
         self.url = url.rstrip("/").removesuffix(REPORTS_PATH)
-        self.is_secret = parts.scheme == "https"
-        self.host, self._port, self._timeout = parts.hostname, port, timeout
-        self._path = parts.path.rstrip("/").removesuffix(REPORTS_PATH)
+        self.is_secret = url_parts.scheme == "https"
+        self.host, self._port, self._timeout = url_parts.hostname, port, timeout
+        self._path = url_parts.path.rstrip("/").removesuffix(REPORTS_PATH)
         self._headers: dict[str, str] = {}
         if token is not None:
             self.set_token(token)

@@ -13,9 +13,9 @@ from typing import TypedDict
 
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
-from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
+from producers.http.posting_thread import Background, Failure
 from producers.http.queue_file import QueueError
 from producers.http.relay_client import Relay
 from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
@@ -69,7 +69,7 @@ class HttpConnection(Closing):
         DeliveryError. "drop_new": the report is dropped before it is charged or randomized.
         "drop_old": the oldest batches are dropped. Dropped reports are counted.
     on_failure : callable, optional
-        A function that is called with each :class:`~producers.http.background.Failure`, in the
+        A function that is called with each :class:`~producers.http.posting_thread.Failure`, in the
         thread that sends.
 
     Attributes
@@ -178,7 +178,7 @@ class HttpConnection(Closing):
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
-        """Send the rest as long as the gateway accepts it; return the number of waiting reports.
+        """Send the waiting reports while the gateway accepts them; return how many still wait.
 
         Sending stops at the deadline (monotonic seconds); with a file, also at the first failure.
         Raises DeliveryError if reports are lost because they waited in memory.

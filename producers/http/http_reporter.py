@@ -1,4 +1,4 @@
-"""The reporter of a device without a Kafka client, which posts its reports over HTTP."""
+"""The reporter of a device without a Kafka client, which posts to a gateway or relay over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
-from producers.device.checks import check_metric
+from producers.device.metric_checks import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
 from producers.http.relay_client import Relay, sealed_post
 from producers.http.report_queue import NO_BATCH_ID, BatchRule, Totals

@@ -113,7 +113,7 @@ class QueueFile:
         if self._holder == threading.get_ident():
             raise QueueError(self.path, REENTERED_MESSAGE)
         try:
-            database = self._begun(begin, give_up_at, is_durable=durable or erasing)
+            database = self._begin_transaction(begin, give_up_at, is_durable=durable or erasing)
             try:
                 yield database
                 database.execute("COMMIT")
@@ -129,12 +129,14 @@ class QueueFile:
         except sqlite3.Error as error:
             raise QueueError(self.path, _explained(error)) from None
 
-    def _begun(self, begin: str, give_up_at: float, *, is_durable: bool) -> sqlite3.Connection:
+    def _begin_transaction(
+        self, begin: str, give_up_at: float, *, is_durable: bool
+    ) -> sqlite3.Connection:
         """Begin a transaction with the lock held; release it while waiting for other processes."""
         while True:
             self._lock.acquire()
             try:
-                database = self._opened()
+                database = self._checked_database()
                 database.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 database.execute(begin)
             except BaseException as error:
@@ -160,7 +162,7 @@ class QueueFile:
             self._close()
             self._is_gone = self.path is None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _checked_database(self) -> sqlite3.Connection:
         if self.path is not None and self._inode:
             try:
                 inode = self.path.stat().st_ino

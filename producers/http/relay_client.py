@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.metric import Metric
-from producers.http.background import Background, Failure
 from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient
+from producers.http.posting_thread import Background, Failure
 from producers.http.queue_file import QueueFile
 from producers.http.report_queue import ReportQueue
 from producers.ledger.past_answers import DefinitionChanged

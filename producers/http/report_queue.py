@@ -1,4 +1,4 @@
-"""Stores reports until their batch is sealed, and batches until the gateway acknowledges them.
+"""The tables of a queue: reports until their batch is sealed, batches until they are acknowledged.
 
 Each operation is one transaction, so a process may be killed at any time. A batch gets its id when
 it is sealed, and keeps it.
@@ -230,17 +230,17 @@ class ReportQueue:
         """
         metric, has_news = rule.metric, False
         with self.file.transaction() as database:
-            for start, part in panes:
-                count(database, metric.name, "taken", part.level.size)
-                over = int(part.time_ms.max()) - metric.pane_ms - metric.lateness_ms
+            for start, columns in panes:
+                count(database, metric.name, "taken", columns.level.size)
+                over = int(columns.time_ms.max()) - metric.pane_ms - metric.lateness_ms
                 closed = "metric = ? AND revision = ? AND pane_ms <= ?"
                 has_news |= self._seal(database, closed, metric.name, metric.revision, over)
-                key = (metric.name, metric.revision, start, json.dumps(part.attributes))
+                key = (metric.name, metric.revision, start, json.dumps(columns.attributes))
                 done = 0
-                while done < part.level.size:
+                while done < columns.level.size:
                     number, held = self._open_batch(database, key, rule.age_ms)
                     has_news |= held == 0
-                    fitting = part.part(slice(done, done + max(0, rule.reports - held)))
+                    fitting = columns.part(slice(done, done + max(0, rule.reports - held)))
                     if fitting.level.size:
                         append(database, number, metric, fitting)
                     done += fitting.level.size

@@ -1,4 +1,4 @@
-"""Sends reports to Kafka: in batches, each of which is kept until Kafka has acknowledged it.
+"""Sends reports to Kafka: an outbox keeps each batch until Kafka has acknowledged it.
 
 A batch has the reports of one pane and one slice, whose devices send the same attributes. Reports
 wait until their batch is full or old, or their pane is over.
@@ -70,14 +70,14 @@ class PaneBuffer:
         reports.
         """
         full: list[Columns] = []
-        for start, part in panes:
-            over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
+        for start, report_columns in panes:
+            over = int(report_columns.time_ms.max()) - self.pane_ms - self.lateness_ms
             for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
                 full += [reports.joined() for reports in self._panes.pop(closed).values()]
             pane = self._panes.setdefault(start, {})
-            sliced = pane.setdefault(part.attributes, _Slice(now))
-            sliced.columns.append(part)
-            sliced.count += part.level.size
+            sliced = pane.setdefault(report_columns.attributes, _Slice(now))
+            sliced.columns.append(report_columns)
+            sliced.count += report_columns.level.size
             if sliced.count >= self.batch_reports:
                 full += self._cut(pane, sliced, now)
         return full
@@ -99,15 +99,15 @@ class PaneBuffer:
         return [waiting.joined() for pane in panes for waiting in pane.values()]
 
     def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
-        joined, size = full.joined(), self.batch_reports
+        columns, size = full.joined(), self.batch_reports
         cut_count = full.count - full.count % size
         if cut_count == full.count:
-            del pane[joined.attributes]
+            del pane[columns.attributes]
         else:  # what is left came with the last call: a slice is cut as soon as it is full
-            remaining = joined.part(slice(cut_count, None))
-            pane[joined.attributes] = _Slice(now, full.count - cut_count, [remaining])
+            remaining = columns.part(slice(cut_count, None))
+            pane[columns.attributes] = _Slice(now, full.count - cut_count, [remaining])
         for begin in range(0, cut_count, size):
-            yield joined.part(slice(begin, begin + size))
+            yield columns.part(slice(begin, begin + size))
 
 
 class KafkaTransport:

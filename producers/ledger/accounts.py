@@ -1,4 +1,4 @@
-"""The accounts of a ledger, their summary, and the error for reports above the budget."""
+"""The accounts of a ledger, their summary in sentences, and the error for a spent budget."""
 
 from __future__ import annotations
 
@@ -151,14 +151,14 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     total, *metrics = accounts.values()
     repeated = [account.metric for account in metrics if account.permanent]
     of_what = "which values you had" if repeated else "anything about you"
-    sentences = [_given(metrics, total, describe_period(period_ms), of_what)]
+    sentences = [_spent_text(metrics, total, describe_period(period_ms), of_what)]
     if repeated:
         sentences.append(
             f"Answers about {' and '.join(repeated)} are repeated while the value stays the same, "
             "so they reveal when it changed. This account does not include that. They are charged "
             "as if it had changed."
         )
-    sentences += _left(total, metrics)
+    sentences += _left_sentences(total, metrics)
     if total.ever_reports > total.reports:
         sentences.append(
             f"Since {began:%Y-%m-%d} it gave {_answers(total.ever_reports)}, at a total cost of "
@@ -168,12 +168,12 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     return " ".join(sentences)
 
 
-def _given(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
+def _spent_text(metrics: list[Account], total: Account, period: str, of_what: str) -> str:
     if not total.reports:
         return f"In the last {period} this device gave no answers."
     reported = [account for account in metrics if account.reports]
-    answers = [_about(account) for account in reported if not account.trusted]
-    values = [_about(account) for account in reported if account.trusted]
+    answers = [_answers_text(account) for account in reported if not account.trusted]
+    values = [_answers_text(account) for account in reported if account.trusted]
     statements = [f"gave {' and '.join(answers)}"] if answers else []
     observed, knowing = "all of them", ""
     if values:
@@ -188,14 +188,14 @@ def _given(metrics: list[Account], total: Account, period: str, of_what: str) ->
     )
 
 
-def _about(account: Account) -> str:
+def _answers_text(account: Account) -> str:
     if not account.trusted:
         return f"{_answers(account.reports)} about {account.metric} ({number(account.spent)})"
     values = f"{account.reports} true value{'' if account.reports == 1 else 's'}"
     return f"{values} of {account.metric} ({number(account.spent)})"
 
 
-def _left(total: Account, metrics: list[Account]) -> list[str]:
+def _left_sentences(total: Account, metrics: list[Account]) -> list[str]:
     sentences = []
     for account in (total, *metrics):
         if account.budget is None or account.left is None:

@@ -1,4 +1,4 @@
-"""The privacy ledger: the epsilon that a person's device has spent, and what is left.
+"""A device's privacy ledger: the epsilon spent in a period, and what is left of the budget.
 
 The ledger is a SQLite file on the device. Epsilon is charged there first, durably, and only then is
 a value randomized and reported. A crash between the two steps loses the report, never the charge.
@@ -30,8 +30,7 @@ from producers.ledger.accounts import (
     utc_time,
 )
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
-from producers.ledger.past_answers import answer_once, check_pin, pin
-from producers.ledger.turns import (
+from producers.ledger.lottery import (
     Lottery,
     Turn,
     claim_turn,
@@ -41,6 +40,7 @@ from producers.ledger.turns import (
     read_turn,
     store_lottery,
 )
+from producers.ledger.past_answers import answer_once, check_pin, pin
 
 ALL_METRICS = ""
 """Stands for all metrics together."""
@@ -212,8 +212,8 @@ class Ledger:
         Without a metric, return what is left of the budget for all metrics.
         """
         accounts = self.accounts()
-        left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
-        return min((limit for limit in left if limit is not None), default=None)
+        amounts_left = (accounts[name].left for name in {ALL_METRICS, metric} & accounts.keys())
+        return min((limit for limit in amounts_left if limit is not None), default=None)
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
@@ -376,33 +376,35 @@ class Ledger:
         number of reports; `answer`, optional: names the permanent answer that is charged.
         """
         claim_turn(database, self.path, now, self._turn_start, metric)
-        self._require(database, now, metric, parts)
+        self._require_budget(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
         )
 
-    def _require(self, database: sqlite3.Connection, now: int, metric: str, parts: int) -> None:
+    def _require_budget(
+        self, database: sqlite3.Connection, now: int, metric: str, parts: int
+    ) -> None:
         budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
         tight: list[tuple[int, str]] = []
         for name in (name for name in (metric, ALL_METRICS) if name in budgets):
             (spent,) = database.execute(
                 "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)", (name,)
             ).fetchone()
-            left = max(0, budgets[name] - spent)
-            if left < parts:
-                tight.append((left, name))
+            amounts_left = max(0, budgets[name] - spent)
+            if amounts_left < parts:
+                tight.append((amounts_left, name))
         if not tight:
             return
-        left, name = min(tight, key=operator.itemgetter(0))
+        amounts_left, name = min(tight, key=operator.itemgetter(0))
         budget = budgets[name]
         behind = now - self._moment_ms
         raise BudgetSpent(
             self.path,
             metric,
             Fraction(parts, PARTS_PER_EPSILON),
-            Fraction(left, PARTS_PER_EPSILON),
+            Fraction(amounts_left, PARTS_PER_EPSILON),
             Fraction(budget, PARTS_PER_EPSILON),
-            self._free_at(database, name, parts - left) if parts <= budget else None,
+            self._free_at(database, name, parts - amounts_left) if parts <= budget else None,
             of_metric=name != ALL_METRICS,
             behind=f" (the clock is {behind / 1000:g} s behind the latest report)" * (behind > 0),
         )

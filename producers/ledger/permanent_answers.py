@@ -1,4 +1,4 @@
-"""Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
+"""Permanent answers (memoization): drawn once for a value, stored in the ledger, and repeated.
 
 `estimators.memoization` proves their cost: the permanent epsilon once for each distinct value. The
 ledger charges this epsilon in each period that uses the answer, for observers who see only that
@@ -119,23 +119,23 @@ class _Session:
     room: int
     bits: Bits
 
-    def answer(self, way: Memoization, value: int) -> Reports:
+    def answer(self, memoization: Memoization, value: int) -> Reports:
         """Return the permanent answer to a value, or the last answer if there is no room."""
-        parts = int(way.permanent * PARTS_PER_EPSILON)
+        parts = int(memoization.permanent * PARTS_PER_EPSILON)
         (number,) = self.database.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM uses"
         ).fetchone()
-        self._reserve(way.metric, parts, number)
-        permanent = self._recent(way.metric, parts, value)
+        self._charge_report(memoization.metric, parts, number)
+        permanent = self._recent_answer(memoization.metric, parts, value)
         is_new = False
         if permanent is None:
-            permanent, is_new = self._kept(way, parts, value)
-        total(self.database, self.now, way.metric.name, parts if is_new else 0, 1)
+            permanent, is_new = self._permanent_answer(memoization, parts, value)
+        total(self.database, self.now, memoization.metric.name, parts if is_new else 0, 1)
         use = (permanent[0], self.now, number)
         self.database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?, ?)", use)
-        return way.metric.randomizer.decode(permanent[1])
+        return memoization.metric.randomizer.decode(permanent[1])
 
-    def _reserve(self, metric: Metric, parts: int, number: int) -> None:
+    def _charge_report(self, metric: Metric, parts: int, number: int) -> None:
         """Charge a report until a period's room is paid for; then only renew the oldest charge.
 
         So n reports within a period are charged min(n, room) times, and the latest reports
@@ -154,7 +154,7 @@ class _Session:
             (self.now, *charged[0]),
         )
 
-    def _recent(self, metric: Metric, parts: int, value: int) -> Kept | None:
+    def _recent_answer(self, metric: Metric, parts: int, value: int) -> Kept | None:
         """Return the value's answer if it was used in this period; without room, the last answer.
 
         Return None if there is room for a new answer.
@@ -168,9 +168,11 @@ class _Session:
         same_value = next((row[:2] for row in recent if row[2] == value), None)
         return recent[0][:2] if same_value is None and len(recent) >= self.room else same_value
 
-    def _kept(self, way: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
+    def _permanent_answer(
+        self, memoization: Memoization, parts: int, value: int
+    ) -> tuple[Kept, bool]:
         """Return the permanent answer to a value, and whether it is new."""
-        key = (way.metric.name, way.metric.revision, parts, value)
+        key = (memoization.metric.name, memoization.metric.revision, parts, value)
         stored = self.database.execute(
             "SELECT id, report FROM answers "
             "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
@@ -178,7 +180,7 @@ class _Session:
         ).fetchone()
         if stored is not None:
             return stored, False
-        drawn = way.metric.randomizer.encode(way.answer(value, self.bits))
+        drawn = memoization.metric.randomizer.encode(memoization.answer(value, self.bits))
         (identity,) = self.database.execute(
             "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?) "
             "RETURNING id",

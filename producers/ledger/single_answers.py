@@ -74,7 +74,7 @@ def claim_round(
     parts = math.ceil(cost * PARTS_PER_EPSILON)
     with ledger.transaction() as database:
         pin(database, metric)
-        own_round, answered = _turn(database, metric, bits)
+        own_round, answered = _drawn_round(database, metric, bits)
         if number <= answered or own_round not in (EVERY_ROUND, number):
             return False
         ledger.pay(database, metric.name, parts)
@@ -85,7 +85,9 @@ def claim_round(
     return True
 
 
-def _turn(database: sqlite3.Connection, metric: SearchMetric, bits: Bits | None) -> tuple[int, int]:
+def _drawn_round(
+    database: sqlite3.Connection, metric: SearchMetric, bits: Bits | None
+) -> tuple[int, int]:
     """Return the round that the device drew for a metric, and the last that it answered."""
     database.execute(_CREATE_ROUNDS)
     key = (metric.name, metric.revision)

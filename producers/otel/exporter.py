@@ -143,7 +143,8 @@ class DitherMetricExporter(MetricExporter):
                     data_by_name[metric.name].append(metric.data)
         old = self.check_intervals({n: d for n, d in data_by_name.items() if n in self._mapped})
         results = [
-            self._export(name, data, name in repeated, old) for name, data in data_by_name.items()
+            self._export(name, streams, name in repeated, old)
+            for name, streams in data_by_name.items()
         ]
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
 
@@ -189,7 +190,7 @@ class DitherMetricExporter(MetricExporter):
         accepted.
         """
         intervals = {
-            name: interval for name, data in mapped.items() if (interval := _interval(data))
+            name: interval for name, streams in mapped.items() if (interval := _interval(streams))
         }
         forked_at = self._forked_at
         is_parents = any(start < forked_at for start, _ in intervals.values())
@@ -202,12 +203,12 @@ class DitherMetricExporter(MetricExporter):
         return UnusableError("forked", FORKED_REASON) if is_parents else None
 
     def _export(
-        self, name: str, data: list[Data], is_repeated: bool, old: UnusableError | None
+        self, name: str, streams: list[Data], is_repeated: bool, old: UnusableError | None
     ) -> bool:
         """Report an instrument's value, or drop its points; return False if reporting failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
-            self._drop(name, data, UNMAPPED_REASON, "no metric is mapped to it")
+            self._drop(name, streams, UNMAPPED_REASON, "no metric is mapped to it")
             return True
         failure = None
         if self._is_shut_down:
@@ -218,23 +219,23 @@ class DitherMetricExporter(MetricExporter):
             failure = SEVERAL_STREAMS, ONE_STREAM
         else:
             try:
-                mapped.take(data)
+                mapped.take(streams)
             except UnusableError as error:
                 failure = error.reason, str(error)
             except Exception as error:  # an application's own deny rule may raise anything
                 failure = type(error).__name__, TEXT_NOT_LOGGED
         if failure is not None:
-            self._drop(name, data, *failure)
+            self._drop(name, streams, *failure)
             return False
         with self._counting:
             self._reported[name] += 1
         return True
 
-    def _drop(self, name: str, data: list[Data], reason: str, detail: str) -> None:
+    def _drop(self, name: str, streams: list[Data], reason: str, detail: str) -> None:
         """Count dropped data points; log the first for each instrument and reason."""
         with self._counting:
             is_new = (name, reason) not in self._dropped
-            self._dropped[name, reason] += len(points_of(data))
+            self._dropped[name, reason] += len(points_of(streams))
         if is_new:
             level = logging.INFO if reason == UNMAPPED_REASON else logging.WARNING
             logger.log(level, "instrument %r is not reported (%s): %s", name, reason, detail)
@@ -246,12 +247,12 @@ class DitherMetricExporter(MetricExporter):
         ]
 
 
-def _interval(data: list[Data]) -> tuple[int, int] | None:
+def _interval(streams: list[Data]) -> tuple[int, int] | None:
     """Return the start and the end of an instrument's increases, in ns; None without increases."""
     delta = AggregationTemporality.DELTA
     increases = [
         points
-        for points in data
+        for points in streams
         if not isinstance(points, Gauge) and points.aggregation_temporality is delta
     ]
     points = points_of(increases)

@@ -1,4 +1,4 @@
-"""Maps an instrument's values to reports: one for each export, or one for each window of time."""
+"""Maps an instrument's data points to reports: one for each export, or for each window of time."""
 
 from __future__ import annotations
 
@@ -39,58 +39,58 @@ class UnusableError(Exception):
         self.reason = reason
 
 
-def points_of(data: Iterable[Data]) -> list[Point]:
+def points_of(streams: Iterable[Data]) -> list[Point]:
     """Return all data points of an instrument."""
-    return [point for stream in data for point in stream.data_points]
+    return [point for stream in streams for point in stream.data_points]
 
 
-def is_additive(data: Sequence[Data], of: Of) -> bool:
+def is_additive(streams: Sequence[Data], of: Of) -> bool:
     """Return whether the values of several exports may be added up."""
-    if isinstance(data[0], Histogram | ExponentialHistogram):
+    if isinstance(streams[0], Histogram | ExponentialHistogram):
         return of in ("sum", "count")
-    return isinstance(data[0], Sum) and data[0].is_monotonic
+    return isinstance(streams[0], Sum) and streams[0].is_monotonic
 
 
-def value_of(data: Sequence[Data], of: Of) -> float:
+def value_of(streams: Sequence[Data], of: Of) -> float:
     """Return the value of an instrument, whatever attributes its points have.
 
     This is what a view without attributes would show: the sum of counters; the latest value of
     gauges; for histograms, the number that `of` names, over all recordings. Raises UnusableError if
     the points are not of one kind, have the wrong temporality, or lack this number.
     """
-    _check_data(data)
-    return _joined(data[0], points_of(data), of)
+    _check_data(streams)
+    return _value_of_points(streams[0], points_of(streams), of)
 
 
-def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
+def category_of(streams: Sequence[Data], of: Of, attribute: str) -> str:
     """Return the attribute's value for whose data points :func:`value_of` is largest.
 
-    `data`, `of`: as for :func:`value_of`; `attribute`: the key of the attribute. Raises
+    `streams`, `of`: as for :func:`value_of`; `attribute`: the key of the attribute. Raises
     UnusableError like :func:`value_of`; also if no point has the attribute as text, a number or a
     truth value, or no value is above zero.
     """
-    _check_data(data)
+    _check_data(streams)
     groups = defaultdict[str, list[Point]](list)
-    for point in points_of(data):
+    for point in points_of(streams):
         name = (point.attributes or {}).get(attribute)
         if isinstance(name, str | bool | int | float):
             groups[str(name).lower() if isinstance(name, bool) else str(name)].append(point)
     if not groups:
         raise UnusableError("no_attribute", f"expected data points with the attribute {attribute}")
-    values = {name: _joined(data[0], points, of) for name, points in groups.items()}
+    values = {name: _value_of_points(streams[0], points, of) for name, points in groups.items()}
     largest = max(values.values())
     if not largest > 0:
         raise UnusableError("not_above_zero", "expected a category with a value above zero")
     return next(name for name in sorted(values) if values[name] == largest)
 
 
-def _check_data(data: Sequence[Data]) -> None:
+def _check_data(streams: Sequence[Data]) -> None:
     """Raise UnusableError for data whose meaning is not what this module assumes."""
-    kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in data}
+    kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in streams}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
     delta = AggregationTemporality.DELTA
-    for stream in data:
+    for stream in streams:
         if isinstance(stream, Gauge):
             continue
         wants_delta = not isinstance(stream, Sum) or stream.is_monotonic
@@ -102,7 +102,7 @@ def _check_data(data: Sequence[Data]) -> None:
             )
 
 
-def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
+def _value_of_points(kind: Data, points: Sequence[Point], of: Of) -> float:
     """Return the value of all points, which are of one kind."""
     numbers = [point for point in points if isinstance(point, NumberDataPoint)]
     if isinstance(kind, Sum):
@@ -169,10 +169,10 @@ class EachExport:
         _check(self.reporter.metric, self.of, self.category)
         self.reporter.metric.level_of(self.epsilon)
 
-    def take(self, data: list[Data]) -> None:
+    def take(self, streams: list[Data]) -> None:
         """Report the value of an instrument; raise UnusableError if it has none."""
         self.reporter.report(
-            _value(data, self.of, self.category),
+            _value(streams, self.of, self.category),
             self.epsilon,
             ledger=self.ledger,
             permanent=self.permanent,
@@ -218,14 +218,14 @@ class Gathered:
         """The roll-up's reporter."""
         return self.roll_up.reporter
 
-    def take(self, data: list[Data]) -> None:
+    def take(self, streams: list[Data]) -> None:
         """Add the value of an instrument to the present window.
 
         Raises UnusableError if the instrument has no value, or values of this kind cannot be added
         up.
         """
-        value = _value(data, self.of, self.category)
-        if self.roll_up.how == "sum" and not is_additive(data, self.of):
+        value = _value(streams, self.of, self.category)
+        if self.roll_up.how == "sum" and not is_additive(streams, self.of):
             raise UnusableError(
                 "not_additive",
                 'expected a counter, or a histogram with of="sum" or of="count": the sum of other '
@@ -237,8 +237,8 @@ class Gathered:
             self.roll_up.add()
 
 
-def _value(data: list[Data], of: Of, category: str | None) -> float | str:
-    return value_of(data, of) if category is None else category_of(data, of, category)
+def _value(streams: list[Data], of: Of, category: str | None) -> float | str:
+    return value_of(streams, of) if category is None else category_of(streams, of, category)
 
 
 def _check(metric: Metric, of: Of, category: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads columns of CSV files; detects the delimiter and the header."""
+"""Reads columns of CSV files; detects the delimiter, the header, and misplaced quotes."""
 
 from __future__ import annotations
 

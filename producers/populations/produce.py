@@ -1,4 +1,4 @@
-"""Reports a population to Kafka: its values in order of event time, or its answers to rounds."""
+"""Reports a population to Kafka at a speed: values in order of event time, or answers to rounds."""
 
 from __future__ import annotations
 

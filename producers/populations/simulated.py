@@ -1,4 +1,4 @@
-"""Draws populations from a distribution."""
+"""Draws populations from a distribution, by a random generator with a seed."""
 
 from __future__ import annotations
 

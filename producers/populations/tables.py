@@ -1,4 +1,4 @@
-"""Reads populations from CSV files."""
+"""Reads a population from the columns of CSV files, with its attributes and event times."""
 
 from __future__ import annotations
 

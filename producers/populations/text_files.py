@@ -1,4 +1,4 @@
-"""Opens text files that may be compressed, come from a pipe, or be in one of several encodings."""
+"""Opens text files in UTF-8 or another encoding, which may be compressed or come from a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads event times from the cells of a table; detects their format or unit."""
+"""Reads event times from the cells of a table; detects their format or unit, and time zones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import shortened
-from producers.device.times import END_OF_TIME, UNIX_EPOCH, event_times
+from producers.device.event_times import END_OF_TIME, UNIX_EPOCH, event_times
 from producers.populations.csv_files import Table, positions, visible
 from producers.populations.far_values import is_far
 

@@ -1,4 +1,4 @@
-"""The files of a relay: reports of open crowds, and closed crowds that are not posted yet.
+"""The files of a relay: records of open crowds with checksums, and closed crowds to be posted.
 
 A crowd's files have the name of its label's hash. It passes through these folders::
 
@@ -122,13 +122,13 @@ class OpenCrowd:
     def __init__(self, folder: CrowdFolder, terms: CrowdTerms) -> None:
         self.terms, self.is_ending, self._folder = terms, False, folder
         self._path = folder.path("open", terms.name)
-        head = terms.encode()
-        self._seed, self._end = zlib.crc32(head), len(head)
+        header = terms.encode()
+        self._seed, self._end = zlib.crc32(header), len(header)
         self._record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
         if self._path.exists():
             records = (self._path.stat().st_size - self._end) // self._record_bytes
             self._end += records * self._record_bytes
-        self.reports = (self._end - len(head)) // self._record_bytes
+        self.reports = (self._end - len(header)) // self._record_bytes
 
     def append(self, reports: Sequence[bytes]) -> None:
         """Add reports; they are durable when this returns.
@@ -138,12 +138,12 @@ class OpenCrowd:
         if not self._path.exists():
             self._folder.write("open", self.terms.name, self.terms.encode())
         checksums = (CHECKSUM_FORMAT.pack(zlib.crc32(report, self._seed)) for report in reports)
-        data = memoryview(b"".join(map(operator.add, reports, checksums)))
+        records = memoryview(b"".join(map(operator.add, reports, checksums)))
         file = os.open(self._path, os.O_WRONLY)  # not kept open: files are limited
         try:
             written = 0
-            while written < len(data):
-                written += os.pwrite(file, data[written:], self._end + written)
+            while written < len(records):
+                written += os.pwrite(file, records[written:], self._end + written)
             os.fdatasync(file)
         except OSError:
             with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ class OpenCrowd:
             raise
         finally:
             os.close(file)
-        self._end += len(data)
+        self._end += len(records)
         self.reports += len(reports)
 
 
@@ -279,13 +279,13 @@ class CrowdFolder:
         self._unsynced.discard(name)
 
     def _write_parts(self, path: Path, terms: CrowdTerms) -> None:
-        metric, head, parts = terms.label.metric, terms.encode(), 0
+        metric, header, parts = terms.label.metric, terms.encode(), 0
         record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
-        count = (path.stat().st_size - len(head)) // record_bytes
-        data = np.memmap(path, np.uint8, "r")[len(head) : len(head) + count * record_bytes]
+        count = (path.stat().st_size - len(header)) // record_bytes
+        data = np.memmap(path, np.uint8, "r")[len(header) : len(header) + count * record_bytes]
         records, counts = data.reshape(count, record_bytes), Counter[str]()
         max_reports = MAX_CROWD_BYTES // terms.report_bytes
-        for rows in _groups(records, zlib.crc32(head), counts):
+        for rows in _groups(records, zlib.crc32(header), counts):
             if rows.size < terms.minimum:
                 counts["too_few"] += rows.size
                 continue
@@ -293,7 +293,7 @@ class CrowdFolder:
             for part_rows in np.array_split(order, -(-rows.size // max_reports)):
                 reports = [row.tobytes() for row in records[part_rows, : terms.report_bytes]]
                 body = encode_crowd(os.urandom(CROWD_ID_BYTES), terms.label, reports)
-                self.write("out", f"{path.name}.{parts}", head + body)
+                self.write("out", f"{path.name}.{parts}", header + body)
                 parts += 1
         self.reports.update({(metric, outcome): number for outcome, number in counts.items()})
         self.crowds[metric, "shuffled" if parts else "too_few"] += 1

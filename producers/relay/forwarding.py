@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from producers.http.answers import GatewayAnswer, asked_pause, explain, pause, problem_of
+from producers.http.gateway_answers import GatewayAnswer, asked_pause, explain, pause, problem_of
 from producers.http.gateway_client import GatewayClient
 from producers.relay.crowd_folder import CrowdFolder
 

@@ -1,4 +1,4 @@
-"""`POST /v1/sealed`: takes sealed reports, and closes crowds."""
+"""`POST /v1/sealed`: takes sealed reports, stores them on disk, and closes crowds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from estimators import Metric
-from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.gateway import POST_OVERHEAD, Endpoint
 from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
 from producers.relay.forwarding import SEALED_TYPE, Forwarder
@@ -129,13 +129,13 @@ class CrowdRelay:
         self._loop = asyncio.get_running_loop()
         self._receiver = Receiver(MAX_BODY, self._disk)
         self.forwarder.start()
-        self._look()
+        self._close_due_crowds()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Write the reports that have arrived, and stop; the next run continues with the files."""
         self._tick.cancel()
-        await self._loop.run_in_executor(self._disk, self._write)
+        await self._loop.run_in_executor(self._disk, self._write_reports)
         await asyncio.to_thread(self._disk.shutdown)
         await asyncio.to_thread(self.forwarder.stop)
         self._folder.close()
@@ -180,9 +180,11 @@ class CrowdRelay:
         """
         hold = Hold(self._memory)
         with hold:
-            self._keep(head, body, client, hold, answer)
+            self._queue_report(head, body, client, hold, answer)
 
-    def _keep(self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer) -> None:
+    def _queue_report(
+        self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer
+    ) -> None:
         """Check a post, and queue its report for the disk; `answer` is called later."""
         if head.encoding:
             raise Problem(
@@ -208,7 +210,7 @@ class CrowdRelay:
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
             self._is_write_due = True
-            self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write)
+            self._loop.call_later(GROUP_SECONDS, self._disk.submit, self._write_reports)
 
     def _crowd(self, label: CrowdLabel, report_bytes: int) -> OpenCrowd:
         """Return the crowd that takes a report; raise ValueError if the report has another size."""
@@ -250,7 +252,7 @@ class CrowdRelay:
 
     # -- The disk -------------------------------------------------------------------------------
 
-    def _write(self) -> None:
+    def _write_reports(self) -> None:
         """Make all waiting reports durable; runs in the thread that writes."""
         self._is_write_due = False  # posts that arrive from now on request another write
         posts_by_crowd: dict[int, list[_Post]] = {}
@@ -265,9 +267,9 @@ class CrowdRelay:
                 logger.error("reports could not be written: %s", error)  # noqa: TRY400
                 self.obstacle = DISK_FAILS  # until the next look
                 problem = unavailable(DISK_FAILS, POST_AGAIN)
-            self._loop.call_soon_threadsafe(self._answer, posts, problem)
+            self._loop.call_soon_threadsafe(self._answer_posts, posts, problem)
 
-    def _answer(self, posts: list[_Post], problem: Problem | None) -> None:
+    def _answer_posts(self, posts: list[_Post], problem: Problem | None) -> None:
         for post in posts:
             post.hold.release()
             try:
@@ -277,19 +279,19 @@ class CrowdRelay:
         if problem is None:
             self._folder.reports[posts[0].crowd.terms.label.metric, "taken"] += len(posts)
 
-    def _look(self) -> None:
+    def _close_due_crowds(self) -> None:
         """Close the crowds whose time has come, and schedule the next check."""
         self._looked_at = time.monotonic()
         for label, crowd in list(self._open.items()):
             if crowd.terms.closes_ms <= self.now_ms() or self._folder.is_closed(label):
                 crowd.is_ending = True
         self._disk.submit(self._end_intake)
-        self._tick = self._loop.call_later(TICK_SECONDS, self._look)
+        self._tick = self._loop.call_later(TICK_SECONDS, self._close_due_crowds)
 
     def _end_intake(self) -> None:
         """Move the crowds that are closing out of open/; runs in the thread that writes."""
         ending = [crowd.terms for crowd in list(self._open.values()) if crowd.is_ending]
-        self._write()  # the reports that came before
+        self._write_reports()  # the reports that came before
         try:
             for terms in ending:
                 self._folder.end_intake(terms)

@@ -20,7 +20,7 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import ProjectiveGeometryResponse
 from estimators.metrics.local import LocalMetric
-from estimators.shuffling.crowds import largest_level
+from estimators.shuffling.amplification import largest_level
 from reproduction.baselines import clones_epsilon
 from reproduction.outcome import Claim, Curve, Number, Outcome, Plot, Tick, steps
 from reproduction.sampling import mean_and_error, quantile_and_error, summed

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.mutations.mutation import Mutation
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("estimators/exact/noise.py", "drawn < digits", "(drawn <= digits)"): (
+    ("estimators/exact/laplace_sampler.py", "drawn < digits", "(drawn <= digits)"): (
         "it is reached only where the two differ"
     ),
     ("aggregator/reading/plans/local.py", "3_000_000", "(3000000 // 2)"): (
@@ -31,7 +31,7 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "aggregator/state/admission.py: what comes again is counted again, where keys are limited",
-        "was_counted[row] or identity in counted_now[begin]",
+        "was_counted[row] or identity in counted_now[pane_start]",
         "was_counted[row]",
     ),
     (
@@ -50,12 +50,12 @@ WRITTEN: tuple[tuple[str, str, str], ...] = (
         "np.exp(2j * math.pi",
     ),
     (
-        "estimators/shuffling/crowds.py: an excess is rounded to the nearest point",
+        "estimators/shuffling/amplification.py: an excess is rounded to the nearest point",
         "((below, below + 1 - quotient), (below + 1, quotient - below))",
         "((round(quotient), 1),)",
     ),
     (
-        "estimators/shuffling/crowds.py: all others alike are taken for the worst dataset",
+        "estimators/shuffling/amplification.py: all others alike are taken for the worst dataset",
         "            ones += width\n",
         "            ones += reports\n",
     ),

@@ -13,7 +13,7 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import (
     NumberRange,
     chosen_metrics,
@@ -24,7 +24,7 @@ from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
 from estimators.limits import LARGEST_LEVEL
 from estimators.rounding import loss
-from estimators.shuffling.crowds import largest_level, shuffled_epsilon
+from estimators.shuffling.amplification import largest_level, shuffled_epsilon
 from estimators.shuffling.set_laws import SetLaw
 
 CERTIFICATE_COLUMNS = (

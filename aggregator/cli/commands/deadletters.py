@@ -11,15 +11,15 @@ from typing import Any
 import click
 
 from aggregator.config.settings import Settings
+from aggregator.dead_letters.letter_description import letter_facts, letter_lines
 from aggregator.dead_letters.letter_replay import Forecast
 from aggregator.dead_letters.letter_replay import replay as send_again
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, MessagePosition, printable
 from aggregator.dead_letters.reasons import REMEDY_BY_REASON, remedy
-from aggregator.dead_letters.report import letter_facts, letter_lines
 from aggregator.dead_letters.selection import Filters, HandledMarks, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import Moment, defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import Output, output_options, progress_bar
 from aggregator.timestamps import iso
@@ -128,11 +128,11 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
 
     With --csv or --parquet only the shown dead letters are written, without the counts.
     """
-    read = _Read(settings, output.as_json or output.is_table)
-    selection = Selection(read.letters(), filters, read.marked)
-    shown = selection.first(limit)
-    foreign_messages, halted = read.topic.foreign_messages, read.halted()
-    rows = [_row(letter) for letter in shown]
+    dead_letters = _Read(settings, output.as_json or output.is_table)
+    selection = Selection(dead_letters.letters(), filters, dead_letters.marked)
+    listed = selection.first(limit)
+    foreign_messages, halted = dead_letters.topic.foreign_messages, dead_letters.halted()
+    rows = [_row(letter) for letter in listed]
     names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
     document = {
         "topic": settings.topics.deadletters,
@@ -145,11 +145,11 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
     }
     lines = [f"partition {number} is halted: {why}\n" for number, why in halted.items()]
     lines.append(_summary(selection))
-    if shown:
+    if listed:
         head = ("place", "reason", "metric", "from", "reached Kafka", "bytes", "sent again")
         lines.append("\n" + table(head, [tuple(row.values()) for row in rows]))
-    if selection.total > len(shown):
-        lines.append(f"\n{len(shown)} of {selection.total} are shown (--limit)")
+    if selection.total > len(listed):
+        lines.append(f"\n{len(listed)} of {selection.total} are shown (--limit)")
     if selection.handled:
         lines.append(f"{selection.handled} were replayed or dropped before")
     if foreign_messages:
@@ -157,7 +157,7 @@ def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> N
         lines.append(f"{foreign_messages} messages of the topic are not dead letters of {reports}")
     output.show(
         lambda: Frame.of(
-            names, [tuple((_row(x) | {"arrived": x.arrived}).values()) for x in shown]
+            names, [tuple((_row(x) | {"arrived": x.arrived}).values()) for x in listed]
         ),
         lambda: json.dumps(document),
         lambda: "\n".join(lines),
@@ -178,10 +178,14 @@ def explain(settings: Settings, address: str, as_json: bool) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     metrics = defined_metrics(settings)
-    read = _Read(settings, as_json)
-    letter = read.topic.letter(letter_place)
-    rejection = _forecast(settings, read, sys.maxsize).rejections([letter]).get(letter_place)
-    found_facts = letter_facts(letter, metrics, rejection, handled=letter_place in read.marked)
+    dead_letters = _Read(settings, as_json)
+    letter = dead_letters.topic.letter(letter_place)
+    rejection = (
+        _forecast(settings, dead_letters, sys.maxsize).rejections([letter]).get(letter_place)
+    )
+    found_facts = letter_facts(
+        letter, metrics, rejection, handled=letter_place in dead_letters.marked
+    )
     click.echo(json.dumps(found_facts) if as_json else "\n".join(letter_lines(found_facts)))
 
 
@@ -203,12 +207,12 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
     however often you run this command. Messages that the workers would refuse again, by the current
     definitions and watermarks, are not sent and stay listed.
     """
-    read = _Read(settings, as_json)
-    selection = Selection(read.letters(), filters, read.marked)
-    forecast = _forecast(settings, read, rounds)
-    outcome = send_again(settings, selection, forecast, None if dry_run else read.handled)
+    dead_letters = _Read(settings, as_json)
+    selection = Selection(dead_letters.letters(), filters, dead_letters.marked)
+    forecast = _forecast(settings, dead_letters, rounds)
+    outcome = send_again(settings, selection, forecast, None if dry_run else dead_letters.handled)
     if not dry_run:
-        read.tidy()
+        dead_letters.tidy()
     refused_kinds = outcome.kept.most_common()
     if as_json:
         kinds = [{"reason": r, "metric": m, "letters": n} for (r, m), n in refused_kinds]
@@ -237,26 +241,26 @@ def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_j
         raise click.UsageError(
             "say which: --reason, --metric, --since, --until, --partition, or --all"
         )
-    read = _Read(settings, as_json)
-    selection = Selection(read.letters(), filters, read.marked)
+    dead_letters = _Read(settings, as_json)
+    selection = Selection(dead_letters.letters(), filters, dead_letters.marked)
     places = [letter.position for letter in selection]
     if not as_json:
         click.echo(_summary(selection))
     if selection.total and not yes:
         click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
-    read.handled.mark(places)
-    read.tidy()
+    dead_letters.handled.mark(places)
+    dead_letters.tidy()
     if as_json:
         click.echo(json.dumps({"dropped": selection.total, "counts": _kinds(selection)}))
     else:
         click.echo(f"{selection.total} were dropped")
 
 
-def _forecast(settings: Settings, read: _Read, rounds: int) -> Forecast:
+def _forecast(settings: Settings, dead_letters: _Read, rounds: int) -> Forecast:
     metrics, reports = defined_metrics(settings), settings.topics.reports
     partitions = topic_admin.partition_count(settings, reports)
     stamps = topic_admin.stamps_messages(settings, reports)
-    return Forecast(settings, metrics, read.store, partitions, stamps=stamps, rounds=rounds)
+    return Forecast(settings, metrics, dead_letters.store, partitions, stamps=stamps, rounds=rounds)
 
 
 def _kinds(selection: Selection) -> list[dict[str, Any]]:
@@ -278,11 +282,11 @@ def _summary(selection: Selection) -> str:
     if not selection.total:
         return f"no dead letters{' other than those replayed or dropped' * bool(selection.handled)}"
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
-    shown = rows[:SHOWN_KINDS]
+    listed = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:
         letters, reports = (sum(row[column] for row in more) for column in (2, 3))
-        shown.append((f"{len(more)} more kinds", "", letters, reports, "", ""))
-    return table(("reason", "metric", "letters", "reports", "oldest", "newest"), shown)
+        listed.append((f"{len(more)} more kinds", "", letters, reports, "", ""))
+    return table(("reason", "metric", "letters", "reports", "oldest", "newest"), listed)
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

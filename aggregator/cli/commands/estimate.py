@@ -22,7 +22,7 @@ from aggregator.reading.uncounted_reports import (
     refused_reports,
 )
 from aggregator.reading.window import Window
-from aggregator.terminal.format import MAX_SHOWN_CATEGORIES, Shown, as_text
+from aggregator.terminal.estimate_text import MAX_SHOWN_CATEGORIES, EstimateView, as_text
 from aggregator.terminal.options import (
     Moment,
     Probability,
@@ -32,8 +32,8 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from aggregator.terminal.slices import scope_lines, slices_as_text, window_lines
-from aggregator.terminal.two_way import axes_of_table
+from aggregator.terminal.slice_text import scope_lines, slices_as_text, window_lines
+from aggregator.terminal.two_way_tables import axes_of_table
 from estimators import Estimate
 from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN_VOCABULARY
@@ -217,7 +217,7 @@ def estimate(
             notes += discovery_lines(definition, categories)
         top = query.top or MAX_SHOWN_CATEGORIES
         margins = None if query.top else _margins(reader, window, query)
-        shown = Shown(window, answer, top, nearest_distribution, below, margins)
+        shown = EstimateView(window, answer, top, nearest_distribution, below, margins)
         click.echo(as_text(shown, about + notes))
     if output.is_table or output.as_json:
         for line in notes:

@@ -19,7 +19,7 @@ from aggregator.reading.uncounted_reports import (
 )
 from aggregator.reading.window import event_time
 from aggregator.storage.progress import TopicProgress
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso
@@ -72,7 +72,7 @@ def metrics(settings: Settings, output: Output) -> None:
         stopped = [f"warning    {why}" for why in halted_partitions(overview)]
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
-    rows = [_row(metric, counted[name]) for name, metric in defined.items()]
+    rows = [_metric_row(metric, counted[name]) for name, metric in defined.items()]
     if output.is_table or output.as_json:
         if output.is_table:
             output.write(Frame.of(METRIC_COLUMNS, map(_cells, rows)))
@@ -129,7 +129,7 @@ def _read_counts(
     }
 
 
-def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
+def _metric_row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
     return {
         "metric": metric.name,
         "revision": f"{metric.revision:08x}",

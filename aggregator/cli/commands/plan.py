@@ -1,4 +1,4 @@
-"""`dither plan`: how wide bounds will be, and how devices best share a budget between metrics."""
+"""`dither plan`: how wide bounds will be, and by which lottery devices best share a budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import NumberRange, defined_metrics, settings_options
 from aggregator.terminal.output import Output, output_options
 from estimators import LocalMetric, Metric
@@ -117,11 +117,11 @@ def plan(
     if budget is None:
         _show_levels(wishes, devices, output)
         return
-    drawn = [wish for wish in wishes if _can_be_drawn(wish.metric)]
-    if not drawn:
+    drawable = [wish for wish in wishes if _can_be_drawn(wish.metric)]
+    if not drawable:
         raise click.UsageError("no metric that a lottery can draw: leave --budget out")
     for wish in wishes:
-        if wish not in drawn:
+        if wish not in drawable:
             click.echo(
                 f"{wish.metric.name}: trusted, memoized, with a crowd or searched in rounds: it "
                 "needs a ledger of its own, and is left out (without --budget it is shown)",
@@ -131,29 +131,29 @@ def plan(
         raise click.UsageError(
             f"--budget {budget}: expected at most {LEVEL_DIGITS} decimal digits, as in a ledger"
         )
-    for wish in drawn:
+    for wish in drawable:
         for fault in _faults(wish.metric):
             click.echo(f"{wish.metric.name}: {fault}", err=True)
     from estimators.planning import make_plan
 
     try:
-        best = make_plan(drawn, devices, budget)
+        plan = make_plan(drawable, devices, budget)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    rows = _plan_rows(drawn, best)
+    rows = _plan_rows(drawable, plan)
     document = {
         "devices": devices,
         "budget": budget,
-        "tickets": best.tickets,
-        "split_levels": best.split_levels,
-        "needed": _finite(best.needed),
-        "needed_split": _finite(best.needed_split),
+        "tickets": plan.tickets,
+        "split_levels": plan.split_levels,
+        "needed": _finite(plan.needed),
+        "needed_split": _finite(plan.needed_split),
         "metrics": [dict(zip(PLAN_COLUMNS, row, strict=True)) for row in rows],
     }
     output.show(
         lambda: Frame.of(PLAN_COLUMNS, rows),
         lambda: json.dumps(document),
-        lambda: _as_text(rows, drawn, best, devices, budget),
+        lambda: _as_text(rows, drawable, plan, devices, budget),
     )
 
 
@@ -164,28 +164,28 @@ def _wishes(
 ) -> list[Wish]:
     from estimators.planning import Wish
 
-    asked = dict(wanted) or dict.fromkeys(defined)
-    if len(asked) < len(wanted):
+    max_widths = dict(wanted) or dict.fromkeys(defined)
+    if len(max_widths) < len(wanted):
         raise click.UsageError("a metric is named twice: expected each with one wish")
-    for name in (*asked, *happens):
+    for name in (*max_widths, *happens):
         if name not in defined:
             raise click.UsageError(f"no metric {name!r}: {meant(name, defined)}")
-    shares = dict.fromkeys(asked, 1.0)
+    shares = dict.fromkeys(max_widths, 1.0)
     for name, share in happens.items():
-        if share is None or name not in asked or not FINEST <= share <= 1:
+        if share is None or name not in max_widths or not FINEST <= share <= 1:
             given = name if share is None else f"{name}={share:g}"
             raise click.UsageError(
                 f"--happens {given}: expected a planned metric, and a share of at most 1 and at "
                 f"least {FINEST:g}, as in {name}=0.5"
             )
         shares[name] = share
-    wishes = [Wish(defined[name], within, shares[name]) for name, within in asked.items()]
+    wishes = [Wish(defined[name], within, shares[name]) for name, within in max_widths.items()]
     for wish in wishes:
-        whole = dataclasses.replace(wish, within=None).scale
-        if wish.within is not None and not FINEST * whole <= wish.within < whole / 2:
+        full_width = dataclasses.replace(wish, within=None).scale
+        if wish.within is not None and not FINEST * full_width <= wish.within < full_width / 2:
             raise click.UsageError(
-                f"{wish.metric.name}={wish.within:g}: expected at least {FINEST * whole:g}, and "
-                f"less than half of its range, {whole / 2:g}, as bounds are never wider"
+                f"{wish.metric.name}={wish.within:g}: expected at least {FINEST * full_width:g}, "
+                f"and less than half of its range, {full_width / 2:g}, as bounds are never wider"
             )
     return wishes
 
@@ -224,12 +224,12 @@ def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
         for wish in wishes
         for level in wish.metric.levels
     ]
-    wished = {wish.metric.name for wish in wishes if wish.within is not None}
-    if not wished:
+    wished_names = {wish.metric.name for wish in wishes if wish.within is not None}
+    if not wished_names:
         rows, names = [row[:-1] for row in rows], names[:-1]
 
     def line(name: str, level: float, reports: int, within: float, *needed: float | None) -> Any:
-        none = "never" if name in wished else "-"
+        none = "never" if name in wished_names else "-"
         counts = (none if each is None else f"{each:,.0f}" for each in needed)
         return name, level, f"{reports:,}", _text(within), *counts
 
@@ -242,15 +242,15 @@ def _show_levels(wishes: Sequence[Wish], devices: int, output: Output) -> None:
     )
 
 
-def _plan_rows(wishes: Sequence[Wish], best: Plan) -> list[tuple[Any, ...]]:
-    total = sum(best.tickets.values())
+def _plan_rows(wishes: Sequence[Wish], plan: Plan) -> list[tuple[Any, ...]]:
+    total = sum(plan.tickets.values())
     return [
         (
             name := wish.metric.name,
             wish.within,
-            best.tickets[name] / total,
-            round(best.reports[name]),
-            *(_finite(way[name]) for way in (best.lottery, best.split, best.first_come)),
+            plan.tickets[name] / total,
+            round(plan.reports[name]),
+            *(_finite(way[name]) for way in (plan.lottery, plan.split, plan.first_come)),
         )
         for wish in wishes
     ]
@@ -265,25 +265,31 @@ def _text(number: float | None) -> str:
 
 
 def _as_text(
-    rows: Sequence[Sequence[Any]], wishes: Sequence[Wish], best: Plan, devices: int, budget: float
+    rows: Sequence[Sequence[Any]], wishes: Sequence[Wish], plan: Plan, devices: int, budget: float
 ) -> str:
     cells = [
-        (name, f"{wished:g}" if wished else "-", f"{drawn:.3f}", f"{reports:,}", *map(_text, ways))
-        for name, wished, drawn, reports, *ways in rows
+        (
+            name,
+            f"{wished_names:g}" if wished_names else "-",
+            f"{drawable:.3f}",
+            f"{reports:,}",
+            *map(_text, ways),
+        )
+        for name, wished_names, drawable, reports, *ways in rows
     ]
     head = tuple(name.replace("_", " ") for name in PLAN_COLUMNS)
-    lottery = f', turn="{TURN}", tickets={json.dumps(best.tickets)}' if len(wishes) > 1 else ""
+    lottery = f', turn="{TURN}", tickets={json.dumps(plan.tickets)}' if len(wishes) > 1 else ""
     return "\n".join(
         [
             f"{devices:,} devices, a budget of {budget:g} a turn; 95% bounds reach this far:\n",
             f"{table(head, cells)}\n",
-            *_verdict(wishes, best, devices, budget),
+            *_verdict(wishes, plan, devices, budget),
             f'\nLedger("daily.ledger", budget={budget:g}, period="20h"{lottery})',
         ]
     )
 
 
-def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) -> list[str]:
+def _verdict(wishes: Sequence[Wish], plan: Plan, devices: int, budget: float) -> list[str]:
     """Return lines on how many devices the plan saves, and on what to change next."""
     if first := next((wish for wish in wishes if wish.within is None), None):
         lines = [
@@ -291,11 +297,11 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
             f"missing, give each metric a wish, as in {first.metric.name}={first.scale / 50:g}."
         ]
     else:
-        lines = _met_or_missed(wishes, best, devices)
+        lines = _met_or_missed(wishes, plan, devices)
     if len(wishes) == 1:
         lines.append("One metric needs no lottery.")
     else:
-        lines += _ways_compared(best, budget)
+        lines += _ways_compared(plan, budget)
     for wish in wishes:
         level = wish.level_for(budget) or 0.0
         if level < budget * 0.9:
@@ -307,9 +313,9 @@ def _verdict(wishes: Sequence[Wish], best: Plan, devices: int, budget: float) ->
     return lines
 
 
-def _ways_compared(best: Plan, budget: float) -> list[str]:
+def _ways_compared(plan: Plan, budget: float) -> list[str]:
     lines = []
-    gain = best.needed_split / best.needed
+    gain = plan.needed_split / plan.needed
     if math.isnan(gain):
         pass  # no number of devices is enough for either
     elif gain > EQUAL_RATIO:
@@ -330,20 +336,20 @@ def _ways_compared(best: Plan, budget: float) -> list[str]:
     return lines
 
 
-def _met_or_missed(wishes: Sequence[Wish], best: Plan, devices: int) -> list[str]:
-    if best.needed <= devices:
-        spare = f"; {best.needed:,.0f} devices would do" if best.needed < devices else ""
+def _met_or_missed(wishes: Sequence[Wish], plan: Plan, devices: int) -> list[str]:
+    if plan.needed <= devices:
+        spare = f"; {plan.needed:,.0f} devices would do" if plan.needed < devices else ""
         return [f"Within all wishes: yes{spare}."]
-    total = sum(best.tickets.values())
-    expensive = sorted(best.tickets, key=best.tickets.__getitem__, reverse=True)[:MAX_NAMED_METRICS]
-    shares = ", ".join(f"{name} {best.tickets[name] / total:.0%}" for name in expensive)
-    if not math.isfinite(best.needed):
+    total = sum(plan.tickets.values())
+    expensive = sorted(plan.tickets, key=plan.tickets.__getitem__, reverse=True)[:MAX_NAMED_METRICS]
+    shares = ", ".join(f"{name} {plan.tickets[name] / total:.0%}" for name in expensive)
+    if not math.isfinite(plan.needed):
         return ["Within all wishes: no, and no number of devices is enough. Widen a wish."]
-    widest = max(best.lottery[wish.metric.name] / wish.scale for wish in wishes)
+    widest = max(plan.lottery[wish.metric.name] / wish.scale for wish in wishes)
     wider = f", all wishes {widest:.2f} times as wide" if math.isfinite(widest) else ""
     return [
-        f"Within all wishes: no. {best.needed:,.0f} devices are needed, "
-        f"{best.needed - devices:,.0f} are missing.",
+        f"Within all wishes: no. {plan.needed:,.0f} devices are needed, "
+        f"{plan.needed - devices:,.0f} are missing.",
         f"Most devices go to: {shares}. Change next: a wider wish or a longer turn for these"
         f"{wider}, or a larger budget.",
     ]

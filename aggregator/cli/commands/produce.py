@@ -276,23 +276,23 @@ def _run(
     def progress(now: ReplayProgress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
 
-    def answered(current: Round, answers: int) -> None:
+    def answered(open_round: Round, answers: int) -> None:
         is_split = SearchMetric.require(metric).split == "users"
-        share = answers if is_split else answers // current.rounds
-        reached[0] = len(population) * (current.number - 1) // current.rounds + share
+        share = answers if is_split else answers // open_round.rounds
+        reached[0] = len(population) * (open_round.number - 1) // open_round.rounds + share
         if waiting is not None:
-            waiting.note_answers(current, answers)
+            waiting.note_answers(open_round, answers)
 
     def run() -> Produced:
-        shared = {"topic": settings.topics.reports, "stop": stop, **pace}
-        shared["config"] = clients.reporter_properties(settings)
-        shared["schema_id"] = settings.schemas.schema_id or None
+        reporting_options = {"topic": settings.topics.reports, "stop": stop, **pace}
+        reporting_options["config"] = clients.reporter_properties(settings)
+        reporting_options["schema_id"] = settings.schemas.schema_id or None
         if isinstance(metric, SearchMetric):
-            shared["rounds_topic"] = settings.topics.rounds
-            shared["round_seconds"] = (seconds or 0.0) / metric.search.rounds
-            return respond(metric, population, progress=answered, **shared)
-        shared |= {"speed": speed, "seconds": seconds}
-        return let_report({metric.name: metric}, population, progress=progress, **shared)
+            reporting_options["rounds_topic"] = settings.topics.rounds
+            reporting_options["round_seconds"] = (seconds or 0.0) / metric.search.rounds
+            return respond(metric, population, progress=answered, **reporting_options)
+        reporting_options |= {"speed": speed, "seconds": seconds}
+        return let_report({metric.name: metric}, population, progress=progress, **reporting_options)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with ThreadPoolExecutor(1) as devices, bar:
@@ -339,24 +339,24 @@ def _as_dict(
     } | ({"shares_among": shares} if shares else {})
 
 
-def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
-    truth = shown["truth"]
+def _as_text(metric: Metric, outcome: dict[str, Any]) -> str:
+    truth = outcome["truth"]
     if isinstance(truth, dict):
         numbers = [(name, number) for name, number in truth.items() if number is not None]
         if metric.kind == "frequency":
             numbers.sort(key=lambda item: -item[1])
         truth = _listed(numbers[:10])
-    if shares := shown.get("shares_among"):
+    if shares := outcome.get("shares_among"):
         truth += f"\ntruth of shares: {_listed(shares.items())}"
-    levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
-    missing = f"of {shown['rows']:,} rows {shown['missing']:,} had no value or no time"
+    levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in outcome["levels"].items())
+    missing = f"of {outcome['rows']:,} rows {outcome['missing']:,} had no value or no time"
     endings = {"late": "were late", "unsent": "were not sent"}
-    missing += "".join(f", {shown[k]:,} {ending}" for k, ending in endings.items() if shown[k])
-    if shown["clipped"]:
-        missing += f", {shown['clipped']:,} were clipped to {_limits(metric)}"
+    missing += "".join(f", {outcome[k]:,} {ending}" for k, ending in endings.items() if outcome[k])
+    if outcome["clipped"]:
+        missing += f", {outcome['clipped']:,} were clipped to {_limits(metric)}"
     return (
-        f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "
-        f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {missing}\n"
+        f"{outcome['reports']:,} reports of {outcome['metric']} in {outcome['batches']:,} batches, "
+        f"{outcome['bytes']:,} bytes, {outcome['seconds']:.1f} s; {missing}\n"
         f"privacy: {levels}\n"
         f"truth: {truth}"
     )

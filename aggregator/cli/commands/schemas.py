@@ -12,7 +12,7 @@ import click
 from aggregator.config.settings import Settings
 from aggregator.schemas.schema_registry import SchemaRegistry
 from aggregator.schemas.subjects import Subject, subjects
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import settings_options
 
 REGISTERED_STATE, NEW_STATE, COMPATIBLE_STATE = "registered", "new", "compatible"
@@ -48,21 +48,21 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
 
 
 def _register(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
-    return _row(subject, REGISTERED_STATE, registry.register(subject))
+    return _subject_row(subject, REGISTERED_STATE, registry.register(subject))
 
 
 def _check(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
     has_subject, number = registry.lookup(subject)
     if number is not None:
-        return _row(subject, REGISTERED_STATE, number)
+        return _subject_row(subject, REGISTERED_STATE, number)
     if not has_subject:
-        return _row(subject, NEW_STATE)
+        return _subject_row(subject, NEW_STATE)
     conflicts = registry.conflicts(subject)
     state = INCOMPATIBLE_STATE if conflicts else COMPATIBLE_STATE
-    return _row(subject, state) | {"conflicts": conflicts}
+    return _subject_row(subject, state) | {"conflicts": conflicts}
 
 
-def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, Any]:
+def _subject_row(subject: Subject, state: str, number: int | None = None) -> dict[str, Any]:
     named = {"subject": subject.name, "topic": subject.topic, "type": subject.kind}
     return {**named, "state": state, "id": number}
 

@@ -13,7 +13,7 @@ from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
 from aggregator.reading.query import SeriesQuery, conditions
 from aggregator.reading.series import Series
 from aggregator.reading.steps import duration
-from aggregator.terminal.format import MAX_LINE_CATEGORIES, table
+from aggregator.terminal.estimate_text import MAX_LINE_CATEGORIES, table
 from aggregator.terminal.options import (
     Moment,
     metric_argument,

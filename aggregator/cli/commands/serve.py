@@ -98,7 +98,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import MetricReader
-    from aggregator.web import reports
+    from aggregator.web import report_routes
     from aggregator.web.application import application
     from aggregator.web.http.listening import certificate_files, run_server, shared_sockets
     from estimators.metrics.crowd_epsilon import crowd_warnings
@@ -110,7 +110,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
         log.warning(warning)
     store = opened_store(settings)
     reader = MetricReader(store, defined)
-    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
+    gateway = report_routes.gateway(settings, defined) if settings.serve.gateway else None
     certificate = certificate_files(settings)
     sockets = None
     if worker is None:

@@ -16,7 +16,7 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.serialization import values
 from aggregator.reading.window import SliceSums, Window
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import (
     Moment,
     metric_argument,
@@ -25,7 +25,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from aggregator.terminal.slices import scope_lines
+from aggregator.terminal.slice_text import scope_lines
 from estimators.metrics.attributes import NO_VALUE
 
 

@@ -11,7 +11,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.terminal.options import defined_metrics, opened_store, settings_options
 from aggregator.terminal.output import progress_bar
-from aggregator.verifying.comparison import NOT_COMPARED
+from aggregator.verifying.state_differences import NOT_COMPARED
 from aggregator.verifying.verify import verify as replay
 
 MAX_SHOWN_DIFFERENCES = 50

@@ -19,7 +19,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.status import START_WORKERS, halted_partitions, silence_ms, silence_text
 from aggregator.reading.window import Window
-from aggregator.terminal.format import as_line
+from aggregator.terminal.estimate_text import as_line
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators import Estimate
 from estimators.durations import milliseconds

@@ -7,7 +7,7 @@ import json
 import click
 
 from aggregator.config.settings import Settings
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators.errors import meant
 

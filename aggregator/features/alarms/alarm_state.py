@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from aggregator.errors import DitherError
-from aggregator.features.alarms.answers import (
+from aggregator.features.alarms.alarm_answers import (
     AlarmAnswer,
     AlarmRaised,
     AlarmsAnswer,
@@ -212,20 +212,20 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
     """Return the state of an alarm."""
     metric = LocalMetric.require(reader.metric(definition.metric))
     alarm_series = series_of(metric, definition)
-    stored = read_state(reader.store, identity(definition, metric))
-    has_run = stored is not None and len(stored.series) == len(alarm_series)
-    if stored is None or not has_run:
-        stored = StoredAlarm(
+    stored_alarm = read_state(reader.store, identity(definition, metric))
+    has_run = stored_alarm is not None and len(stored_alarm.series) == len(alarm_series)
+    if stored_alarm is None or not has_run:
+        stored_alarm = StoredAlarm(
             next_ms=definition.start_ms,
             is_learning=definition.baseline_ms is not None,
             series=[series.state for series in alarm_series],
         )
-    state: State = "learning" if stored.is_learning else "watching"
-    if stored.reason:
+    state: State = "learning" if stored_alarm.is_learning else "watching"
+    if stored_alarm.reason:
         state = "unwatchable"
     answers = [
         _series_answer(series, series_state, state)
-        for series, series_state in zip(alarm_series, stored.series, strict=True)
+        for series, series_state in zip(alarm_series, stored_alarm.series, strict=True)
     ]
     if all(answer.state == "unwatchable" for answer in answers):
         state = "unwatchable"
@@ -239,27 +239,27 @@ def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnsw
         every_seconds=definition.every_ms / 1000,
         direction=definition.direction,  # type: ignore[arg-type]
         state=state,
-        until=iso(stored.next_ms) if stored.next_ms > definition.start_ms else None,
-        skipped=stored.skipped,
+        until=iso(stored_alarm.next_ms) if stored_alarm.next_ms > definition.start_ms else None,
+        skipped=stored_alarm.skipped,
         promise=promise(definition, len(alarm_series)),
         promised_per_year=definition.false_alarms * YEAR_MS / definition.every_ms,
         series=sorted(answers, key=series_answer_order),
-        raised=stored.raised,
-        reason=stored.reason if has_run else NEVER_RUN,
+        raised=stored_alarm.raised,
+        reason=stored_alarm.reason if has_run else NEVER_RUN,
     )
 
 
-def _series_answer(series: AlarmSeries, stored: SeriesState, alarm: State) -> SeriesAnswer:
+def _series_answer(series: AlarmSeries, stored_alarm: SeriesState, alarm: State) -> SeriesAnswer:
     return SeriesAnswer(
         slice=values(series.slice),
         category=msgspec.UNSET if series.category is None else series.category,
-        state="unwatchable" if stored.reason else alarm,
-        evidence=stored.evidence,
-        baseline=stored.compared_with,
-        smallest_shift=stored.smallest_shift,
-        panes=stored.panes,
-        alarms=stored.alarms,
-        reason=stored.reason,
+        state="unwatchable" if stored_alarm.reason else alarm,
+        evidence=stored_alarm.evidence,
+        baseline=stored_alarm.compared_with,
+        smallest_shift=stored_alarm.smallest_shift,
+        panes=stored_alarm.panes,
+        alarms=stored_alarm.alarms,
+        reason=stored_alarm.reason,
     )
 
 

@@ -1,4 +1,4 @@
-"""`dither alarms`: the state of alarms."""
+"""`dither alarms`: the state of alarms, when they were raised, and the evidence of their series."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import click
 import msgspec
 
 from aggregator.config.settings import Settings
+from aggregator.features.alarms.alarm_answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
 from aggregator.features.alarms.alarm_state import alarms_frame, all_alarms, definition_of
-from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
 from aggregator.features.alarms.run import AlarmRun, WatchedPane
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import slice_name
-from aggregator.terminal.format import table
+from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
@@ -141,14 +141,14 @@ def _alarm(alarm: AlarmAnswer) -> Iterator[str]:
         yield f"  {_raised(raised)}"
 
 
-def _raised(raised: AlarmRaised) -> str:
-    names = " ".join(raised.names)
-    value = NOT_KNOWN if raised.now.value is None else _number(raised.now.value)
-    baseline = _number(raised.baseline.value)
+def _raised(raised_alarm: AlarmRaised) -> str:
+    names = " ".join(raised_alarm.names)
+    value = NOT_KNOWN if raised_alarm.now.value is None else _number(raised_alarm.now.value)
+    baseline = _number(raised_alarm.baseline.value)
     return (
-        f"{raised.at}  {names + ' ' if names else ''}went {raised.direction} from {baseline} to "
-        f"{value} {raised.unit}".rstrip()
-        + f", about since {raised.since}"
+        f"{raised_alarm.at}  {names + ' ' if names else ''}went {raised_alarm.direction} "
+        f"from {baseline} to {value} {raised_alarm.unit}".rstrip()
+        + f", about since {raised_alarm.since}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The alarms in the definitions file."""
+"""The alarms in the definitions file: what they watch, and their baselines."""
 
 from __future__ import annotations
 

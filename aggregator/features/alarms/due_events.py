@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from aggregator.feature import EventType
-from aggregator.features.alarms.answers import AlarmRaised
+from aggregator.features.alarms.alarm_answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
 from aggregator.features.alarms.run import AlarmRun
 from aggregator.publishing.due_events import Publication, RunWatch
@@ -36,23 +36,26 @@ class AlarmWatch(RunWatch[AlarmRun]):
     ) -> Iterator[list[Event]]:
         """Yield the events of an alarm, pane by pane."""
         for pane in run.advance(overview, closed.get(run.metric.name, 0)):
-            yield [alarm_event(raised, run.name, self.publication.source) for raised in pane.raised]
+            yield [
+                alarm_event(raised_alarm, run.name, self.publication.source)
+                for raised_alarm in pane.raised
+            ]
 
     def note_published(self, event: Event) -> None:
         """Log a published alarm."""
         log.warning("alarm raised", alarm=event.subject, id=event.id)
 
 
-def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
+def alarm_event(raised_alarm: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
-    `raised`: the data of the event; `identity`: the alarm's identity, from
+    `raised_alarm`: the data of the event; `identity`: the alarm's identity, from
     :func:`aggregator.features.alarms.alarm_state.identity`; `source`: the CloudEvents attribute
     `source`.
     """
-    key = f"{identity}/{','.join(raised.names)}/{raised.at}"
-    encoded = msgspec.json.encode(raised)
-    return Event(key, ALARM_EVENT.name, source, raised.alarm, raised.at, key, encoded)
+    key = f"{identity}/{','.join(raised_alarm.names)}/{raised_alarm.at}"
+    encoded = msgspec.json.encode(raised_alarm)
+    return Event(key, ALARM_EVENT.name, source, raised_alarm.alarm, raised_alarm.at, key, encoded)
 
 
 def find_due_events(publication: Publication) -> AlarmWatch:

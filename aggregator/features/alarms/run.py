@@ -1,4 +1,4 @@
-"""Runs an alarm over the final panes of its metric, in order."""
+"""Runs an alarm over final panes: learns the baselines of its series, and watches them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from aggregator.features.alarms.alarm_answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.alarm_state import (
     MAX_STORED_RAISED,
     AlarmSeries,
@@ -20,7 +21,6 @@ from aggregator.features.alarms.alarm_state import (
     state_key,
     unit_of,
 )
-from aggregator.features.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
@@ -145,22 +145,22 @@ class AlarmRun:
             reason=self.reason,
         )
 
-    def _restore(self, stored: StoredAlarm) -> None:
+    def _restore(self, stored_alarm: StoredAlarm) -> None:
         every_ms = self.definition.every_ms
-        if len(stored.series) != len(self.series) or stored.next_ms % 1:
+        if len(stored_alarm.series) != len(self.series) or stored_alarm.next_ms % 1:
             raise ValueError("its state has another number of series")
-        if (stored.next_ms - self.next_ms) % every_ms or stored.next_ms < self.next_ms:
+        if (stored_alarm.next_ms - self.next_ms) % every_ms or stored_alarm.next_ms < self.next_ms:
             raise ValueError("its state is not at the beginning of a pane")
-        for series, state in zip(self.series, stored.series, strict=True):
+        for series, state in zip(self.series, stored_alarm.series, strict=True):
             if state.baseline is not None and len(state.baseline) != self.metric.zero().nbytes:
                 raise ValueError("its state has a baseline of another size")
             series.state = msgspec.structs.replace(state, detector=None)
             series.detector = None
             if state.detector is not None:
                 self._watch(series).restore(state.detector)
-        self.next_ms, self.skipped = stored.next_ms, stored.skipped
-        self.raised, self.reason = [*stored.raised], stored.reason
-        self.is_learning = stored.is_learning
+        self.next_ms, self.skipped = stored_alarm.next_ms, stored_alarm.skipped
+        self.raised, self.reason = [*stored_alarm.raised], stored_alarm.reason
+        self.is_learning = stored_alarm.is_learning
 
     def _watch(self, series: AlarmSeries) -> Detector:
         """Set and return a series' detector; raise ValueError if the series cannot be watched."""

@@ -1,4 +1,4 @@
-"""Prometheus samples of alarms."""
+"""Prometheus samples of alarms: states, the evidence of series, and when alarms were raised."""
 
 from __future__ import annotations
 

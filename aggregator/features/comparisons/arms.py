@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
+from aggregator.features.comparisons.query import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import count_alternatives, count_distinct_policies, coverage_text
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.plans import LocalPlan

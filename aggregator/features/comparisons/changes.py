@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import Literal, get_args
 
 from aggregator.features.comparisons.arms import compared, read_arms
-from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
+from aggregator.features.comparisons.query import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import coverage_text
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader

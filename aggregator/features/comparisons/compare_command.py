@@ -9,19 +9,19 @@ import click
 import numpy as np
 
 from aggregator.config.settings import Settings
-from aggregator.features.comparisons.answers import P_VALUES, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
-from aggregator.features.comparisons.compared import (
+from aggregator.features.comparisons.comparison_answers import P_VALUES, comparisons_answer
+from aggregator.features.comparisons.definitions import REST_SLICE
+from aggregator.features.comparisons.query import (
     Compared,
     CompareQuery,
     arm_text,
     comparison_frame,
     number_list,
 )
-from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.reading.query import conditions
 from aggregator.reading.serialization import as_dict
-from aggregator.terminal.format import printable
+from aggregator.terminal.estimate_text import printable
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from estimators.comparison.arms import STANDARD_WEIGHTS

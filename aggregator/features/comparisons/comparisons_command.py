@@ -7,7 +7,6 @@ import msgspec
 
 from aggregator.config.settings import Settings
 from aggregator.features.comparisons.compare_command import as_text, intervals
-from aggregator.features.comparisons.compared import comparison_frame
 from aggregator.features.comparisons.living import (
     Living,
     LivingAnswers,
@@ -16,6 +15,7 @@ from aggregator.features.comparisons.living import (
     living,
     living_answer,
 )
+from aggregator.features.comparisons.query import comparison_frame
 from aggregator.features.comparisons.run import ComparisonDecided
 from aggregator.terminal.options import opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options

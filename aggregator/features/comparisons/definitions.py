@@ -1,4 +1,4 @@
-"""The comparisons in the definitions file."""
+"""The comparisons in the definitions file: what is compared against what."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
             checks.refuse("against", "another value of an attribute in where, or 'rest'")
     split = None
     if table.split is not None:
-        parts = _SPLIT_PATTERN.fullmatch(table.split)
-        if parts is None or not all(float(part) > 0 for part in parts.groups()):
+        split_match = _SPLIT_PATTERN.fullmatch(table.split)
+        if split_match is None or not all(float(part) > 0 for part in split_match.groups()):
             checks.refuse("split", "two numbers above zero, as in 1:1")
-        split = float(parts[1]) / float(parts[2])
+        split = float(split_match[1]) / float(split_match[2])
         if not 1 / MAX_SPLIT <= split <= MAX_SPLIT:
             checks.refuse("split", f"a ratio from 1:{MAX_SPLIT} to {MAX_SPLIT}:1")
     if not MIN_BETA <= table.beta <= MAX_BETA:

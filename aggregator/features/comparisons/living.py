@@ -11,10 +11,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.errors import UnknownComparison
-from aggregator.features.comparisons.answers import ComparisonAnswer, comparison_answer
 from aggregator.features.comparisons.arms import Arms
-from aggregator.features.comparisons.compared import Compared
+from aggregator.features.comparisons.comparison_answers import ComparisonAnswer, comparison_answer
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
+from aggregator.features.comparisons.query import Compared
 from aggregator.features.comparisons.run import ComparisonDecided, ComparisonRun, Look, arm_metrics
 from aggregator.reading.query import Progress, ignore_progress
 from aggregator.reading.reader import MetricReader

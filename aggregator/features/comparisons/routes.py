@@ -1,4 +1,4 @@
-"""The HTTP operations of comparisons."""
+"""The HTTP operations of comparisons: those that a request asks for, and the living ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import UnknownComparison
-from aggregator.features.comparisons.answers import ComparisonsAnswer, comparisons_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.changes import Changes, Period
-from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
+from aggregator.features.comparisons.comparison_answers import ComparisonsAnswer, comparisons_answer
 from aggregator.features.comparisons.definitions import REST_SLICE
 from aggregator.features.comparisons.living import (
     LivingAnswer,
@@ -23,13 +22,22 @@ from aggregator.features.comparisons.living import (
     living,
     living_answer,
 )
+from aggregator.features.comparisons.query import CompareQuery, comparison_frame
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import conditions
 from aggregator.reading.steps import ESTIMATES_PER_COMPARISON, check_slices
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import Content, Operation, Service, as_json, as_table
-from aggregator.web.queries import Format, Policy, Time, Where, WindowParameters, moment, parse
+from aggregator.web.query_parameters import (
+    Format,
+    Policy,
+    Time,
+    Where,
+    WindowParameters,
+    moment,
+    parse,
+)
 from producers.gateway.problems import Problem
 
 Below = Annotated[

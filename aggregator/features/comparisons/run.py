@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from aggregator.features.comparisons.answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.arms import Arms, compared, read_arms
-from aggregator.features.comparisons.compared import Compared, CompareQuery, number_list
+from aggregator.features.comparisons.comparison_answers import ComparedArm, comparison_answer
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
+from aggregator.features.comparisons.query import Compared, CompareQuery, number_list
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
@@ -225,7 +225,7 @@ class ComparisonRun:
         Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
         that changed while it was read; the next call continues there.
         """
-        closed_ms = self._closed(closed)
+        closed_ms = self._closed_by_all(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
             metric_windows = [
@@ -239,14 +239,14 @@ class ComparisonRun:
             self.next_ms = end_ms
             decisions = []
             if any((old != new).any() for old, new in zip(previous_sums, self.sums, strict=True)):
-                decisions = self._look(arms.windows, arms)
+                decisions = self._compare_sums(arms.windows, arms)
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
         """Return whether final panes are still to be processed; `closed`: see :meth:`advance`."""
-        return self.next_ms + self._step_ms <= self._closed(closed)
+        return self.next_ms + self._step_ms <= self._closed_by_all(closed)
 
-    def _closed(self, closed: Mapping[str, int]) -> int:
+    def _closed_by_all(self, closed: Mapping[str, int]) -> int:
         return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
@@ -303,28 +303,28 @@ class ComparisonRun:
             decided=self.decided,
         )
 
-    def _restore(self, stored: StoredComparison) -> None:
+    def _restore(self, stored_run: StoredComparison) -> None:
         """Resume a stored state; begin anew if it does not fit this comparison."""
-        panes, remainder = divmod(stored.next_ms - self.next_ms, self._step_ms)
-        sizes = [len(sums) for sums in stored.sums]
+        panes, remainder = divmod(stored_run.next_ms - self.next_ms, self._step_ms)
+        sizes = [len(sums) for sums in stored_run.sums]
         is_of_size = sizes == [sums.nbytes for sums in self.sums]
-        if remainder or panes < 0 or stored.stride < 1 or not is_of_size:
+        if remainder or panes < 0 or stored_run.stride < 1 or not is_of_size:
             log.warning("a comparison starts again", name=self.name)
             return
-        sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored.sums)
+        sums_a, sums_b = (np.frombuffer(data, "<i8").astype(np.int64) for data in stored_run.sums)
         self.sums = sums_a.reshape(self.sums[0].shape), sums_b.reshape(self.sums[1].shape)
-        self.next_ms, self.incomplete = stored.next_ms, stored.incomplete
-        self._stride = stored.stride
-        self.history, self.decided = [*stored.history], [*stored.decided]
+        self.next_ms, self.incomplete = stored_run.next_ms, stored_run.incomplete
+        self._stride = stored_run.stride
+        self.history, self.decided = [*stored_run.history], [*stored_run.decided]
 
-    def _look(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
+    def _compare_sums(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
         """Compare the sums, and return the new decisions."""
         provisional = tuple(dataclasses.replace(window, status="provisional") for window in windows)
         compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
         if compared_sums.comparison is None:
             return []
         at = iso(self.next_ms)
-        self._remember(compared_sums, at)
+        self._add_to_history(compared_sums, at)
         labels = compared_sums.comparison.labels
         decided_categories = {decision.category for decision in self.decided}
         decisions = []
@@ -337,7 +337,7 @@ class ComparisonRun:
         self.decided += decisions
         return decisions
 
-    def _remember(self, compared_sums: Compared, at: str) -> None:
+    def _add_to_history(self, compared_sums: Compared, at: str) -> None:
         """Add a look to the history if its pane is due; of too many looks, keep every second."""
         if self._pane_number(at) % self._stride:
             return

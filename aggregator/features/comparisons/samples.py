@@ -1,4 +1,4 @@
-"""Prometheus samples of living comparisons."""
+"""Prometheus samples of living comparisons and of their decisions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import structlog
 from msgspec import UNSET
 
 from aggregator.errors import StateUnreadable
-from aggregator.features.comparisons.compared import number_list
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.living import Living, living
+from aggregator.features.comparisons.query import number_list
 from aggregator.features.comparisons.run import ComparisonRun
 from aggregator.monitoring.metric_definitions import Bounded, Exported, declared
 from aggregator.monitoring.samples import Sample, Samples

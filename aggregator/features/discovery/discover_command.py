@@ -18,7 +18,7 @@ from aggregator.reading.discovered_strings import (
     reports_needed,
 )
 from aggregator.reading.query import Query
-from aggregator.terminal.format import printable, table
+from aggregator.terminal.estimate_text import printable, table
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso

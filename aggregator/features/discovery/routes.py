@@ -19,9 +19,9 @@ from aggregator.reading.discovered_strings import DiscoveryAnswer
 from aggregator.reading.query import Query
 from aggregator.web.http.problem_responses import invalid_as_problem, unavailable
 from aggregator.web.operations import Content, Operation, Service, as_json, as_table
-from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse
-from producers.gateway.clients import client_of
+from aggregator.web.query_parameters import Beta, Duration, Format, Time, moment, parse
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import client_of
 
 
 class WindowOfStrings(msgspec.Struct, kw_only=True, frozen=True):

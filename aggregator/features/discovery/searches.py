@@ -183,7 +183,7 @@ class Searches:
                 return latest.future.result()
             if current is None or not is_usable:
                 try:
-                    current = self._begin(key, question, client)
+                    current = self._start_search(key, question, client)
                 except TooManySearchesError:
                     if search or latest is None:
                         raise
@@ -233,7 +233,7 @@ class Searches:
                 search.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
+    def _start_search(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
         """Start a search as soon as earlier searches end, and return it.
 
         Raises TooManySearchesError if too many searches are waiting or under way.

@@ -1,4 +1,4 @@
-"""The coordinator: opens, closes and decides the rounds of minimum and maximum.
+"""The coordinator: resumes, opens, closes and decides the rounds of minimum and maximum.
 
 Several processes may run a coordinator; a lease in Redis lets one of them work at a time. A
 decision is stored with its answers before it is published, so that Redis has all that is published.
@@ -68,11 +68,11 @@ class PublishedRounds(Rounds):
         super().__init__(config, topic)
         self._source, self.others = source, dict[str, str]()
 
-    def _take(self, message: Any) -> int:
+    def _store_round(self, message: Any) -> int:
         event = Event.parse(message) if message.error() is None else None
         if event is not None and event.source != self._source:
             self.others[event.key] = event.source
-        return super()._take(message)
+        return super()._store_round(message)
 
 
 class Coordinator(Leader):
@@ -170,20 +170,22 @@ class Coordinator(Leader):
                 "written again from Redis"
             )
         if newest is not None and (stored is None or not stored.extends(newest)):
-            current = newest
+            resumed_round = newest
         else:
-            current = stored or Round.of(metric, Progress(), self._clock.now_ms())
-        if current.opened_ms > (now := self._clock.now_ms()):  # it would not close in time
+            resumed_round = stored or Round.of(metric, Progress(), self._clock.now_ms())
+        if resumed_round.opened_ms > (now := self._clock.now_ms()):  # it would not close in time
             log.warning(
-                "stored round opens in the future", metric=metric.name, opened_ms=current.opened_ms
+                "stored round opens in the future",
+                metric=metric.name,
+                opened_ms=resumed_round.opened_ms,
             )
-            current = msgspec.structs.replace(current, opened_ms=now)
-        self._log_step("resuming", metric=metric.name, round=current.number)
-        self._store(metric, text, current)
-        if newest is None or newest != current:
-            self._publish(metric, current)
-        self._note_open(metric, current)
-        self._log_step("resumed", metric=metric.name, round=current.number)
+            resumed_round = msgspec.structs.replace(resumed_round, opened_ms=now)
+        self._log_step("resuming", metric=metric.name, round=resumed_round.number)
+        self._store(metric, text, resumed_round)
+        if newest is None or newest != resumed_round:
+            self._publish(metric, resumed_round)
+        self._note_open(metric, resumed_round)
+        self._log_step("resumed", metric=metric.name, round=resumed_round.number)
 
     def _decode_stored(self, text: bytes, metric: SearchMetric) -> Round | None:
         """Return a stored round; None if it is invalid, so that the topic's round is used."""
@@ -195,49 +197,51 @@ class Coordinator(Leader):
 
     def _decide_due_round(self, overview: TopicProgress, metric: SearchMetric) -> None:
         """Decide a metric's round, if it is due, and open the next one."""
-        opened = self._open[metric.name]
-        if opened.is_over:
+        open_round = self._open[metric.name]
+        if open_round.is_over:
             return
-        statistic = self._answers(overview, metric, opened)
-        if not self._is_due(overview, metric, opened, statistic):
+        statistic = self._answers(overview, metric, open_round)
+        if not self._is_due(overview, metric, open_round, statistic):
             return
-        attributes: Attributes = {"dither.metric": metric.name, "dither.round": opened.number}
-        span = self._tracer.begin("round", attributes, start_ns=opened.opened_ms * 1_000_000)
+        attributes: Attributes = {"dither.metric": metric.name, "dither.round": open_round.number}
+        span = self._tracer.begin("round", attributes, start_ns=open_round.opened_ms * 1_000_000)
         with ending(span):
-            self._decide(metric, opened, statistic, span)
+            self._decide(metric, open_round, statistic, span)
 
-    def _decide(self, metric: SearchMetric, opened: Round, statistic: Counts, span: Span) -> None:
+    def _decide(
+        self, metric: SearchMetric, open_round: Round, statistic: Counts, span: Span
+    ) -> None:
         """Decide a round, and open the next one."""
-        self._log_step("deciding", metric=metric.name, round=opened.number)
+        self._log_step("deciding", metric=metric.name, round=open_round.number)
         span.note("closed")
-        progress = metric.search.decide(opened.progress, statistic)
-        following = Round.of(metric, progress, self._clock.now_ms())
-        self._store(metric, encode(opened), following)
-        self._log_step("stored", metric=metric.name, round=opened.number)
+        progress = metric.search.decide(open_round.progress, statistic)
+        next_round = Round.of(metric, progress, self._clock.now_ms())
+        self._store(metric, encode(open_round), next_round)
+        self._log_step("stored", metric=metric.name, round=open_round.number)
         span.note("stored")
-        self._publish(metric, following)
-        self._log_step("told", metric=metric.name, round=opened.number)
+        self._publish(metric, next_round)
+        self._log_step("told", metric=metric.name, round=open_round.number)
         span.note("published")
-        self._note_open(metric, following)
-        self._log_step("noted", metric=metric.name, round=opened.number)
+        self._note_open(metric, next_round)
+        self._log_step("noted", metric=metric.name, round=open_round.number)
         decision = progress.decisions[-1]
         span.put({"dither.answers": sum(decision.answers)})
         log.info(
             "decided",
             metric=metric.name,
-            round=opened.number,
+            round=open_round.number,
             answers=sum(decision.answers),
             threshold=decision.threshold,
             outwards=decision.outwards,
         )
 
-    def _answers(self, overview: TopicProgress, metric: SearchMetric, opened: Round) -> Counts:
+    def _answers(self, overview: TopicProgress, metric: SearchMetric, open_round: Round) -> Counts:
         """Return the statistic of a round's counted answers."""
         described = self.reader.describe(overview, metric.name)
-        return self.reader.sums.read_round(metric, opened.number, [*described.watermarks])
+        return self.reader.sums.read_round(metric, open_round.number, [*described.watermarks])
 
     def _is_due(
-        self, overview: TopicProgress, metric: SearchMetric, opened: Round, statistic: Counts
+        self, overview: TopicProgress, metric: SearchMetric, open_round: Round, statistic: Counts
     ) -> bool:
         """Return whether a round can be decided: it has `round_reports`, or its time is over.
 
@@ -246,7 +250,7 @@ class Coordinator(Leader):
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
             return True
-        end = opened.opened_ms + metric.round_ms
+        end = open_round.opened_ms + metric.round_ms
         if answers < metric.minimum_reports or self._clock.now_ms() < end:
             return False
         return self._is_counted(overview, metric)
@@ -268,23 +272,25 @@ class Coordinator(Leader):
         is_counted = all(ends.lag(n, counted.get(n, NOTHING_COUNTED)) == 0 for n in ends.ranges)
         return is_counted and self.reader.store.is_same_history(overview)
 
-    def _store(self, metric: SearchMetric, stored_text: bytes, following: Round) -> None:
+    def _store(self, metric: SearchMetric, stored_text: bytes, next_round: Round) -> None:
         """Replace the stored round; raise RoundChanged if it is no longer `stored_text`."""
         self._verify_lease()
-        key, text = metric_key(metric.name, metric.revision), encode(following)
+        key, text = metric_key(metric.name, metric.revision), encode(next_round)
         if text != stored_text and not self.lease.swap(self._stored, key, stored_text, text):
             raise RoundChanged(f"the round of {metric.name!r} changed in Redis: reloading it")
 
-    def _publish(self, metric: SearchMetric, following: Round) -> None:
+    def _publish(self, metric: SearchMetric, next_round: Round) -> None:
         """Publish a round to the topic."""
         self._verify_lease()
-        self._producer.publish([round_event(metric, following, self.settings.topics.reports)])
+        self._producer.publish([round_event(metric, next_round, self.settings.topics.reports)])
 
-    def _note_open(self, metric: SearchMetric, opened: Round) -> None:
+    def _note_open(self, metric: SearchMetric, open_round: Round) -> None:
         """Store a published round for readers, and for devices that use HTTP."""
         key = metric_key(metric.name, metric.revision)
-        self.lease.write([["HSET", rounds_key(self.settings.topics.reports), key, encode(opened)]])
-        self._open[metric.name] = opened
+        self.lease.write(
+            [["HSET", rounds_key(self.settings.topics.reports), key, encode(open_round)]]
+        )
+        self._open[metric.name] = open_round
         self._ends.pop(metric.name, None)
 
     def _log_step(self, step: str, **facts: object) -> None:
@@ -295,13 +301,13 @@ def _searches(metrics: Mapping[str, Metric]) -> list[SearchMetric]:
     return [metric for metric in metrics.values() if isinstance(metric, SearchMetric)]
 
 
-def round_event(metric: SearchMetric, opened: Round, reports: str) -> Event:
+def round_event(metric: SearchMetric, open_round: Round, reports: str) -> Event:
     """Return the event of a round; compaction keeps the newest event of each metric.
 
-    `metric`: the metric; `opened`: the round; `reports`: the name of the reports topic, for the
+    `metric`: the metric; `open_round`: the round; `reports`: the name of the reports topic, for the
     event's source.
     """
-    key, time = metric_key(metric.name, metric.revision), iso(opened.opened_ms)
-    identity = f"{key}/round/{len(opened.decisions)}"
+    key, time = metric_key(metric.name, metric.revision), iso(open_round.opened_ms)
+    identity = f"{key}/round/{len(open_round.decisions)}"
     origin = events.source(reports)
-    return Event(identity, ROUND_EVENT_TYPE, origin, metric.name, time, key, encode(opened))
+    return Event(identity, ROUND_EVENT_TYPE, origin, metric.name, time, key, encode(open_round))

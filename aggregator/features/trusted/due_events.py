@@ -43,14 +43,14 @@ class ReleaseDrawer:
         for windows in self._unpublished.windows(overview, partitions):
             for window in windows:
                 try:
-                    event = self._event(window, TrustedMetric.require(window.metric))
+                    event = self._release_event(window, TrustedMetric.require(window.metric))
                 except ValueError as error:  # too many reports, or foreign data in Redis
                     name, pane = window.metric.name, window.start_ms
                     log.warning("not released", metric=name, pane=pane, reason=str(error))
                 else:
                     yield event
 
-    def _event(self, window: Window, metric: TrustedMetric) -> Event:
+    def _release_event(self, window: Window, metric: TrustedMetric) -> Event:
         """Return the event of a pane; its release is drawn unless it was drawn before."""
         assert window.start_ms is not None  # noqa: S101
 

@@ -114,7 +114,7 @@ class TrustedPlan(ReadingPlan[TrustedMetric]):
 
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
-        """Return a release, or the categories of it that the query selects.
+        """Return a release, or only the categories that the query selects.
 
         Raises ValueError if the query has other parameters, such as beta, than the release was
         drawn with.

@@ -65,16 +65,16 @@ class WindowDistribution(DistributionEstimate, WindowEstimate):
 
     def cdf_to_frame(self) -> Frame:
         """Return the distribution function as a table, with one row for each edge."""
-        window, by = self.window, conditions(self.window)
+        window, attributes = self.window, conditions(self.window)
         edges, unbiased = self.edges.tolist(), np.asarray(self.value).tolist()
         metric, kind, _, *window_edges = window_values(window)  # a share has no unit
-        named = (metric, kind, "", *window_edges, *by.values())
+        named = (metric, kind, "", *window_edges, *attributes.values())
         counted = (self.reports, self.status, *statement_values(self))
         rows = (
             (*named, *numbers, *counted)
             for numbers in zip(edges, *_columns(self), unbiased, strict=True)
         )
-        return Frame.of(with_conditions(EDGE_COLUMNS, by), rows)
+        return Frame.of(with_conditions(EDGE_COLUMNS, attributes), rows)
 
 
 def with_window(window: Window, estimate: Estimate) -> WindowEstimate:
@@ -91,16 +91,16 @@ def estimate_frame(window: Window, estimate: Estimate, top: int | None = None) -
     `window`: the window; `estimate`: its estimate; `top`: the most categories or coordinates, of
     which the largest are shown; by default all.
     """
-    by, shown, axes = conditions(window), estimate.numbers, window.metric.axes
+    attributes, shown, axes = conditions(window), estimate.numbers, window.metric.axes
     rows = (
         (
-            *(*window_values(window), *by.values(), *numbers, *statement_values(estimate)),
+            *(*window_values(window), *attributes.values(), *numbers, *statement_values(estimate)),
             *(() if axes is None else axes.values_in(numbers[0])),
         )
         for numbers in number_rows(window, shown if top is None else shown.top(top))
     )
     columns = (f"{AXIS_PREFIX}{axis}" for axis in (() if axes is None else axes.values))
-    return Frame.of((*with_conditions(ESTIMATE_COLUMNS, by), *columns), rows)
+    return Frame.of((*with_conditions(ESTIMATE_COLUMNS, attributes), *columns), rows)
 
 
 def number_rows(window: Window, estimate: Estimate) -> Iterator[tuple[Any, ...]]:
@@ -150,9 +150,9 @@ def picture_lines(window: Window, estimate: Estimate) -> tuple[str, ...]:
     return (*lines, named) if named else lines
 
 
-def with_conditions(names: tuple[str, ...], by: dict[str, str | None]) -> tuple[str, ...]:
+def with_conditions(names: tuple[str, ...], attributes: dict[str, str | None]) -> tuple[str, ...]:
     """Return names of columns, with the names of attributes' columns after the window's columns."""
-    return (*names[: len(WINDOW_COLUMNS)], *by, *names[len(WINDOW_COLUMNS) :])
+    return (*names[: len(WINDOW_COLUMNS)], *attributes, *names[len(WINDOW_COLUMNS) :])
 
 
 def _labels(estimate: Estimate) -> list[str | None]:

@@ -69,7 +69,7 @@ class Frame:
         """Return a table with these columns and rows; numbers that are not finite become None."""
         columns = [*zip(*rows, strict=True)] or [()] * len(names)
         named = zip(names, columns, strict=True)
-        return cls({name: _known(kind_of(name), values) for name, values in named})
+        return cls({name: _finite_or_none(kind_of(name), values) for name, values in named})
 
     @classmethod
     def concatenate(cls, frames: Sequence[Frame]) -> Frame:
@@ -236,7 +236,7 @@ class _Lines(list[str]):
         self.append(line.removesuffix(self.END))
 
 
-def _known(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
+def _finite_or_none(kind: ColumnKind, values: Sequence[Any]) -> Sequence[Any]:
     """Return a column's values, with None for numbers that are not finite."""
     if kind is not ColumnKind.FLOAT:
         return values

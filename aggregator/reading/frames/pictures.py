@@ -1,4 +1,4 @@
-"""Pictures of answers for notebooks: intervals, and histories with their bands.
+"""Pictures of answers for notebooks, as SVG: intervals, and histories with their bands.
 
 The HTML has inline SVG in the colours of its page, light or dark, and runs no script. All text is
 escaped, since labels may come from strangers.
@@ -110,16 +110,18 @@ class Intervals:
 
     def to_html(self) -> str:
         """Return the intervals as HTML."""
-        shown = self.rows[:MAX_SHOWN_INTERVALS]
-        low, high = _range(shown, () if self.reference is None else (self.reference,))
+        drawn_rows = self.rows[:MAX_SHOWN_INTERVALS]
+        low, high = _scale_ends(drawn_rows, () if self.reference is None else (self.reference,))
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(row.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_interval(row, low, high, self.reference, escape(text))}</td>"
             f"<td {CELL_STYLE}>{escape(text)}</td></tr>"
-            for row, text in zip(shown, _texts(shown, self.unit), strict=True)
+            for row, text in zip(drawn_rows, _interval_texts(drawn_rows, self.unit), strict=True)
         ]
         table = f"{TABLE_START}{''.join(rows)}</table>"
-        return _page(self.title, self.facts, table, _more_note(len(self.rows) - len(shown)))
+        return _picture_page(
+            self.title, self.facts, table, _more_note(len(self.rows) - len(drawn_rows))
+        )
 
     def plot(self, axes: Axes) -> None:
         """Draw the intervals with matplotlib, the first at the top."""
@@ -151,18 +153,20 @@ class History:
 
     def to_html(self) -> str:
         """Return the histories as HTML, on one scale."""
-        shown = self.lines[:MAX_SHOWN_HISTORIES]
-        low, high = _range([step for line in shown for step in line.steps])
-        ends = _texts([LabelledInterval("", low, low, high)], self.unit)[0].partition(" in ")[2]
+        drawn_rows = self.lines[:MAX_SHOWN_HISTORIES]
+        low, high = _scale_ends([step for line in drawn_rows for step in line.steps])
+        ends = _interval_texts([LabelledInterval("", low, low, high)], self.unit)[0].partition(
+            " in "
+        )[2]
         rows = [
             f"<tr><th {CELL_STYLE}>{escape(line.label)}</th>"
             f"<td {CELL_STYLE}>{_svg_history(line, low, high)}</td></tr>"
-            for line in shown
+            for line in drawn_rows
             if line.starts
         ]
         notes = [f"scale {ends}"] if rows and math.isfinite(high) else []
-        notes += _more_note(len(self.lines) - len(shown))
-        return _page(self.title, self.facts, f"{TABLE_START}{''.join(rows)}</table>", notes)
+        notes += _more_note(len(self.lines) - len(drawn_rows))
+        return _picture_page(self.title, self.facts, f"{TABLE_START}{''.join(rows)}</table>", notes)
 
     def plot(self, axes: Axes) -> None:
         """Draw, for each number, a line of steps and its band with matplotlib."""
@@ -195,7 +199,7 @@ def _more_note(hidden: int) -> list[str]:
     return [f"and {hidden} more"] if hidden > 0 else []
 
 
-def _page(title: str, facts: Iterable[str], body: str, notes: Iterable[str]) -> str:
+def _picture_page(title: str, facts: Iterable[str], body: str, notes: Iterable[str]) -> str:
     def small(lines: Iterable[str]) -> str:
         return "".join(f'<div style="opacity:.7">{escape(line)}</div>' for line in lines)
 
@@ -206,7 +210,7 @@ def _is_known(row: LabelledInterval) -> bool:
     return not any(map(math.isnan, (row.value, row.lower, row.upper)))
 
 
-def _range(
+def _scale_ends(
     rows: Iterable[LabelledInterval], references: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Return the two different ends of a scale that shows all intervals; NaN if all are unknown."""
@@ -220,11 +224,11 @@ def _range(
 
 def _axis_scale(of_quantiles: bool, rows: Iterable[LabelledInterval]) -> str:
     """Return the name of the scale in matplotlib that suits these intervals."""
-    low, high = _range(rows)
+    low, high = _scale_ends(rows)
     return "log" if of_quantiles and 0 < LOG_SCALE_RATIO * low <= high else "linear"
 
 
-def _texts(rows: Sequence[LabelledInterval], unit: str) -> list[str]:
+def _interval_texts(rows: Sequence[LabelledInterval], unit: str) -> list[str]:
     """Return intervals as text, with the decimals that the narrowest interval needs."""
     finite = [row for row in rows if math.isfinite(row.upper - row.lower)]
     decimals = common_decimals((row.lower for row in finite), (row.upper for row in finite))
@@ -243,7 +247,7 @@ def _svg(width: int, height: int, name: str, parts: Iterable[str]) -> str:
     )
 
 
-def _position(x: float, low: float, high: float, length: int) -> float:
+def _pixel(x: float, low: float, high: float, length: int) -> float:
     """Return a number's position on a scale, in pixels; numbers beyond an end are moved to it."""
     share = (min(max(x, low), high) - low) / (high - low)
     return round(SCALE_MARGIN + share * (length - 2 * SCALE_MARGIN), 2)
@@ -255,7 +259,7 @@ def _svg_interval(
     if not _is_known(row):
         return ""
     value, lower, upper = (
-        _position(x, low, high, INTERVAL_WIDTH) for x in (row.value, row.lower, row.upper)
+        _pixel(x, low, high, INTERVAL_WIDTH) for x in (row.value, row.lower, row.upper)
     )
     middle = ROW_HEIGHT // 2
     parts = [f'<path d="M{lower} {middle}H{upper}" stroke-width="2" opacity=".5"/>']
@@ -264,7 +268,7 @@ def _svg_interval(
     ]
     parts.append(f'<circle cx="{value}" cy="{middle}" r="4" stroke="none"/>')
     if mark is not None:
-        at = _position(mark, low, high, INTERVAL_WIDTH)
+        at = _pixel(mark, low, high, INTERVAL_WIDTH)
         parts.append(f'<path d="M{at} 0V{ROW_HEIGHT}" stroke-dasharray="2 2" opacity=".8"/>')
     return _svg(INTERVAL_WIDTH, ROW_HEIGHT, name, parts)
 
@@ -274,10 +278,10 @@ def _svg_history(line: HistoryLine, low: float, high: float) -> str:
     width = 2 * INTERVAL_WIDTH
 
     def x(ms: int) -> float:
-        return _position(ms, first, last, width)
+        return _pixel(ms, first, last, width)
 
     def y(number: float) -> float:
-        return round(HISTORY_HEIGHT - _position(number, low, high, HISTORY_HEIGHT), 2)
+        return round(HISTORY_HEIGHT - _pixel(number, low, high, HISTORY_HEIGHT), 2)
 
     parts = []
     for start, end, step in zip(line.starts, line.ends, line.steps, strict=True):

@@ -1,4 +1,4 @@
-"""Access control: bearer tokens with scopes."""
+"""Access control: the scopes of callers, by their bearer tokens."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class AccessControl:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "http" and (needed_scopes := self._needed(scope)):
+        if scope["type"] == "http" and (needed_scopes := self._needed_scopes(scope)):
             headers = Headers(scope=scope)
             caller, problem = self.guard.refusal(headers, needed_scopes)
             if problem is None and needed_scopes == QUESTION_SCOPES:
@@ -132,7 +132,7 @@ class AccessControl:
             "name the origin in [serve] cors_origins, or open the address by itself",
         )
 
-    def _needed(self, scope: Scope) -> Sequence[str]:
+    def _needed_scopes(self, scope: Scope) -> Sequence[str]:
         for route in self.routes:
             if route.matches(scope)[0] is Match.FULL:
                 method = "GET" if scope["method"] == "HEAD" else scope["method"]

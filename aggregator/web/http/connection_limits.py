@@ -105,7 +105,7 @@ class PunctualProtocol(HttpToolsProtocol):
         self.flow = _InTurn(transport, self.pipeline)
         self._taken_at = self.loop.time()
         self._deadline = self._taken_at + HEAD_SECONDS
-        self._check()
+        self._check_deadline()
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes; unlike uvicorn's method, this does not restart the timer."""
@@ -128,7 +128,7 @@ class PunctualProtocol(HttpToolsProtocol):
         elif self._overhead > HEAD_BYTES:
             self._refuse_head()
 
-    def _continue(self) -> None:
+    def _parse_waiting(self) -> None:
         """Parse the waiting bytes."""
         if not self.pipeline:
             waiting, self.flow.unread = self.flow.unread, NO_BYTES
@@ -192,7 +192,7 @@ class PunctualProtocol(HttpToolsProtocol):
             seconds = HEAD_SECONDS if self._is_in_message else IDLE_SECONDS
             self._deadline = self.loop.time() + seconds
         if self.flow.unread:
-            self.loop.call_soon(self._continue)
+            self.loop.call_soon(self._parse_waiting)
         else:
             self.flow.resume_reading()
 
@@ -219,7 +219,7 @@ class PunctualProtocol(HttpToolsProtocol):
         """Return whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _check(self) -> None:
+    def _check_deadline(self) -> None:
         """Close the connection if the time is over; schedule the next check."""
         now, unsent_bytes = self.loop.time(), self._unsent
         self._unsent = self.transport.get_write_buffer_size()
@@ -233,7 +233,7 @@ class PunctualProtocol(HttpToolsProtocol):
         elif self._is_idle() and now >= self._deadline:
             self._has_hung_up = True
             self.transport.close()
-        self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS_PER_HEAD, self._check)
+        self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS_PER_HEAD, self._check_deadline)
 
     def _refuse_head(self) -> None:
         message = f"a head of more than {HEAD_BYTES} bytes"

@@ -1,4 +1,4 @@
-"""The HTTP server, its sockets, and its certificate, which SIGHUP reloads."""
+"""The HTTP server, its sockets, and its TLS certificate, which SIGHUP reloads."""
 
 from __future__ import annotations
 

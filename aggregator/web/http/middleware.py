@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import Client, client_of
 
 PROTECTIVE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -183,7 +183,7 @@ class UnreadLimit:
             if message["type"] == "http.response.start":
                 size = int(Headers(raw=message["headers"]).get("content-length", "0"))
                 try:
-                    unread = self._admitted(scope, size) if size > PIECE_BYTES else None
+                    unread = self._count_unread(scope, size) if size > PIECE_BYTES else None
                 except Problem as problem:
                     is_refused = True
                     await problem.response(scope["path"])(scope, receive, send)
@@ -203,7 +203,7 @@ class UnreadLimit:
         finally:
             self._unread.discard(unread)
 
-    def _admitted(self, scope: Scope, size: int) -> _Unread:
+    def _count_unread(self, scope: Scope, size: int) -> _Unread:
         """Count an answer of `size` bytes as unread, and abort larger ones if necessary.
 
         Raises Problem if this request's client has most unread bytes, and they are too many.

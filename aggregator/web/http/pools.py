@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from aggregator.web.http.problem_responses import RETRY_SECONDS, unavailable
 from estimators.interruption import interruptible
-from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import Client, client_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

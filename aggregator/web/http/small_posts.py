@@ -32,9 +32,9 @@ from aggregator.web.http.hosts import expected, is_expected
 from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from aggregator.web.http.problem_responses import as_problem
 from aggregator.web.http.traffic import Traffic
-from producers.gateway.clients import CALLER_KEY, Client, client_of
 from producers.gateway.gateway import CHECKED_AT_ONCE
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import CALLER_KEY, Client, client_of
 from producers.gateway.receiving import Head, read_head
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The factor by which a tail is below Chernoff's bound: docs/proofs/fourier.md."""
+"""The factor of a tail below Chernoff's bound, from the modulus of a characteristic function.
+
+The theorems are in docs/proofs/fourier.md.
+"""
 
 from __future__ import annotations
 

@@ -131,25 +131,25 @@ class PiecewiseLaw(Law):
         It is attained if all values are -1 or 1, with the same mean.
         """
         z = tilt[:, None] * self.coefficient
-        at = self.tilted(theta[:, None], z)
+        cumulants = self.tilted(theta[:, None], z)
         weight = self.counts * self.coefficient
-        value = at.value @ self.counts
+        value = cumulants.value @ self.counts
         if self.free:
-            value = value + self._free_increase(theta, at.by_mean)
-        farthest = self.symbols.largest + np.abs(at.mean)
+            value = value + self._free_increase(theta, cumulants.by_mean)
+        farthest = self.symbols.largest + np.abs(cumulants.mean)
         return Cumulant(
             value=value,
-            by_tilt=at.mean @ weight,
-            by_theta=at.by_mean @ self.counts,
-            curvature=at.variance @ (weight * self.coefficient),
-            cross=at.cross @ weight,
-            third=(at.variance * farthest) @ (weight * self.coefficient**2),
+            by_tilt=cumulants.mean @ weight,
+            by_theta=cumulants.by_mean @ self.counts,
+            curvature=cumulants.variance @ (weight * self.coefficient),
+            cross=cumulants.cross @ weight,
+            third=(cumulants.variance * farthest) @ (weight * self.coefficient**2),
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the value of :meth:`cumulant`, and the slope of a line in theta above it."""
-        at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
-        return self._line(at.value @ self.counts, theta, at.by_mean)[:2]
+        cumulants = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
+        return self._line(cumulants.value @ self.counts, theta, cumulants.by_mean)[:2]
 
     def variances(self, theta: Floats) -> Floats:
         """Return an upper bound on the variance of Y at each level, shape (k, levels)."""

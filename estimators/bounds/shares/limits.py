@@ -1,4 +1,4 @@
-"""Limits of a share of A among B: Theorems 2, 4 and 5 of docs/proofs/shares.md."""
+"""Limits of a share of A among B, by bets: Theorems 2, 4 and 5 of docs/proofs/shares.md."""
 
 from __future__ import annotations
 

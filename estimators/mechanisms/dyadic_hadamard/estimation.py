@@ -1,4 +1,4 @@
-"""From a statistic to a distribution: values, band, quantiles, and whether the levels agree."""
+"""From Haar sums in a tree to a distribution: values, band, quantiles, whether levels agree."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class DyadicHadamard(Mechanism):
         replacement = uniform_below(bits, symbols).astype(np.int64)
         symbol = np.where(is_kept, symbol, replacement)
         words = depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
-        wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-        return np.ascontiguousarray(wide[:, :REPORT_BYTES])
+        wide_reports = words.astype("<u8").view(np.uint8).reshape(-1, 8)
+        return np.ascontiguousarray(wide_reports[:, :REPORT_BYTES])
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report that no value can give at its level."""
@@ -168,7 +168,7 @@ class DyadicHadamard(Mechanism):
         """
         if error := super().find_error(table):
             return error
-        counted, owner = self._counted
+        counted, owner = self._block_counts
         if (np.where(counted, table, 0).sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all depths"
         largest = np.where(owner, np.take_along_axis(table, owner, axis=1), 0)
@@ -178,7 +178,7 @@ class DyadicHadamard(Mechanism):
         return None
 
     @functools.cached_property
-    def _counted(self) -> tuple[Bools, Indices]:
+    def _block_counts(self) -> tuple[Bools, Indices]:
         """Whether each cell is row 0 of a block, and the cell of its block's row 0; 0 if unused."""
         owner = np.zeros((len(self.levels), self.columns), dtype=np.intp)
         for row, level in enumerate(self.levels):
@@ -244,9 +244,9 @@ class DyadicHadamard(Mechanism):
 
 def _parts(reports: Reports) -> tuple[Integers, Integers, Integers, Integers]:
     """Return the depth, the two rows and the symbol of each report."""
-    wide = np.zeros((len(reports), 8), dtype=np.uint8)
-    wide[:, :REPORT_BYTES] = reports
-    words = wide.view("<u8").reshape(-1).astype(np.int64)
+    wide_reports = np.zeros((len(reports), 8), dtype=np.uint8)
+    wide_reports[:, :REPORT_BYTES] = reports
+    words = wide_reports.view("<u8").reshape(-1).astype(np.int64)
     return (
         words & 15,
         words >> ROW_SHIFT & 4095,

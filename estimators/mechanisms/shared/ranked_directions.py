@@ -55,9 +55,9 @@ class RankedDirections(OutputSets):
         self.dimension, self.grid, self.sets = dimension, grid, tuple(sets)
         self.shape = (dimension,)
         best, others = [w for _, w in self.sets], [k - w for k, w in self.sets]
-        missed = self._set_misses(epsilons, best, others)
-        self.best_chances = [(1 - x) / w for x, w in zip(missed, best, strict=True)]
-        self.other_chances = [x / n for x, n in zip(missed, others, strict=True)]
+        miss_chances = self._set_misses(epsilons, best, others)
+        self.best_chances = [(1 - x) / w for x, w in zip(miss_chances, best, strict=True)]
+        self.other_chances = [x / n for x, n in zip(miss_chances, others, strict=True)]
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
         self._smallest_square = math.floor(max(0.0, grid - slack) ** 2)
@@ -124,10 +124,12 @@ class RankedDirections(OutputSets):
         reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
         rows = max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
-            wide = reports[start : start + rows].astype(np.int64)
-            square = np.einsum("ij,ij->i", wide, wide)
+            wide_reports = reports[start : start + rows].astype(np.int64)
+            square = np.einsum("ij,ij->i", wide_reports, wide_reports)
             strange = (square < self._smallest_square) | (square > self._largest_square)
-            strange |= (wide > self.grid).any(axis=1) | (wide < -self.grid).any(axis=1)
+            strange |= (wide_reports > self.grid).any(axis=1) | (wide_reports < -self.grid).any(
+                axis=1
+            )
             if strange.any():
                 index = int(strange.argmax())
                 raise ReportError(

@@ -1,4 +1,4 @@
-"""Suggests a metric's definition for a column of a CSV file.
+"""Suggests a metric's definition, with axes and attributes, for columns of a CSV file.
 
 A definition is public, so it reveals no value of the file unless the user asks for it: ranges are
 rounded quantiles, and categories are listed only on demand.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from estimators import DenyRule, LocalMetric, define
-from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
+from estimators.discovery.report_layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
 from estimators.exact.geometries import best_geometry
 from estimators.mechanisms.projective_sketch import POINTS_RANGE
 from estimators.metrics.categories import CodedVocabulary

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.counting import origin
+from aggregator.counting import rival_deployments
 from aggregator.errors import BrokerRefused, ConsumerEnded
 from aggregator.kafka.topic_admin import TopicWatch
 from aggregator.monitoring.collector import Exporter
@@ -135,7 +135,7 @@ def test_a_worker_commits_what_it_has_counted_when_it_is_stopped(deployment: Dep
 def test_a_second_deployment_in_a_group_says_so_and_a_redis_that_was_lost_is_no_second_one(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "RIVAL_CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(rival_deployments, "RIVAL_CHECK_SECONDS", 0.3)
     other = deployment.beside(other_database(deployment.redis_url))
     other.settings.aggregate.group = deployment.settings.aggregate.group
     deployment.produce(traffic(deployment, 20))

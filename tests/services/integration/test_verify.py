@@ -12,7 +12,7 @@ import pytest
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.slice_tables import chunk_rows, decode_rows, encode_chunk
 from aggregator.storage.redis_keys import partitions_key
-from aggregator.verifying.comparison import NOT_COMPARED
+from aggregator.verifying.state_differences import NOT_COMPARED
 from tests.support.reports.messages import batch
 from tests.support.reports.metrics import METRICS
 from tests.support.reports.traffic import traffic

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from aggregator.local.embedded import EmbeddedBroker
+from aggregator.local.embedded_servers import EmbeddedBroker
 from estimators import Metric, ReportError, SearchMetric
 from estimators.auditing import Leak, Trials, largest_leak, opposite_values
 from estimators.extremes import Progress

@@ -13,7 +13,7 @@ import numpy as np
 import estimators.mechanisms
 import estimators.mechanisms.shared
 import producers.kafka.transport
-from estimators.exact.noise import DiscreteLaplace, discrete_laplace
+from estimators.exact.laplace_sampler import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
 from estimators.mechanisms import laplace

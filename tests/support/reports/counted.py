@@ -13,7 +13,7 @@ import httpx
 from aggregator.config.settings import Settings
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.local.embedded import EmbeddedBroker
+from aggregator.local.embedded_servers import EmbeddedBroker
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect

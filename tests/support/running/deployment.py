@@ -29,7 +29,7 @@ from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.tracing import Tracer
-from aggregator.verifying.comparison import Verification
+from aggregator.verifying.state_differences import Verification
 from aggregator.verifying.verify import verify
 from deploy.kafka.cluster import free_ports
 from estimators import Metric

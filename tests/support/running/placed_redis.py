@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from aggregator.local.embedded import STOP_GRACE, EmbeddedRedis
+from aggregator.local.embedded_servers import STOP_GRACE, EmbeddedRedis
 
 
 class PlacedRedis(EmbeddedRedis):

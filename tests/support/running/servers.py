@@ -16,7 +16,7 @@ from typing import Any, NoReturn, ParamSpec
 
 import pytest
 
-from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.local.embedded_servers import EMBEDDED_PARTITIONS, EmbeddedBroker
 from deploy.kafka import distribution
 from deploy.kafka.cluster import KafkaCluster
 from tests.support.running.placed_redis import PlacedRedis

@@ -7,7 +7,7 @@ from pathlib import Path
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring import answer_samples
 from aggregator.reading import serialization
-from aggregator.terminal import format as text
+from aggregator.terminal import estimate_text as text
 from estimators.shapes import Shape
 from producers.populations import truth
 

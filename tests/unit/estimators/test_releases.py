@@ -18,9 +18,9 @@ from estimators import (
     load_metrics,
 )
 from estimators.bounds import Law
-from estimators.central.bounds import ValueLaw, _bins, _log_tail
 from estimators.central.collection import TrueFrequency, TrueMean
 from estimators.central.release import LARGEST_WEIGHT, ReleaseNoise
+from estimators.central.release_bounds import ValueLaw, _bins, _log_tail
 from estimators.central.release_weights import RELEASE_WEIGHTINGS, noise_scale, report_weights
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import summed

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
+from estimators.exact.laplace_sampler import LEAST_RATE, DiscreteLaplace, Inversion
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up, uniform_below
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold

@@ -17,8 +17,8 @@ from scipy.stats import binom
 from estimators import mechanisms
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms.mechanism import Mechanism
-from estimators.shuffling import crowds
-from estimators.shuffling.crowds import blanket_divergence, excess_masses
+from estimators.shuffling import amplification as crowds
+from estimators.shuffling.amplification import blanket_divergence, excess_masses
 from estimators.shuffling.set_laws import SetLaw
 from tests.support.reports.cases import CASES, metric_for
 from tests.support.reports.populations import symbol_chances
@@ -273,7 +273,7 @@ def test_a_crowd_needs_no_scipy_and_a_p_value_not_its_optimizer() -> None:
 from fractions import Fraction
 from estimators.comparison.joint import smallest_p_value
 from estimators.mechanisms import RandomizedResponse
-from estimators.shuffling.crowds import shuffled_epsilon
+from estimators.shuffling.amplification import shuffled_epsilon
 assert shuffled_epsilon(RandomizedResponse([Fraction(2)]).set_laws(0), 450, 1e-6) < 2
 assert 0.02 < smallest_p_value(lambda beta: 1.03 - beta, 1.0) < 0.04
 print({"scipy", "scipy.optimize"} & sys.modules.keys())"""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from producers.http.background import _alone
+from producers.http.posting_thread import _sole_sender
 from tests.support.running.broker import Broker
 from tests.support.running.processes import run
 
@@ -148,8 +148,8 @@ def test_a_fork_opens_its_own_reporter_on_the_same_queue(tmp_path: Path) -> None
 
 LOCKING = """
 import os, sys
-from producers.http.background import _alone
-with _alone(sys.argv[1]):
+from producers.http.posting_thread import _sole_sender
+with _sole_sender(sys.argv[1]):
     if os.fork():
         os._exit(0)
     sys.stdin.read()
@@ -161,5 +161,5 @@ def test_a_fork_does_not_keep_the_lock_of_a_sender_that_died(tmp_path: Path) -> 
     line = [*PYTHON, LOCKING, str(tmp_path / "queue")]
     with subprocess.Popen(line, stdin=subprocess.PIPE) as sender:
         sender.wait(60)
-        with _alone(tmp_path / "queue") as is_alone:
+        with _sole_sender(tmp_path / "queue") as is_alone:
             assert is_alone

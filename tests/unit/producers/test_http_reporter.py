@@ -50,9 +50,9 @@ from producers.delivery.batches import Columns, PendingBatch
 from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
-from producers.http import answers, gateway_client
-from producers.http.answers import Verdict
+from producers.http import gateway_answers, gateway_client
 from producers.http.definitions import read_served
+from producers.http.gateway_answers import Verdict
 from producers.http.gateway_client import GatewayClient
 from producers.http.report_queue import (
     LONGEST_FAILING_MS,
@@ -138,7 +138,7 @@ def way(service: Service) -> Iterator[FlakyGateway]:
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(gateway_answers, "FIRST_PAUSE", 0.01)
 
 
 # -- Reports arrive -------------------------------------------------------------------------------
@@ -215,19 +215,19 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
         (500, "", "1", b"", Verdict.AGAIN),
     ):
         with row(status, media_type, retry_after, body):
-            answer = answers.GatewayAnswer(status, media_type, retry_after, "", body)
-            assert answers.verdict(answer, key) is expected
+            answer = gateway_answers.GatewayAnswer(status, media_type, retry_after, "", body)
+            assert gateway_answers.verdict(answer, key) is expected
 
 
 def test_pauses_double_to_a_minute_with_a_random_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(gateway_answers, "FIRST_PAUSE", 1.0)
     for failures, least in ((1, 1), (2, 2), (5, 16), (9, 60), (10**9, 60)):
-        drawn = {answers.pause(failures, None) for _ in range(50)}
+        drawn = {gateway_answers.pause(failures, None) for _ in range(50)}
         assert len(drawn) > 40
         assert all(least <= each <= 1.25 * least for each in drawn)
-    assert 30 <= answers.pause(1, 30) <= 37.5
-    assert answers.asked_pause("9" * 20, 0.0) == answers.LONGEST_PAUSE
-    assert answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
+    assert 30 <= gateway_answers.pause(1, 30) <= 37.5
+    assert gateway_answers.asked_pause("9" * 20, 0.0) == gateway_answers.LONGEST_PAUSE
+    assert gateway_answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
 
 
 def test_a_refused_batch_is_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:

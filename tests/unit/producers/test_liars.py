@@ -15,8 +15,8 @@ from estimators.mechanisms.caps import best_score
 from estimators.metrics.metric import ReportedMetric as Reporting
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.device.rounds import Round, decode
-from producers.http.answers import GatewayAnswer, Verdict, verdict
 from producers.http.definitions import read_served
+from producers.http.gateway_answers import GatewayAnswer, Verdict, verdict
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.running.broker import Broker
 

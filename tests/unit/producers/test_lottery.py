@@ -32,9 +32,9 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.roll_up import How
 from producers.ledger import ledger_file
 from producers.ledger.ledger_file import transaction
+from producers.ledger.lottery import Lottery, Turn
 from producers.ledger.permanent_answers import repeat_or_draw
 from producers.ledger.single_answers import claim_round
-from producers.ledger.turns import Lottery, Turn
 from tests.support.clocks import Clock
 from tests.support.metrics import frequency_metric
 from tests.support.noted_reporter import NotedReporter

@@ -34,7 +34,7 @@ from producers import (
 )
 from producers.device import roll_up
 from producers.gateway.problems import Problem
-from producers.http import answers
+from producers.http import gateway_answers
 from producers.sealing import decode_post
 from tests.support.clocks import Clock, wait_until
 from tests.support.metrics import frequency_metric, mean_metric
@@ -70,7 +70,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(gateway_answers, "FIRST_PAUSE", 0.01)
 
 
 def opened_reporter(

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from aggregator.cli.main import cli
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.randomized_response import RandomizedResponse
-from estimators.shuffling.crowds import shuffled_epsilon
+from estimators.shuffling.amplification import shuffled_epsilon
 from tests.support.rows import row
 
 METRICS = """

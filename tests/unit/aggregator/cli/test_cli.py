@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli.lean_imports import may_use_tls
 from aggregator.cli.main import BLAS_THREADS, cli, command_help, main
-from aggregator.local.embedded import EmbeddedUnavailableError
-from aggregator.verifying.comparison import Verification
+from aggregator.local.embedded_servers import EmbeddedUnavailableError
+from aggregator.verifying.state_differences import Verification
 from producers.populations.population import Population
 from tests.support.paths import ROOT
 from tests.support.rows import row

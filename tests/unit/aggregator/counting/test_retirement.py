@@ -13,11 +13,11 @@ from aggregator.counting.continuity import Log
 from aggregator.counting.takeover import acquire_partition
 from aggregator.features.reader import Reader
 from aggregator.kafka import clients
-from aggregator.local.embedded import EmbeddedBroker
+from aggregator.local.embedded_servers import EmbeddedBroker
 from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 from aggregator.storage.store import Store
-from aggregator.verifying.comparison import PartitionComparison, Verification, stored_panes
 from aggregator.verifying.log_replay import LogReplay
+from aggregator.verifying.state_differences import PartitionComparison, Verification, stored_panes
 from estimators import Metric
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log

@@ -15,7 +15,7 @@ from aggregator.dead_letters.writer import (
     DeadLetters,
     DeadLettersUndelivered,
 )
-from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.local.embedded_servers import EMBEDDED_PARTITIONS, EmbeddedBroker
 from aggregator.state.decoder import Rejection
 from tests.support.reports.messages import LogMessage
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients, worker_clients
-from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.local.embedded_servers import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.features.comparisons.answers import comparison_answer
 from aggregator.features.comparisons.arms import compare_all
 from aggregator.features.comparisons.changes import Changes
-from aggregator.features.comparisons.compared import CompareQuery
+from aggregator.features.comparisons.comparison_answers import comparison_answer
+from aggregator.features.comparisons.query import CompareQuery
 from aggregator.publishing.events import release_data
 from aggregator.reading.query import Query
 from aggregator.reading.window import Window

@@ -14,7 +14,7 @@ from aggregator.reading.query import Query
 from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.window import Window, WindowStatistic
 from aggregator.storage.store import Store
-from aggregator.terminal.format import Shown, as_text
+from aggregator.terminal.estimate_text import EstimateView, as_text
 from estimators import Estimate, LocalMetric, Metric
 from estimators.exact.randomness import SeededBits
 from tests.support.metrics import mean_metric
@@ -45,7 +45,7 @@ def test_bounds_of_a_window_cover_this_window_and_those_of_a_running_total_all_t
     for where, bound, covers in rows:
         seen = window(**where)
         found = Reader.answer(seen)
-        told, text = as_dict(answer(seen, found)), as_text(Shown(seen, found, 9))
+        told, text = as_dict(answer(seen, found)), as_text(EstimateView(seen, found, 9))
         with row(where):
             assert (found.bound, found.covers, told["covers"]) == (bound, covers, covers)
             assert "chosen_among" not in told
@@ -81,13 +81,13 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
         assert (found.lower, found.upper) == (third.lower, third.upper)
         assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
         assert as_dict(answer(seen, found))["chosen_among"] == 3
-        assert "chosen     among 3" in as_text(Shown(seen, found, 9))
-        assert "without --weights is not among them" in as_text(Shown(seen, found, 9))
+        assert "chosen     among 3" in as_text(EstimateView(seen, found, 9))
+        assert "without --weights is not among them" in as_text(EstimateView(seen, found, 9))
         before = Reader.answer(seen, Query(weights=policy, weights_fixed=True))
         whole = LATE.estimate(STATISTIC, 0.05, policy)
         assert (before.lower, before.upper) == (whole.lower, whole.upper)
         assert as_dict(answer(seen, before))["weights_fixed"] is True
-        assert "--weights-fixed" in as_text(Shown(seen, before, 9))
+        assert "--weights-fixed" in as_text(EstimateView(seen, before, 9))
     assert Reader.answer(seen, Query(weights="uniform", target="sample")).chosen_among == 6
     assert Reader.answer(seen, Query(target="sample")).chosen_among == 2
 

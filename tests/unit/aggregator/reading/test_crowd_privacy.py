@@ -12,10 +12,10 @@ from aggregator.publishing import events
 from aggregator.reading import serialization
 from aggregator.reading.frames.estimates import with_window
 from aggregator.reading.window import Window, WindowStatistic
-from aggregator.terminal.format import Shown, as_text
+from aggregator.terminal.estimate_text import EstimateView, as_text
 from estimators import LocalMetric
 from estimators.metrics import crowd_epsilon
-from estimators.shuffling.crowds import is_private
+from estimators.shuffling.amplification import is_private
 from tests.support.metrics import mean_metric
 from tests.support.rows import row
 
@@ -45,13 +45,13 @@ def test_every_form_of_an_answer_states_both_promises() -> None:
         assert json.loads(event.data)["privacy"] == expected
     assert crowd_epsilon._epsilon.cache_info().misses == 1, "it takes a second"
     assert msgspec.to_builtins(with_window(window, answer).crowd_privacy) == expected
-    text = as_text(Shown(window, answer, 4))
+    text = as_text(EstimateView(window, answer, 4))
     assert "epsilon 3 whoever colludes; among 8,999 others whom a relay shuffled" in text
     assert "0.232 with delta 1e-08, in one pane: times the panes for one person" in text
     alone = seen(dataclasses.replace(hidden(), crowd=None))
     assert "privacy" not in serialization.as_dict(serialization.answer(alone, Reader.answer(alone)))
     assert with_window(alone, Reader.answer(alone)).crowd_privacy is None
-    assert "relay" not in as_text(Shown(alone, Reader.answer(alone), 4))
+    assert "relay" not in as_text(EstimateView(alone, Reader.answer(alone), 4))
 
 
 def test_the_central_epsilon_is_proved_for_the_honest_reports_of_the_smallest_crowd() -> None:
@@ -67,7 +67,7 @@ def test_where_a_crowd_adds_nothing_the_answer_says_so() -> None:
     window = seen(hidden(level=12, minimum=100))
     answer = Reader.answer(window)
     assert serialization.answer(window, answer).privacy == serialization.Privacy(12.0, None)
-    assert "nothing smaller is proved for its crowd" in as_text(Shown(window, answer, 4))
+    assert "nothing smaller is proved for its crowd" in as_text(EstimateView(window, answer, 4))
     for level, minimum, told in (
         (12, 100, ["a crowd of 100 proves no epsilon below 12, which", "expected a lower level ("]),
         (3, 100, ["a crowd of 100 proves no epsilon below 3,", "minimum = 400, or a lower level"]),

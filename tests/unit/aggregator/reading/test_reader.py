@@ -10,7 +10,7 @@ import pytest
 
 from aggregator import Reader
 from aggregator.errors import StateUnreadable
-from aggregator.features.comparisons.compared import COMPARISON_FIELDS, CompareOptions
+from aggregator.features.comparisons.query import COMPARISON_FIELDS, CompareOptions
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import EstimateOptions, Query, SeriesOptions, SeriesQuery
 from aggregator.reading.window import Window

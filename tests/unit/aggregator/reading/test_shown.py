@@ -16,7 +16,7 @@ from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.serialization import answer, as_dict
 from aggregator.reading.window import SearchState, Window, WindowStatistic
-from aggregator.terminal.format import Shown, as_line, as_text
+from aggregator.terminal.estimate_text import EstimateView, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import ValueRange
@@ -43,7 +43,7 @@ def printed(console: Any) -> str:
 
 def texts(seen: Window, found: Any) -> tuple[str, str, str]:
     """Return an answer as the command line prints it: whole, as a line and as a live view."""
-    whole = as_text(Shown(seen, found, 4))
+    whole = as_text(EstimateView(seen, found, 4))
     return whole, as_line(seen, found), printed(LiveView(4).draw(seen, found))
 
 

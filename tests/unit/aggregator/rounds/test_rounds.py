@@ -23,7 +23,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.lease import LeaseLost
 from aggregator.storage.redis_keys import rounds_key
 from aggregator.storage.store import Store
-from aggregator.web.live import Live
+from aggregator.web.live_followers import Live
 from estimators import SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress

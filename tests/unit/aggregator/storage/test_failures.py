@@ -17,7 +17,7 @@ from aggregator.config.settings import Settings
 from aggregator.features.reader import Reader
 from aggregator.health_port import answer_health
 from aggregator.kafka import clients
-from aggregator.local.embedded import EmbeddedBroker
+from aggregator.local.embedded_servers import EmbeddedBroker
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.state.partition import Partition

@@ -16,7 +16,7 @@ from aggregator.features.reader import Reader
 from aggregator.reading.reader import MetricReader
 from aggregator.storage.store import Store
 from aggregator.web.application import application
-from aggregator.web.events import Abortable
+from aggregator.web.event_routes import Abortable
 from aggregator.web.http import middleware, pools
 from aggregator.web.http.middleware import UnreadLimit
 from aggregator.web.http.small_posts import PostProtocol

@@ -9,7 +9,7 @@ from aggregator.config.settings import Access, Settings, Topics, load_settings
 from aggregator.errors import SettingsError
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
-from aggregator.web import reports
+from aggregator.web import report_routes
 from aggregator.web.application import application
 from aggregator.web.http.tokens import hash_token
 from producers.gateway.crowds import CROWD_TYPE, MAX_CROWD_BODY
@@ -32,7 +32,7 @@ def test_only_a_relay_posts_crowds_and_they_may_be_large(store: Store, tmp_path:
     tokens = {name: f"{hash_token(name)} {scopes}" for name, scopes in TOKENS.items()}
     settings.access = Access(anonymous=["read", "report"], tokens=tokens)
     metrics = {"hidden": HIDDEN}
-    gateway = reports.gateway(settings, metrics)
+    gateway = report_routes.gateway(settings, metrics)
     app = application(Reader(store, metrics), settings, gateway=gateway)
     body = crowd(sealed(mixed(60, 40)))
     with served_application(app) as port:
@@ -70,7 +70,7 @@ def test_a_key_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
     keys.chmod(0o644)
     flags = {"gateway.crowd_keys": str(keys)}
     with pytest.raises(SettingsError, match="mode 0644: others may read or change it; `chmod 600"):
-        reports.gateway(load_settings(flags=flags, environ={}), {})
+        report_routes.gateway(load_settings(flags=flags, environ={}), {})
     environ = {"DITHER_GATEWAY_CROWD_KEYS": "/run/secrets/keys"}
     assert load_settings(environ=environ).gateway.crowd_keys == "/run/secrets/keys"
     with pytest.raises(SettingsError, match="which names a file itself"):

@@ -25,7 +25,7 @@ from aggregator.web.event_hub import (
     Hub,
     Turns,
 )
-from aggregator.web.live import Follower, Live
+from aggregator.web.live_followers import Follower, Live
 from estimators import Metric
 from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
 from tests.support.rows import row

@@ -20,7 +20,7 @@ from aggregator.web.application import application
 from aggregator.web.http import middleware
 from aggregator.web.http.tokens import hash_token, new_token
 from estimators import Metric
-from producers.gateway.clients import client_of
+from producers.gateway.rate_limits import client_of
 from tests.support.reports.counted import Client, serving
 from tests.support.rows import row
 from tests.support.running import http_client

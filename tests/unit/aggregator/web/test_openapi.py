@@ -10,7 +10,7 @@ from starlette.routing import Route
 from aggregator.web.application import core_and_features
 from aggregator.web.openapi import document
 from aggregator.web.pages import routes
-from aggregator.web.reports import POST_REPORTS
+from aggregator.web.report_routes import POST_REPORTS
 from estimators import Metric
 from tests.support.reports.counted import Client, Counting, Server, serving_a_gateway
 

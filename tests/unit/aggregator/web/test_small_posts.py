@@ -23,7 +23,7 @@ from uvicorn.protocols.http import httptools_impl
 from aggregator.config.settings import Settings, Topics
 from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
-from aggregator.web import reports
+from aggregator.web import report_routes
 from aggregator.web.application import application
 from aggregator.web.http import connection_limits
 from aggregator.web.http.small_posts import PostProtocol
@@ -81,7 +81,7 @@ def server(store: Store, broker: Broker, **sections: dict[str, Any]) -> Iterator
     for section, values in sections.items():
         for name, value in values.items():
             setattr(getattr(settings, section), name, value)
-    gateway = reports.gateway(settings, ALL)
+    gateway = report_routes.gateway(settings, ALL)
     app = application(Reader(store, ALL), settings, gateway=gateway)
     with served_application(app) as port:
         served = Served(port, broker, topic, gateway)

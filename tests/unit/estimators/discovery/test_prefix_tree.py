@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, LocalMetric, define
-from estimators.discovery.layout import DiscoveryLayout, depths_between
+from estimators.discovery.report_layout import DiscoveryLayout, depths_between
 from estimators.exact.geometries import LARGEST_EPSILON, points_of
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import PrefixTree

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from producers.gateway.answers import split
 from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, Times, read_batch
+from producers.gateway.post_answers import split
 from producers.gateway.problems import Problem
 from producers.gateway.receiving import expand
 from producers.wire.batch import encode_batch, new_batch_id

@@ -16,8 +16,8 @@ import pytest
 from estimators import define
 from producers.gateway import Gateway, receiving
 from producers.gateway.bodies import PROTOBUF_TYPE, Times
-from producers.gateway.clients import UNKNOWN_CLIENT
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import UNKNOWN_CLIENT
 from producers.gateway.receiving import Head
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame

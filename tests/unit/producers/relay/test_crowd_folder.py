@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from estimators.auditing import epsilon_bound
-from estimators.shuffling.crowds import shuffled_epsilon
+from estimators.shuffling.amplification import shuffled_epsilon
 from producers.relay import crowd_folder
 from producers.relay.crowd_folder import CrowdFolder, CrowdTerms, OpenCrowd, random_order
 from producers.sealing import CROWD_ID_BYTES

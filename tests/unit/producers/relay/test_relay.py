@@ -18,8 +18,8 @@ from aggregator.reading import serialization
 from aggregator.web.http.traffic import Traffic
 from aggregator.web.relay_application import relay_application, relay_pages
 from estimators import define
-from producers.gateway.clients import UNKNOWN_CLIENT
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import UNKNOWN_CLIENT
 from producers.gateway.receiving import Head
 from producers.relay import forwarding, intake
 from producers.relay.crowd_folder import CrowdFolder
@@ -319,7 +319,7 @@ def test_a_slow_disk_keeps_no_report_out(tmp_path: Path, monkeypatch: pytest.Mon
                     is_secret=False,
                 )
                 server.now_ms = now_ms
-                relay._look()
+                relay._close_due_crowds()
                 is_writing.wait()
             may_write.set()
 

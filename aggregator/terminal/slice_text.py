@@ -8,7 +8,13 @@ from typing import Any
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.window import Window
-from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, columns, table
+from aggregator.terminal.estimate_text import (
+    MAX_LINE_CATEGORIES,
+    SHAPE_TEXTS,
+    EstimateView,
+    columns,
+    table,
+)
 from aggregator.timestamps import iso
 from estimators.metrics.attributes import NO_VALUE
 from estimators.rounding import certainty, common_decimals, interval
@@ -79,7 +85,7 @@ def _table(slices: Slices) -> str:
         elif slice_estimate.estimate is not None:
             numbers = (
                 SHAPE_TEXTS[metric.shape].line(
-                    Shown(slices.window, slice_estimate.estimate, MAX_LINE_CATEGORIES)
+                    EstimateView(slices.window, slice_estimate.estimate, MAX_LINE_CATEGORIES)
                 ),
             )
         rows.append((*names, slice_estimate.reports, *numbers))

@@ -1,4 +1,4 @@
-"""An estimate as text."""
+"""An estimate as text: its numbers, reports, bounds and privacy; or in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aggregator.reading import coverage
 from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
 from aggregator.reading.serialization import manipulation_bound, privacy_of
 from aggregator.reading.window import Release, Window
-from aggregator.terminal.two_way import two_way_table
+from aggregator.terminal.two_way_tables import two_way_table
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import number_text
@@ -35,7 +35,7 @@ LEVELS_WARNING = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class EstimateView:
     """An estimate, and how it is to be shown.
 
     Attributes
@@ -70,19 +70,19 @@ class Shown:
         return f" {self.metric.unit}" if self.metric.unit else ""
 
 
-def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
+def as_text(view: EstimateView, notes: Sequence[str] = ()) -> str:
     """Return an estimate as text; `notes` are lines about reports that the estimate lacks."""
-    metric, estimate = shown.metric, shown.estimate
+    metric, estimate = view.metric, view.estimate
     shape = SHAPE_TEXTS[metric.shape]
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {estimate.status}",
-        *shape.counted(shown),
+        *shape.counted(view),
         *notes,
         f"bounds     {certainty(estimate.beta)} {estimate.bound}, {estimate.target}",
         *coverage.coverage_lines(estimate),
         f"weights    {estimate.policy}",
-        *shape.about(shown),
+        *shape.about(view),
         *crowd_lines(metric),
     ]
     if estimate.heterogeneity is not None:
@@ -92,19 +92,19 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if suggests_uniform_weights(estimate):
         lines.append(LEVELS_WARNING)
-    lines += ["", *shape.result(shown), *_shares(shown)]
+    lines += ["", *shape.result(view), *_shares(view)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
-def _reports(shown: Shown) -> list[str]:
+def _reports(view: EstimateView) -> list[str]:
     """Return a line on the reports of an estimate."""
-    reports, effective = shown.estimate.reports, shown.estimate.effective_reports
+    reports, effective = view.estimate.reports, view.estimate.effective_reports
     return [f"reports    {reports} (worth {effective:.0f} without noise)"]
 
 
-def _answers(shown: Shown) -> list[str]:
+def _answers(view: EstimateView) -> list[str]:
     """Return a line on the number of answers to decided rounds."""
-    return [f"answers    {shown.estimate.reports} to rounds that are decided"]
+    return [f"answers    {view.estimate.reports} to rounds that are decided"]
 
 
 def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
@@ -119,26 +119,26 @@ def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...],
     return (*columns,), [*zip(*columns.values(), strict=True)]
 
 
-def _privacy(shown: Shown) -> list[str]:
+def _privacy(view: EstimateView) -> list[str]:
     """Return lines on how far fabricated reports can move the estimate, or on a release's loss."""
-    if shown.estimate.privacy is None:
-        return _manipulation_lines(shown)
-    return release_lines(shown.estimate, shown.window.start_ms)
+    if view.estimate.privacy is None:
+        return _manipulation_lines(view)
+    return release_lines(view.estimate, view.window.start_ms)
 
 
-def _number(shown: Shown) -> list[str]:
+def _number(view: EstimateView) -> list[str]:
     """Return a line with the number and its bounds."""
-    value, lower, upper = interval(columns(shown.estimate))
-    return [f"{value}{shown.unit} in [{lower}, {upper}]"]
+    value, lower, upper = interval(columns(view.estimate))
+    return [f"{value}{view.unit} in [{lower}, {upper}]"]
 
 
-def _named_numbers(shown: Shown) -> list[str]:
+def _named_numbers(view: EstimateView) -> list[str]:
     """Return the largest numbers as a table; a two-way table if the answer is one."""
-    estimate, names = shown.estimate, shown.metric.domain.names
-    if lines := _two_way(shown):
+    estimate, names = view.estimate, view.metric.domain.names
+    if lines := _two_way(view):
         return lines
-    top_estimate = estimate.top(shown.top)
-    unit = f" ({shown.metric.unit})" if shown.metric.unit else ""
+    top_estimate = estimate.top(view.top)
+    unit = f" ({view.metric.unit})" if view.metric.unit else ""
     head, numbered = [SINGULAR_NAMES[names], f"value{unit}"], columns(top_estimate)
     head += ["lower", "upper"]
     places = common_decimals(*numbered[1:])
@@ -146,30 +146,30 @@ def _named_numbers(shown: Shown) -> list[str]:
         (printable(label), *interval(numbers, places))
         for label, *numbers in zip(top_estimate.labels, *numbered, strict=True)
     ]
-    if shown.nearest is not None:  # the projection keeps the order
+    if view.nearest is not None:  # the projection keeps the order
         head.append("simplex")
-        ordered = np.sort(shown.nearest)[::-1][: len(rows)].tolist()
+        ordered = np.sort(view.nearest)[::-1][: len(rows)].tolist()
         rows = [(*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)]
     lines = [table(tuple(head), rows)]
     if hidden := len(estimate.labels) - len(top_estimate.labels):
         lines.append(f"and {hidden} more {names} (--top)")
     if not estimate.labels:
         lines.append("ask for any string with --category, or list it as watch in the definition")
-        if isinstance(shown.metric.domain, CodedVocabulary):
-            lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
-    axes = [] if shown.metric.axes is None else [*shown.metric.axes.values]
-    if len(axes) > 2 and estimate.labels == shown.metric.labels:
+        if isinstance(view.metric.domain, CodedVocabulary):
+            lines.append(f"`dither discover {view.metric.name}` finds the frequent ones")
+    axes = [] if view.metric.axes is None else [*view.metric.axes.values]
+    if len(axes) > 2 and estimate.labels == view.metric.labels:
         lines.append(f"a two-way table: --category '{axes[0]}, {axes[1]}'")
     if estimate.radius is not None:
-        lines.append(f"within {at_most(estimate.radius)}{shown.unit} of the true vector (l2)")
+        lines.append(f"within {at_most(estimate.radius)}{view.unit} of the true vector (l2)")
     return lines
 
 
-def _shares(shown: Shown) -> list[str]:
+def _shares(view: EstimateView) -> list[str]:
     """Return a table of the shares of A among B, or a line on why there are none."""
-    estimate = shown.estimate.shares
+    estimate = view.estimate.shares
     if estimate is None:
-        is_refused = shown.metric.share_names and shown.estimate.labels == shown.metric.labels
+        is_refused = view.metric.share_names and view.estimate.labels == view.metric.labels
         return ["no shares among: --category with one of them says why"] if is_refused else []
     numbered = columns(estimate)
     places = common_decimals(*numbered[1:])
@@ -180,14 +180,14 @@ def _shares(shown: Shown) -> list[str]:
     return ["", table(("share among", "value", "lower", "upper"), rows)]
 
 
-def _two_way(shown: Shown) -> list[str]:
+def _two_way(view: EstimateView) -> list[str]:
     """Return the numbers of two axes as a two-way table; no lines if they do not form one."""
-    axes, margins = shown.metric.axes, shown.margins
-    is_cut = shown.top < min(MAX_SHOWN_CATEGORIES, len(shown.estimate.labels))
-    if axes is None or shown.nearest is not None or is_cut:
+    axes, margins = view.metric.axes, view.margins
+    is_cut = view.top < min(MAX_SHOWN_CATEGORIES, len(view.estimate.labels))
+    if axes is None or view.nearest is not None or is_cut:
         return []
     shares = margins if isinstance(margins, Estimate) else None
-    if (two_way := two_way_table(axes, shown.estimate, shares)) is None:
+    if (two_way := two_way_table(axes, view.estimate, shares)) is None:
         return []
     head, *rows = (tuple(map(printable, row)) for row in (two_way.head, *two_way.rows))
     lines = [table(head, rows)]
@@ -202,17 +202,17 @@ def _two_way(shown: Shown) -> list[str]:
     return lines
 
 
-def _distribution(shown: Shown) -> list[str]:
+def _distribution(view: EstimateView) -> list[str]:
     """Return a table of quantiles, and one of the shares below values."""
-    estimate = shown.estimate
+    estimate = view.estimate
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101
-    lines = _named_numbers(dataclasses.replace(shown, estimate=estimate.numbers))
-    if shown.below:
-        shares = [estimate.below(value) for value in shown.below]
+    lines = _named_numbers(dataclasses.replace(view, estimate=estimate.numbers))
+    if view.below:
+        shares = [estimate.below(value) for value in view.below]
         places = common_decimals((low for _, low, _ in shares), (high for _, _, high in shares))
         rows = [
-            (f"{number_text(value)}{shown.unit}", *interval(share, places))
-            for value, share in zip(shown.below, shares, strict=True)
+            (f"{number_text(value)}{view.unit}", *interval(share, places))
+            for value, share in zip(view.below, shares, strict=True)
         ]
         lines += ["", table(("below", "share", "lower", "upper"), rows)]
     if estimate.crossed:
@@ -223,44 +223,44 @@ def _distribution(shown: Shown) -> list[str]:
     return lines
 
 
-def _search_round(shown: Shown) -> list[str]:
+def _search_round(view: EstimateView) -> list[str]:
     """Return lines on the open round."""
-    return search_lines(shown.window)
+    return search_lines(view.window)
 
 
-def _search(shown: Shown) -> list[str]:
+def _search(view: EstimateView) -> list[str]:
     """Return a line with the certified statement about the extreme, if there is a search."""
-    search = search_progress(shown.window)
+    search = search_progress(view.window)
     return [] if search is None else [search.statement]
 
 
-def _number_in_line(shown: Shown) -> str:
-    return _number(shown)[0]
+def _number_in_line(view: EstimateView) -> str:
+    return _number(view)[0]
 
 
-def _named_numbers_in_line(shown: Shown) -> str:
-    top_estimate = shown.estimate.top(min(shown.top, MAX_LINE_CATEGORIES))
+def _named_numbers_in_line(view: EstimateView) -> str:
+    top_estimate = view.estimate.top(min(view.top, MAX_LINE_CATEGORIES))
     rows = zip(top_estimate.labels, *columns(top_estimate), strict=True)
     values = ", ".join(
-        "{} {}{unit} in [{}, {}]".format(printable(label), *interval(numbers), unit=shown.unit)
+        "{} {}{unit} in [{}, {}]".format(printable(label), *interval(numbers), unit=view.unit)
         for label, *numbers in rows
     )
-    hidden = len(shown.estimate.labels) - len(top_estimate.labels)
+    hidden = len(view.estimate.labels) - len(top_estimate.labels)
     return values + (f" and {hidden} more" if hidden else "")
 
 
-def _distribution_in_line(shown: Shown) -> str:
-    return _named_numbers_in_line(dataclasses.replace(shown, estimate=shown.estimate.numbers))
+def _distribution_in_line(view: EstimateView) -> str:
+    return _named_numbers_in_line(dataclasses.replace(view, estimate=view.estimate.numbers))
 
 
-def _search_in_line(shown: Shown) -> str:
-    search = search_progress(shown.window)
+def _search_in_line(view: EstimateView) -> str:
+    search = search_progress(view.window)
     if search is None:
         return "no round yet"
     round_state = "all decided"
     if search.threshold is not None:
-        threshold = threshold_text(SearchMetric.require(shown.metric), search.threshold)
-        round_state = f"at {threshold}{shown.unit}, {search.answers} answers"
+        threshold = threshold_text(SearchMetric.require(view.metric), search.threshold)
+        round_state = f"at {threshold}{view.unit}, {search.answers} answers"
     return f"{search.statement}  round {search.round} of {search.rounds} {round_state}"
 
 
@@ -268,10 +268,10 @@ def _search_in_line(shown: Shown) -> str:
 class ShapeText:
     """Formats answers of a shape as text: what was counted, remarks, the result; or as one line."""
 
-    counted: Callable[[Shown], list[str]]
-    about: Callable[[Shown], list[str]]
-    result: Callable[[Shown], list[str]]
-    line: Callable[[Shown], str]
+    counted: Callable[[EstimateView], list[str]]
+    about: Callable[[EstimateView], list[str]]
+    result: Callable[[EstimateView], list[str]]
+    line: Callable[[EstimateView], str]
 
 
 SHAPE_TEXTS: dict[Shape, ShapeText] = {
@@ -288,7 +288,7 @@ def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) 
     `window`: the window that the estimate is about; `estimate`: the estimate; `top`: the most
     categories shown, but never more than `MAX_LINE_CATEGORIES`.
     """
-    values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
+    values = SHAPE_TEXTS[window.metric.shape].line(EstimateView(window, estimate, top))
     # of a release: its pane's end
     at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
     moment = "-" if at is None or at < 0 else iso(at)
@@ -333,9 +333,9 @@ def crowd_lines(metric: Metric) -> list[str]:
     ]
 
 
-def _manipulation_lines(shown: Shown) -> list[str]:
+def _manipulation_lines(view: EstimateView) -> list[str]:
     """Return a line on how far fabricated reports can move numbers; none without an estimate."""
-    metric, estimate = shown.metric, shown.estimate
+    metric, estimate = view.metric, view.estimate
     if not isinstance(metric, LocalMetric):
         return []
     bound = manipulation_bound(metric, estimate)
@@ -343,7 +343,7 @@ def _manipulation_lines(shown: Shown) -> list[str]:
     if shift is None or not np.size(estimate.value):
         return []
     quantity = "a share" if metric.domain.names in ("categories", "quantiles") else "this"
-    unit = "" if metric.domain.names == "quantiles" else shown.unit
+    unit = "" if metric.domain.names == "quantiles" else view.unit
     true_values = f" (without privacy {at_most(bound.without_privacy)})"
     how = true_values if bound.l2 is UNSET else " (l2)"
     return [

@@ -1,4 +1,4 @@
-"""Posts the batches of a queue in a thread, until the gateway has acknowledged them.
+"""Posts the batches of a queue in a thread, with pauses after failures, until acknowledged.
 
 Another such thread posts sealed reports to a relay.
 """
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from producers.delivery.thread_log import log_from_thread
-from producers.http.answers import (
+from producers.http.definitions import GatewayDefinitions
+from producers.http.gateway_answers import (
     LONGEST_PAUSE,
     Verdict,
     asked_pause,
@@ -27,7 +28,6 @@ from producers.http.answers import (
     problem_of,
     verdict,
 )
-from producers.http.definitions import GatewayDefinitions
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.past_answers import DefinitionChanged
@@ -167,10 +167,10 @@ class Background:
             try:
                 pause_seconds = self._step()
             except Exception as error:  # whatever it is: reports that wait are sent later
-                pause_seconds = self._failed(Failure("queue", str(error) or repr(error)))
+                pause_seconds = self._count_failure(Failure("queue", str(error) or repr(error)))
             with self._state:
                 served = tuple(self._served)
-            pause_seconds = min([pause_seconds, *map(_called, served), threading.TIMEOUT_MAX])
+            pause_seconds = min([pause_seconds, *map(_call_safely, served), threading.TIMEOUT_MAX])
             with self._state:
                 if not (self._is_woken or self._is_stopping):
                     self._state.wait(pause_seconds)
@@ -184,12 +184,14 @@ class Background:
         if pause_seconds <= 0:
             while self._checks and not self._is_stopping:
                 name = self._checks.pop(0)
-                if (pause_seconds := self._check(name)) > 0:
+                if (pause_seconds := self._check_definition(name)) > 0:
                     self._checks.insert(0, name)
                     return pause_seconds
             if not self._has_batches():
                 return due
-            with _alone(self._queue.file.path, "relay" if self._sealed else "sender") as is_alone:
+            with _sole_sender(
+                self._queue.file.path, "relay" if self._sealed else "sender"
+            ) as is_alone:
                 if not is_alone:
                     return OTHERS_SECONDS
                 pause_seconds = self._send()
@@ -227,7 +229,7 @@ class Background:
                 return pause_seconds
             alone = alone + 1 if is_alone else 0
             if alone > 1:
-                return self._stalled(None)
+                return self._pause_all(None)
         return 0.0
 
     def _post(self, batch: QueuedBatch) -> tuple[float, bool]:
@@ -236,7 +238,7 @@ class Background:
         try:
             answer = self._client.post(batch.payload)
         except GatewayError as error:
-            return self._failed(dataclasses.replace(failure, detail=str(error))), False
+            return self._count_failure(dataclasses.replace(failure, detail=str(error))), False
         outcome = verdict(answer, batch.key)
         if outcome is Verdict.ACCEPTED:
             self._queue.acknowledged(batch)
@@ -246,7 +248,7 @@ class Background:
         detail = f"{self._client.server} {self._client.url}: {explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
         if outcome is Verdict.AGAIN:
-            return self._failed(failure, asked_pause(answer.retry_after, time.time())), False
+            return self._count_failure(failure, asked_pause(answer.retry_after, time.time())), False
         is_refusal = outcome is Verdict.REFUSED
         if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
             self._checks.append(batch.metric)
@@ -261,29 +263,29 @@ class Background:
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=errors == 1)
         return pause_seconds, True
 
-    def _check(self, name: str) -> float:
+    def _check_definition(self, name: str) -> float:
         """Compare a definition with the gateway's; return the pause in seconds after it."""
         try:
             self._definitions.fetch(name)
         except DefinitionChanged as error:
             self.changed[name] = error
-            return self._failed(Failure("definition", str(error), metric=name), waits=False)
+            return self._count_failure(Failure("definition", str(error), metric=name), waits=False)
         except GatewayError as error:  # no answer about definitions keeps batches waiting
             failure = Failure("definition", str(error), error.status, metric=name)
-            return self._failed(failure, waits=not error.status)
+            return self._count_failure(failure, waits=not error.status)
         self.changed.pop(name, None)
         return 0.0
 
-    def _failed(
+    def _count_failure(
         self, failure: Failure, retry_after: float | None = None, *, waits: bool = True
     ) -> float:
         """Count a failure, and tell the application; return the pause in seconds."""
-        pause_seconds = self._stalled(retry_after) if waits else 0.0
+        pause_seconds = self._pause_all(retry_after) if waits else 0.0
         is_news = failure.kind != "delivery" or self._in_a_row == 1
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=is_news)
         return pause_seconds
 
-    def _stalled(self, retry_after: float | None) -> float:
+    def _pause_all(self, retry_after: float | None) -> float:
         """Let all batches wait; return for how many seconds."""
         self._in_a_row += 1
         pause_seconds = pause(self._in_a_row, retry_after)
@@ -307,7 +309,7 @@ class Background:
             log_from_thread(logging.ERROR, "on_failure raised an error", with_error=True)
 
 
-def _called(call: Callable[[], float]) -> float:
+def _call_safely(call: Callable[[], float]) -> float:
     """Call a function; return the seconds until its next call, even after an error."""
     try:
         return call()
@@ -317,7 +319,7 @@ def _called(call: Callable[[], float]) -> float:
 
 
 @contextmanager
-def _alone(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
+def _sole_sender(path: Path | None, receiver: str = "sender") -> Iterator[bool]:
     """Yield whether this process may send from the file; if so, no other process may meanwhile."""
     if path is None:
         yield True

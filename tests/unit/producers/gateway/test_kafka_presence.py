@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from producers.gateway import presence
-from producers.gateway.presence import Presence
+from producers.gateway import kafka_presence
+from producers.gateway.kafka_presence import KafkaPresence
 
 
 @pytest.mark.parametrize(("takes", "is_away"), [(3.0, False), (30.0, True)])
 def test_patience_is_in_proportion_to_what_kafka_takes(
     takes: float, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(kafka_presence, "AGAIN_SECONDS", 0.0)
     now, asked, left = 1e6, list[float](), threading.Event()
 
     def ask(seconds: float) -> bool:
@@ -21,7 +21,7 @@ def test_patience_is_in_proportion_to_what_kafka_takes(
         asked.append(seconds)
         return takes <= seconds
 
-    watching = Presence(ask, left.set, lambda: now)
+    watching = KafkaPresence(ask, left.set, lambda: now)
     watching.start()
     assert watching.check(60.0) is not is_away
     now += 10
@@ -43,7 +43,7 @@ def test_what_has_not_answered_yet_is_neither_away_nor_known_to_be_there() -> No
         answered.wait(60.0)
         return False
 
-    watching = Presence(ask, lambda: None)
+    watching = KafkaPresence(ask, lambda: None)
     watching.start()
     assert not watching.check(0.0)
     assert not watching.is_away

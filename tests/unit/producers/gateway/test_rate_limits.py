@@ -3,8 +3,8 @@
 import pytest
 
 from aggregator.web.http.access import Caller
-from producers.gateway.clients import CALLER_KEY, Client, Clients, client_of
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import CALLER_KEY, Client, Clients, client_of
 from tests.support.clocks import Clock
 from tests.support.rows import row
 

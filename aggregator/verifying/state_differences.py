@@ -1,4 +1,4 @@
-"""Compares the stored state of a partition with a replay of its log, byte by byte."""
+"""Compares a partition's stored snapshot with a replay of its log, byte by byte."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ class Verification:
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
                 self.differ(number, "skipped offsets", detail)
-        begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
-        if snapshot.next_offset != UNSET and begin > low:
+        first_replayed, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
+        if snapshot.next_offset != UNSET and first_replayed > low:
             detail = (
-                f"in the log, and Redis says that counting began at offset {begin}: it is unknown "
-                "whether they were counted"
+                f"in the log, and Redis says that counting began at offset {first_replayed}: it is "
+                "unknown whether they were counted"
             )
-            self.leave_unjudged(number, f"offsets {low} to {begin - 1}", detail)
+            self.leave_unjudged(number, f"offsets {low} to {first_replayed - 1}", detail)
         if not (lag := log.lag(number, snapshot.next_offset)):
             return
         self.uncounted[number] = lag
@@ -183,12 +183,12 @@ class PartitionComparison:
         self._compare_open()
         if self._vanished or (self._replay.is_truncated and self._must_report_truncation):
             for where in ("counts", "watermarks"):
-                self._doubt(where, self._truncation)
+                self._add_doubt(where, self._truncation)
         elif not (self._replay.is_truncated or self._unjudged):
             self._compare_counters()
         if self._unjudged and not self._replay.is_truncated:
             detail = "in the store under a definition that no offset of the log was counted by"
-            self._doubt(", ".join(sorted(self._unjudged)), detail)
+            self._add_doubt(", ".join(sorted(self._unjudged)), detail)
 
     @property
     def _must_report_truncation(self) -> bool:
@@ -199,8 +199,10 @@ class PartitionComparison:
     def _truncation(self) -> str:
         if self._vanished:
             return f"{self._vanished} counted messages were in an earlier log, which is gone"
-        begin = self._replay.begin
-        return f"some of its reports are no longer in the log, which begins at offset {begin}"
+        first_replayed = self._replay.begin
+        return (
+            f"some of its reports are no longer in the log, which begins at offset {first_replayed}"
+        )
 
     def _is_whole(self, key: PaneKey) -> bool:
         """Return whether the replayed part of the log has all reports of a stored pane."""
@@ -210,9 +212,9 @@ class PartitionComparison:
 
     def _is_open(self, key: PaneKey) -> bool:
         """Return whether a pane cannot have been closed, so that none of its reports was late."""
-        mark = self._snapshot.watermarks.get(key.question)
+        watermark = self._snapshot.watermarks.get(key.question)
         end = key.start + width_ms(key.grain, self._panes[key].metric)
-        return mark is None or end > mark.closed
+        return watermark is None or end > watermark.closed
 
     def _compare_owner(self) -> None:
         """Compare the owner's facts with the log, and check the mark of the last commit."""
@@ -220,21 +222,23 @@ class PartitionComparison:
         last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
         is_replayed = last is None or last.offset >= replay.begin
         if stored and is_replayed and stored != str(replay.last or ""):
-            self._differ("last", f"{stored} in the store, {replay.last} in the log")
+            self._add_difference("last", f"{stored} in the store, {replay.last} in the log")
         if int(owner.get("high", 0)) > replay.end:
-            self._differ("high", f"{owner['high']} in the store, but the log ends at {replay.end}")
+            self._add_difference(
+                "high", f"{owner['high']} in the store, but the log ends at {replay.end}"
+            )
         (mark,) = self._store.ask([("GET", f"{self._snapshot.prefix}:committed")])
         if mark not in (None, b"1"):
-            self._differ("committed", f"{mark!r}: expected b'1'")
+            self._add_difference("committed", f"{mark!r}: expected b'1'")
 
-    def _differ(self, where: PaneKey | str, detail: str) -> None:
+    def _add_difference(self, where: PaneKey | str, detail: str) -> None:
         """Record a difference, as unverifiable if reports of an earlier log may explain it."""
         if self._vanished and where not in LOG_FACTS:
-            self._doubt(where, f"{detail}; {self._truncation}")
+            self._add_doubt(where, f"{detail}; {self._truncation}")
         else:
             self._outcome.differences.append(self._difference(where, detail))
 
-    def _doubt(self, where: PaneKey | str, detail: str) -> None:
+    def _add_doubt(self, where: PaneKey | str, detail: str) -> None:
         self._outcome.unverifiable.append(self._difference(where, detail))
 
     def _difference(self, where: PaneKey | str, detail: str) -> Difference:
@@ -249,41 +253,43 @@ class PartitionComparison:
                 if self._is_whole(key):
                     stored[key] = first
                 elif self._must_report_truncation:
-                    self._doubt(key, self._truncation)
+                    self._add_doubt(key, self._truncation)
             self._check_present(sorted(self._stored.keys() - stored.keys()))
             replayed = self._comparable(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
-            self._differ(key, "in the store, but no report of it in the log")
+            self._add_difference(key, "in the store, but no report of it in the log")
         if replayed.keys() - stored.keys():  # panes that were opened meanwhile are stored by now
             indexed_panes = stored_panes(self._store, self._number)
             for key in sorted(replayed.keys() - indexed_panes.keys()):
-                self._differ(key, "missing in its index: readers leave it out")
+                self._add_difference(key, "missing in its index: readers leave it out")
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
         self._outcome.panes += len(keys)
-        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
-            self._compare(key, replayed[key], stored_bytes)
+        for key, stored_bytes in zip(keys, self._stored_statistics(keys), strict=True):
+            self._compare_pane(key, replayed[key], stored_bytes)
 
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
         if stored != replayed:
-            self._differ(key, f"opened at offset {stored} by the store, at {replayed} by the log")
+            self._add_difference(
+                key, f"opened at offset {stored} by the store, at {replayed} by the log"
+            )
 
     def _check_present(self, keys: list[PaneKey]) -> None:
         """Record the panes that cannot be compared and have no readable statistic."""
-        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
+        for key, stored_bytes in zip(keys, self._stored_statistics(keys), strict=True):
             metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
             if stored_bytes:
                 try:
                     parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
-                    self._differ(key, error.fact)
+                    self._add_difference(key, error.fact)
             elif stored_bytes is not None or not (
                 retention_ms(key.grain, metric) is not None
                 or self._store.panes.has_expiring(self._number, key.metric)
             ):
-                self._differ(key, "missing in the store")
+                self._add_difference(key, "missing in the store")
 
     def _comparable(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
@@ -305,23 +311,23 @@ class PartitionComparison:
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
                     "deleted messages would tell whether all of it was late"
                 )
-                self._doubt(key, detail)
+                self._add_doubt(key, detail)
         return certain
 
-    def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
+    def _stored_statistics(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
         """Yield the stored statistics: open panes from the snapshot, closed panes from Redis."""
-        opened = self._snapshot.open
+        open_panes = self._snapshot.open
         for keys_together in pieces(keys, self._size, READ_BYTES):
-            closed = [(self._number, key) for key in keys_together if key not in opened]
+            closed = [(self._number, key) for key in keys_together if key not in open_panes]
             statistics = iter(self._store.panes.statistics(closed))
             for key in keys_together:
-                yield (opened[key].statistic or b"") if key in opened else next(statistics)
+                yield (open_panes[key].statistic or b"") if key in open_panes else next(statistics)
 
     def _size(self, key: PaneKey) -> int:
         metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
         return metric.zero().nbytes if key.chunk is None else empty_chunk(metric).nbytes
 
-    def _compare(self, key: PaneKey, pane: Pane, stored_bytes: bytes | None) -> None:
+    def _compare_pane(self, key: PaneKey, pane: Pane, stored_bytes: bytes | None) -> None:
         expected = bytes(pane.encode(key.chunk))
         if stored_bytes == expected or (not stored_bytes and self._is_expired(key, pane)):
             return
@@ -343,7 +349,7 @@ class PartitionComparison:
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
                 f"({_reports(pane, stored)} and {_reports(pane, pane.statistic)} reports in all)"
             )
-        self._differ(key, detail)
+        self._add_difference(key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
         pane_retention_ms = retention_ms(key.grain, pane.metric)
@@ -354,11 +360,11 @@ class PartitionComparison:
 
     def _compare_open(self) -> None:
         """Compare the open panes, and the batches and keys counted in them."""
-        opened = {key: pane for key, pane in self._panes.items() if not pane.closed}
-        for key in sorted(opened.keys() - self._snapshot.open.keys()):
+        open_panes = {key: pane for key, pane in self._panes.items() if not pane.closed}
+        for key in sorted(open_panes.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):
-                self._differ(key, "not among the open panes: running totals lack it")
+                self._add_difference(key, "not among the open panes: running totals lack it")
         for key, stored in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
@@ -367,10 +373,10 @@ class PartitionComparison:
                 self._compare_first(key, stored.first_offset)
             if pane.batch_ids != stored.ids:
                 ids, replayed = len(stored.ids), len(pane.batch_ids)
-                self._differ(key, f"{ids} batch ids in the store, {replayed} from the log")
+                self._add_difference(key, f"{ids} batch ids in the store, {replayed} from the log")
             if pane.used != (used := stored.used):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
-                self._differ(
+                self._add_difference(
                     key,
                     f"{keys} message keys have other numbers of reports in the store than in the "
                     f"log ({len(used)} and {len(pane.used)} keys)",
@@ -381,13 +387,15 @@ class PartitionComparison:
             counts = self._snapshot.counts, self._replay.state.counts
             stored, replayed = (outcomes.get(name, 0) for outcomes in counts)
             if stored != replayed:
-                self._differ(f"count {name}", f"stored {stored}, replayed {replayed}")
+                self._add_difference(f"count {name}", f"stored {stored}, replayed {replayed}")
         marks, stored_marks = (
             {k: v for k, v in watermarks.items() if v != Watermark()}  # none if all was refused
             for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
         if marks != stored_marks:
-            self._differ("watermarks", f"stored {_text(stored_marks)}, replayed {_text(marks)}")
+            self._add_difference(
+                "watermarks", f"stored {_text(stored_marks)}, replayed {_text(marks)}"
+            )
 
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:

@@ -1,4 +1,4 @@
-"""The lottery of a ledger: in each turn, a device draws the metric that it answers and pays for.
+"""The lottery of a ledger: in each turn, a device draws by tickets which metric it answers.
 
 The application chooses how likely each metric is, by its tickets. The draw is made before the value
 is known, from the system's randomness, and is stored, so that no event, server or restart changes
@@ -118,16 +118,16 @@ def store_lottery(
     """
     if not isinstance(turn, str | None):
         raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
-    stored = read_lottery(database)
+    stored_lottery = read_lottery(database)
     turn_ms = None if turn is None else above_zero("turn", turn)
-    if stored is None and (turn_ms is None or tickets is None):
+    if stored_lottery is None and (turn_ms is None or tickets is None):
         raise ValueError(f"turn = {turn!r}, tickets = {tickets!r}: expected both, or neither")
-    if stored is not None and turn_ms not in (None, stored.turn_ms):
+    if stored_lottery is not None and turn_ms not in (None, stored_lottery.turn_ms):
         raise ValueError(
-            f"turn = {turn!r}: this ledger has turns of {stored.turn_ms} ms; leave turn out, or "
-            "create another file"
+            f"turn = {turn!r}: this ledger has turns of {stored_lottery.turn_ms} ms; leave turn "
+            "out, or create another file"
         )
-    if stored is None and turn_ms is not None:
+    if stored_lottery is None and turn_ms is not None:
         if not period_ms <= turn_ms <= LONGEST_TURN_MS:
             raise ValueError(
                 f"turn = {turn!r}: expected at least the ledger's period, {period_ms} ms, and at "

@@ -19,11 +19,11 @@ from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT_KEY
 from aggregator.web.http.problem_responses import RETRY_SECONDS, redis_failure
-from aggregator.web.live import Follower
+from aggregator.web.live_followers import Follower
 from aggregator.web.operations import Content, Operation, Service, as_json
-from aggregator.web.queries import EventsParameters, parse
-from producers.gateway.clients import client_of
+from aggregator.web.query_parameters import EventsParameters, parse
 from producers.gateway.problems import Problem
+from producers.gateway.rate_limits import client_of
 
 HEARTBEAT_SECONDS = 15
 LEAVE_SECONDS = 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.features.comparisons.compared import ArmAnswer, Compared, CompareQuery
+from aggregator.features.comparisons.query import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.serialization import Moment, Numbers, Status, Value, plain, values
 from aggregator.timestamps import iso
 

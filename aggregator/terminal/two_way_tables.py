@@ -30,10 +30,10 @@ def axes_of_table(
     if axes is None or (categories and len(categories) > 1):
         return None
     asked = str(categories[0]).split(",") if categories else axes.values
-    pair = tuple(axis.strip() for axis in asked)
-    if len(pair) != 2 or not axes.values.keys() >= {*pair}:
+    axis_pair = tuple(axis.strip() for axis in asked)
+    if len(axis_pair) != 2 or not axes.values.keys() >= {*axis_pair}:
         return None
-    return pair if fits(*(len(axes.values[axis]) for axis in pair)) else None
+    return axis_pair if fits(*(len(axes.values[axis]) for axis in axis_pair)) else None
 
 
 def fits(rows: int, columns: int) -> bool:
@@ -56,8 +56,8 @@ def two_way_table(axes: Axes, estimate: Estimate, margins: Estimate | None) -> T
     as in ``"crashed / used_x"``; `margins`, optional: numbers of the values of both axes.
     """
     labels = set(estimate.labels)
-    for form, pair in itertools.product(LABEL_FORMS, itertools.permutations(axes.values, 2)):
-        row, column = pair
+    for form, axis_pair in itertools.product(LABEL_FORMS, itertools.permutations(axes.values, 2)):
+        row, column = axis_pair
         values, columns = axes.values[row], axes.values[column]
         names = [
             [form.format(row=f"{row}={y}", column=f"{column}={x}") for x in columns] for y in values
@@ -78,8 +78,8 @@ def two_way_table(axes: Axes, estimate: Estimate, margins: Estimate | None) -> T
     head = (f"{row} \\ {column}", *columns)
     table = [(y, *cells(labels)) for y, labels in zip(values, names, strict=True)]
     if margins is None:
-        return TwoWayTable(pair, head, table)
+        return TwoWayTable(axis_pair, head, table)
     ends = cells([f"{row}={y}" for y in values])
     last = ("all", *cells([f"{column}={x}" for x in columns]), "")
     rows = [*((*x, end) for x, end in zip(table, ends, strict=True)), last]
-    return TwoWayTable(pair, (*head, "all"), rows)
+    return TwoWayTable(axis_pair, (*head, "all"), rows)

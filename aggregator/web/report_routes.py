@@ -21,10 +21,10 @@ from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
-from producers.gateway.answers import BatchesAnswer
 from producers.gateway.bodies import PROTOBUF_TYPE, JsonBatch, Times
 from producers.gateway.crowds import CROWD_TYPE, CROWDS_PATH, CrowdAnswer, read_keys
 from producers.gateway.gateway import BATCHES_PATH, POST_PATH
+from producers.gateway.post_answers import BatchesAnswer
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

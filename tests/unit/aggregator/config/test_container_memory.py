@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.config import container
-from aggregator.config.container import Limit, memory_limit
+from aggregator.config import container_memory
+from aggregator.config.container_memory import Limit, memory_limit
 from aggregator.config.settings import container_share, in_force, load_settings
 from aggregator.counting.supervisor import single_worker_command
 
@@ -50,8 +50,8 @@ def test_the_least_limit_holds_and_no_limit_is_none(tmp_path: Path) -> None:
 
 @pytest.fixture
 def one_gib(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = Limit(GIB, container.CGROUP_ROOT / "memory.max")
-    monkeypatch.setattr(container, "memory_limit", lambda: limit)
+    limit = Limit(GIB, container_memory.CGROUP_ROOT / "memory.max")
+    monkeypatch.setattr(container_memory, "memory_limit", lambda: limit)
 
 
 def test_memory_is_half_of_the_containers_limit_and_says_so(one_gib: None) -> None:

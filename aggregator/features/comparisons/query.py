@@ -1,4 +1,4 @@
-"""The query and the answer of a comparison."""
+"""The query and the answer of a comparison of two arms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on the epsilon of a shuffled crowd, and the largest level that a crowd allows."""
+"""Privacy amplification by shuffling: bounds on a crowd's epsilon, and its largest level."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def shuffled_epsilon(laws: Sequence[SetLaw], reports: int, delta: float) -> floa
     >>> round(shuffled_epsilon([SetLaw(Fraction(3))], 10_000, 1e-6), 3)
     0.049
     """
-    _check(reports, delta)
+    _check_crowd(reports, delta)
     if is_private(laws, reports, 0.0, delta):
         return 0.0
-    low, high = LEAST_EPSILON, max(_log(law.ratio) for law in laws)
+    low, high = LEAST_EPSILON, max(_log_up(law.ratio) for law in laws)
     while high > low * MAX_EXCESS:
         middle = math.sqrt(low * high)
         if is_private(laws, reports, middle, delta):
@@ -96,7 +96,7 @@ def largest_level(
     ValueError
         If `reports` or `delta` is out of its range.
     """
-    _check(reports, delta)
+    _check_crowd(reports, delta)
     level = math.ceil((math.log(reports) + 2) / LEVEL_STEP) * LEVEL_STEP
     while level > epsilon:
         laws = laws_at(level)
@@ -118,12 +118,12 @@ def is_private(laws: Sequence[SetLaw], reports: int, epsilon: float, delta: floa
     return blanket_divergence(laws, reports, epsilon) <= delta
 
 
-def _log(ratio: Fraction) -> float:
+def _log_up(ratio: Fraction) -> float:
     """Return the logarithm of a ratio of at least 1, rounded up."""
     return math.log(ratio.numerator) - math.log(ratio.denominator) + 1e-12
 
 
-def _check(reports: int, delta: float) -> None:
+def _check_crowd(reports: int, delta: float) -> None:
     if not 0 < delta <= 1:
         raise ValueError(f"delta = {delta}: expected a probability above 0")
     if reports < 1:

@@ -23,7 +23,7 @@ open. One query is not enough: it goes to a random broker, and perhaps only that
 frozen."""
 
 
-class Presence:
+class KafkaPresence:
     """Checks in its own thread whether Kafka answers, after a call of :meth:`request_check`.
 
     `ask` returns whether Kafka answers within the given seconds. The thread calls `left` each time
@@ -76,7 +76,7 @@ class Presence:
         """Record that Kafka has just answered another request."""
         if self._silent or self.is_away:
             with self._changed:
-                self._answered()
+                self._note_answer()
 
     def check(self, seconds: float) -> bool:
         """Return whether Kafka answers within `seconds`; an answer is reused for some seconds."""
@@ -94,7 +94,7 @@ class Presence:
             valid = max(VALID_SECONDS, TIMES_TAKEN * self._answer_seconds)
             return not self.is_away and self._clock() - self._answered_at < valid
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         self.is_away, self._is_sure, self._silent = False, False, 0
         self._answers, self._answered_at = self._answers + 1, self._clock()
 
@@ -110,7 +110,7 @@ class Presence:
             with self._changed:
                 has_left = False
                 if answers:
-                    self._answered()
+                    self._note_answer()
                     self._answer_seconds = self._answered_at - began
                     proportional = TIMES_TAKEN * self._answer_seconds
                     self._patience = max(ASK_SECONDS, min(proportional, MOST_ASK_SECONDS))

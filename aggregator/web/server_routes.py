@@ -58,8 +58,8 @@ async def metrics(service: Service, request: Request) -> Response:
     """Answer in Prometheus or OpenMetrics text, as requested."""
     serve = service.settings.serve
     if serve.workers > 1 and (request.scope.get("server") or ("", 0))[1] == serve.port:
-        first, last = serve.worker_port, serve.worker_port + serve.workers - 1
-        ports = f"{first} to {last}" if first else "from [serve] worker_port on"
+        first_port, last_port = serve.worker_port, serve.worker_port + serve.workers - 1
+        ports = f"{first_port} to {last_port}" if first_port else "from [serve] worker_port on"
         raise Problem(
             421,
             f"port {serve.port} is shared by {serve.workers} processes, each with metrics of its "
@@ -181,4 +181,4 @@ async def asyncapi_json(service: Service, request: Request) -> Response:
     return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
 
 
-PROBE_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)
+SERVER_OPERATIONS = (metrics, healthz, readyz, openapi_json, asyncapi_json)

@@ -33,7 +33,7 @@ from aggregator.web.operations import (
     not_modified,
     validators,
 )
-from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
+from aggregator.web.query_parameters import EstimateParameters, SeriesParameters, parse
 from estimators import weights
 from estimators.central import release_weights
 from estimators.errors import meant
@@ -238,4 +238,4 @@ def _definition(service: Service, name: str, policy: str | None) -> Definition:
     return serialization.definition(service.reader.metric(name), policy)
 
 
-QUESTION_OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)
+METRIC_OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)

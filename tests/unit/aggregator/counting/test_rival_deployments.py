@@ -6,7 +6,7 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import KnownProgress
-from aggregator.counting.origin import RIVAL_CHECK_SECONDS, OriginCheck
+from aggregator.counting.rival_deployments import RIVAL_CHECK_SECONDS, OriginCheck
 from aggregator.errors import OtherDeployment, OtherDeploymentSuspected
 from aggregator.storage.store import Store
 from tests.support.clocks import Hands

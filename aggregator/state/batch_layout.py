@@ -61,8 +61,8 @@ class BatchLayout:
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
         times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
-        sent = len(payload) - ReportBatch(attributes=batch.attributes).ByteSize()
-        end = sent - ReportBatch(round=batch.round).ByteSize()
+        attributes_start = len(payload) - ReportBatch(attributes=batch.attributes).ByteSize()
+        end = attributes_start - ReportBatch(round=batch.round).ByteSize()
         ends = end - ReportBatch(values=batch.values).ByteSize()
         levels = slice(ends - len(batch.levels), ends)
         values = slice(end - len(batch.values), end)
@@ -70,7 +70,7 @@ class BatchLayout:
         spread = np.zeros_like(lowest)
         lowest[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
         lowest[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
-        attributes = slice(sent, len(payload))
+        attributes = slice(attributes_start, len(payload))
         varying_parts = (ids, levels, values, attributes)
         fixed_positions = np.delete(np.arange(len(payload)), np.r_[varying_parts])
         bounds = lowest[fixed_positions], spread[fixed_positions]

@@ -1,4 +1,4 @@
-"""Rate limits of each client, for posts, bytes and reports, in bounded memory."""
+"""Rate limits of each client: amounts of posts, bytes and reports in a period."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ class Allowance:
         `charged`: the amount that this post has already used. Raises Problem with status 429, and
         the time after which the client may continue.
         """
-        used, began = self._used.get(client, (0, 0.0))
-        if used - charged < self.limit.amount:
+        used_amount, period_start = self._used.get(client, (0, 0.0))
+        if used_amount - charged < self.limit.amount:
             return
-        left = self._ends(used, began) - self._clock()
+        left = self._ends(used_amount, period_start) - self._clock()
         if left > 0:
             amount, window = self.limit.amount, str(self.limit).partition(" per ")[2]
             raise Problem(
@@ -119,16 +119,16 @@ class Allowance:
     def charge(self, client: Client, amount: int) -> None:
         """Charge an amount to a client."""
         now = self._clock()
-        used, began = self._used.get(client, (0, now))
-        if now - began >= self._seconds and self._ends(used, began) <= now:
+        used_amount, period_start = self._used.get(client, (0, now))
+        if now - period_start >= self._seconds and self._ends(used_amount, period_start) <= now:
             self._used.pop(client, None)
-            used, began = 0, now
+            used_amount, period_start = 0, now
         if client not in self._used:
             self._forget(now)
-        self._used[client] = used + amount, began
+        self._used[client] = used_amount + amount, period_start
 
-    def _ends(self, used: int, began: float) -> float:
-        return began + self._seconds * max(1.0, used / self.limit.amount)
+    def _ends(self, used_amount: int, period_start: float) -> float:
+        return period_start + self._seconds * max(1.0, used_amount / self.limit.amount)
 
     def _forget(self, now: float) -> None:
         while self._used:

@@ -1,4 +1,4 @@
-"""The query parameters of the API, typed and checked."""
+"""The query parameters of the API, with their types, checks and descriptions."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sse_starlette import ServerSentEvent
 from aggregator.reading.serialization import answer
 from aggregator.reading.window import Window
 from estimators import Estimate
-from producers.gateway.clients import UNKNOWN_CLIENT, Client
+from producers.gateway.rate_limits import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
