@@ -194,7 +194,8 @@ def _exponents(
     total, first = 1 + tilt * linear + grown, first + tilt * linear
     rounded = total * ((rounding * tilt) ** 2 * np.exp(tilt * rounding) / 8)
     start = (grown + rounded)[:, None]
-    fall = ((second - first**2 / total) / 2 - rounded)[:, None]
+    variance = second - first**2 / total
+    fall = (variance / 2 - rounded)[:, None]
     rise = ((2 * fourth + (6 * second**2 - 8 * first * third) / total) / 48)[:, None]
     square = np.square(unit * FREQUENCY_KNOTS)[:, None, None]
     knots = start - square * fall + square**2 * rise
@@ -204,9 +205,8 @@ def _exponents(
     powers = powers_of((z / root).ravel(), q.size).reshape(*z.shape, q.size)
     modulus = np.abs(1 + z[..., None, None] * linear + summed(powers))
     cells = np.maximum(modulus[:, :-1], modulus[:, 1:])
-    cells += (
-        (1.01 / 8) * second[:, None] * np.square(np.diff(far_nodes)[:, None, None] / tilt[:, None])
-    )
+    widths = np.diff(far_nodes)[:, None, None] / tilt[:, None]
+    cells += (1.01 / 8) * variance[:, None] * widths**2
     cells += rounded[:, None] * np.square(np.abs(z / tilt[:, 0]))[:, 1:, None, None]
     highest = cells.max(axis=1, keepdims=True) - (1 + tilt * linear)[:, None]
     highest = np.minimum(np.maximum(np.maximum(knots[:, -1:], at_first), highest), start)

@@ -13,6 +13,8 @@ from scipy.special import bdtr, betainc, hyp0f1
 from estimators import define
 from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
 from estimators.bounds.ranked_directions.remainder import concave_majorant_at
+from estimators.bounds.ranked_directions.report_law import ReportLaw
+from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
@@ -58,21 +60,24 @@ def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> Non
             assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
 
 
+def coordinate_bound(law: ReportLaw, n: Floats, square: float, log_p: float) -> float:
+    """Return the bound for a mean of unrounded reports of each of n users with c^2 = `square`."""
+    laws, squares = (law,) * n.size, np.zeros((n.size, law.dimension))
+    shown = CoordinateBounds(law.dimension, n, 1 / n, 1e-9, laws, squares=squares, levels=n.size)
+    return shown.uniform_at(law.column_of(np.full(n.size, square))).coordinate_deviation(log_p)
+
+
 def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
     for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000, 10_000)):
         law = Caps([exact(epsilon)], dimension=d).laws[0]
-        one, no_rounding = np.ones(1), 1e-9
-        each = d, one * n, one / n, no_rounding, (law,)
-        shown = CoordinateBounds(*each, squares=np.zeros((1, d)), levels=1)
         z, above, below = law.scores
         h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
         side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
         across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
         transform = (across @ (above + below)) ** n
         for p in (0.025, 1e-4):
-            alike = shown.uniform_at(np.zeros(1, dtype=np.intp))
-            bound = alike.coordinate_deviation(math.log(p)) * n
+            bound = coordinate_bound(law, np.array([n]), 0.0, math.log(p)) * n
             tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
             with row(epsilon, d, n, p):
                 assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
@@ -80,13 +85,14 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
 
 def test_very_many_reports_beside_few_add_nothing_to_a_coordinates_bound() -> None:
     law, n = Caps([exact(8)], dimension=2).laws[0], np.array([100.0, 1e12])
-    bounds = [
-        CoordinateBounds(2, n[:k], 1 / n[:k], 1e-9, (law,) * k, squares=np.zeros((k, 2)), levels=k)
-        .uniform_at(np.zeros(k, dtype=np.intp))
-        .coordinate_deviation(-4.0)
-        for k in (1, 2)
-    ]
+    bounds = [coordinate_bound(law, n[:k], 0.0, -4.0) for k in (1, 2)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
+
+
+def test_reports_along_a_coordinate_hardly_vary_so_its_bound_is_far_below_chernoffs() -> None:
+    law = Caps([exact(8)], dimension=33).laws[0]
+    bound = coordinate_bound(law, np.array([1e5]), 1.0, -3.6)
+    assert bound < 0.87 * math.sqrt(2 * 3.6 * law.mean_squares[1] / 1e5)
 
 
 def test_prices_bound_the_least_concave_and_increasing_function() -> None:
