@@ -17,7 +17,7 @@ from estimators.estimate import Floats, Indices, Limits
 
 CELL_VARIANCE_RATIO = 1.15  # ratio of the variances at both ends of a cell
 FEW_BOUNDS = 2  # so few bounds are computed at once
-LEAST_MISSES = 0.125
+LEAST_MISSES = 0.0625
 """With fewer expected reports outside their windows, times the noise's standard deviation up to 1,
 Fourier integrals give R = 1, or hardly less: within windows, moduli stay near 1."""
 MEAN_BINS = 8  # bins of the mean: bounds by Berry and Esseen are better for a narrow bin
