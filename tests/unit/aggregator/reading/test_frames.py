@@ -128,6 +128,11 @@ def test_pandas_polars_and_duckdb_take_a_table_as_it_is(
     assert run(command) == "alike\n"
 
 
+def test_a_parquet_file_on_a_full_disk_is_an_error() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Frame.of(("label",), [(str(i),) for i in range(3000)]).to_parquet("/dev/full")
+
+
 def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:
     found = closed.estimate("late", by="country", where={"version": "1"})
     frame = found.to_frame()
