@@ -541,7 +541,8 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
-    for key in (redis_keys.deaths_key(TOPIC), f"{redis_keys.publisher_key(TOPIC)}:events"):
+    publisher = redis_keys.publisher_key(TOPIC)
+    for key in (redis_keys.deaths_key(TOPIC), f"{publisher}:events", f"{publisher}:lease"):
         store.client.set(key, "spoilt")
     text = scrape(client)
     assert samples(text, "dither_partition_halted") == {("0",): 1}
