@@ -202,9 +202,13 @@ class TopicRegistry:
         return self._commands.hash(key, parsing.counts)
 
     def leaders(self) -> list[bool]:
-        """Return whether a publisher, and whether a coordinator, holds its lease."""
+        """Return whether a publisher, and whether a coordinator, holds its lease.
+
+        A value that never expires is nobody's lease.
+        """
         keys = redis_keys.publisher_key(self._topic), redis_keys.coordinator_key(self._topic)
-        return [*map(bool, self._commands.ask([("EXISTS", f"{key}:lease") for key in keys]))]
+        times_left = self._commands.ask([("PTTL", f"{key}:lease") for key in keys])
+        return [time_left > 0 for time_left in times_left]
 
     def worker_deaths(self) -> int:
         """Return the number of workers that died and were restarted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import math
 import os
@@ -199,12 +200,12 @@ class Frame:
             from arro3.io import write_parquet
         except ModuleNotFoundError:
             raise ArrowMissingError("Parquet") from None
-        table = self.to_arrow()
+        buffer = io.BytesIO()  # arro3 panics if a file of its own cannot be written
+        write_parquet(self.to_arrow(), buffer, compression="zstd(3)")
         if isinstance(file, str | os.PathLike):
-            with Path(file).open("wb") as opened:
-                write_parquet(table, opened, compression="zstd(3)")
+            Path(file).write_bytes(buffer.getbuffer())
         else:
-            write_parquet(table, file, compression="zstd(3)")
+            file.write(buffer.getbuffer())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as a stream of Arrow's PyCapsule interface."""

@@ -529,7 +529,6 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     ]
     count(store, 0, *sent, batch(CARRIER, [0] * 300, 8, EPOCH, 3))
     for key in store.client.keys(f"{{dither:{TOPIC}:0}}:*carrier@*"):
-        store.client.delete(key)
         store.client.set(key, b"spoilt")
     text = scrape(client)
     for name in ("estimate", "estimate_upper", "quantile", "share_below"):
@@ -538,10 +537,11 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
     told = [one.exported for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
     assert metric_definitions.EFFECTIVE_REPORTS in told
     assert metric_definitions.BOUNDED_ESTIMATE.value not in told
-    unreadable = samples(text, "dither_metric_unreadable")
-    assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
+    by_metric = {("delay",): 0, ("tall",): 0, ("carrier",): 1}
+    assert samples(text, "dither_metric_unreadable") == by_metric
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
-    for key in (redis_keys.deaths_key(TOPIC), f"{redis_keys.publisher_key(TOPIC)}:events"):
+    publisher = redis_keys.publisher_key(TOPIC)
+    for key in (redis_keys.deaths_key(TOPIC), f"{publisher}:events", f"{publisher}:lease"):
         store.client.set(key, "spoilt")
     text = scrape(client)
     assert samples(text, "dither_partition_halted") == {("0",): 1}
