@@ -28,6 +28,7 @@ from aggregator.reading.frames.pictures import (
     Picture,
     Pictured,
 )
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import batched
 from aggregator.reading.plans.base import SeriesPlan
 from aggregator.reading.plans.local import (
@@ -194,7 +195,7 @@ def read_series(plan: SeriesPlan, cache: EstimateCache, progress: Progress) -> S
         chosen = _over_all_steps(plan, point_query, cache).numbers.largest(query.top)
     shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
     left_out = None if query.top is None else len(labels) - len(shown)
-    if plan.window.grouping is None:
+    if (grouping := plan.window.grouping) is None:
         estimates = plan.released
         if estimates is None:
             estimates = _estimates(plan, point_query, cache, progress)
@@ -203,7 +204,7 @@ def read_series(plan: SeriesPlan, cache: EstimateCache, progress: Progress) -> S
             for window, estimate in zip(plan.windows, estimates, strict=True)
         ]
     else:
-        points, hidden = _slice_points(plan, point_query, chosen, bins, progress)
+        points, hidden = _slice_points(plan, grouping, point_query, chosen, bins, progress)
         left_out = hidden if query.by else left_out
     windows = point_query.windows
     covers = THIS_WINDOW if windows == 1 else f"{windows} windows"
@@ -228,11 +229,15 @@ def read_series(plan: SeriesPlan, cache: EstimateCache, progress: Progress) -> S
 
 
 def _slice_points(
-    plan: SeriesPlan, query: Query, chosen: Places | None, bins: Bins | None, progress: Progress
+    plan: SeriesPlan,
+    grouping: Grouping,
+    query: Query,
+    chosen: Places | None,
+    bins: Bins | None,
+    progress: Progress,
 ) -> tuple[list[Point], int]:
     """Return the points of slices, step after step, and the number of hidden slices."""
-    reading, grouping, groups, hidden = _local(plan), plan.window.grouping, [0], 0
-    assert grouping is not None  # noqa: S101
+    reading, groups, hidden = _local(plan), [0], 0
     if query.by:
         ordered = grouping.order(reading.read(plan.window).slice_reports)
         groups = ordered[: plan.query.top]

@@ -146,8 +146,7 @@ class Window:
 
     def of_slice(self, group: int) -> Window:
         """Return the window with the statistic of a slice's reports alone."""
-        assert isinstance(self.content, SliceSums)  # noqa: S101
-        return self.with_sums(self.content.statistics[group])
+        return self.with_sums(self._slice_statistics[group])
 
     def between(self, start_ms: int, end_ms: int, status: str) -> Window:
         """Return the window with new edges and a new status.
@@ -193,8 +192,12 @@ class Window:
     @property
     def slice_reports(self) -> list[int]:
         """The number of reports of each slice."""
+        return [int(self.metric.counts(row).sum()) for row in self._slice_statistics]
+
+    @property
+    def _slice_statistics(self) -> Counts:
         assert isinstance(self.content, SliceSums)  # noqa: S101
-        return [int(self.metric.counts(row).sum()) for row in self.content.statistics]
+        return self.content.statistics
 
     @property
     def used_levels(self) -> list[bool]:

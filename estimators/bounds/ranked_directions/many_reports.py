@@ -18,7 +18,7 @@ from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats, Indices, Integers
 from estimators.interruption import checkpoint
 
-LOG_TILT_STEP, TILTS_TOGETHER = 0.06, 4  # a grid of tilts; how many have their tables made together
+WIDE_LOG_STEP, TILTS_TOGETHER = 0.06, 4  # a grid of ln t; tilts with joint tables
 TRIED_STEPS = np.arange(-10, 2)  # from the best tilt of Chernoff's bound, if the law were normal
 FREQUENCY_KNOTS = np.array([0.0, 1.3, 2.6, 4.5, 9.0, 25.0])
 FREQUENCY_NODES = np.concatenate(
@@ -70,7 +70,7 @@ class ManyReports:
         return deviations
 
     def _last_step(self, relative_tilt: float) -> float:
-        return math.log(relative_tilt * math.sqrt(self.dimension)) / LOG_TILT_STEP
+        return math.log(relative_tilt * math.sqrt(self.dimension)) / WIDE_LOG_STEP
 
     def _likely_steps(self, counts: Floats, columns: Indices) -> tuple[Integers, Floats]:
         """Return steps of tilts that are best for normal laws, and then ln R, (windows, k)."""
@@ -82,8 +82,8 @@ class ManyReports:
             moments[[0, 3]] += (s * self.unit) ** 2 / 8
             moments[3] -= (s * law.mean) ** 2 * law.squares / 2
             terms += n[:, None] * moments[:, level_columns]
-        normal = np.rint(np.log(-self.log_p / terms[0]) / (2 * LOG_TILT_STEP)).astype(np.int64)
-        tilts = np.exp(LOG_TILT_STEP * (normal + TRIED_STEPS[:, None, None]))
+        normal = np.rint(np.log(-self.log_p / terms[0]) / (2 * WIDE_LOG_STEP)).astype(np.int64)
+        tilts = np.exp(WIDE_LOG_STEP * (normal + TRIED_STEPS[:, None, None]))
         cumulants = tilts**2 * (terms[0] + tilts * (terms[1] + tilts * terms[2]))
         log_factors = -np.log(2 * np.pi * (2 * tilts**2 * terms[3] + 1)) / 2
         best = ((cumulants + np.minimum(log_factors, 0.0) - self.log_p) / tilts).argmin(axis=0)
@@ -133,7 +133,7 @@ class ManyReports:
         integrals = np.vecdot(cells, weights[index])
         integrals += np.exp(exponents[..., -1]) * far_weights[index]
         log_factors = np.log(np.maximum(integrals, LEAST_INTEGRAND)) + LOG_FACTOR_ROUNDING
-        tilts = np.exp(LOG_TILT_STEP * steps)
+        tilts = np.exp(WIDE_LOG_STEP * steps)
         return (cumulant + np.minimum(log_factors, 0.0) - self.log_p) / tilts, log_factors
 
 
@@ -153,7 +153,7 @@ def _weights(dimension: int, unit: float, steps: Integers) -> tuple[Floats, Floa
 
     The integrand is below its chords in h^2. `unit`: that of the nodes over the tilt.
     """
-    reach = FAR_NODES[-1] * math.sqrt(dimension) * np.exp(-LOG_TILT_STEP * steps)[:, None]  # D / t
+    reach = FAR_NODES[-1] * math.sqrt(dimension) * np.exp(-WIDE_LOG_STEP * steps)[:, None]  # D / t
     nodes, near_cells = FREQUENCY_NODES * unit, FREQUENCY_NODES.size - 1
     far_nodes = np.exp(np.linspace(math.log(nodes[-1]), np.log(reach[:, 0]), FAR_CELLS).T)
     edges = np.concatenate([np.tile(nodes[:-1], (steps.size, 1)), far_nodes], axis=1)
@@ -178,7 +178,7 @@ def _exponents(
     checkpoint()
     root, signs = math.sqrt(law.dimension), np.array([[1.0], [-1.0]])
     steps = TILTS_TOGETHER * number + np.arange(TILTS_TOGETHER)
-    tilt = np.exp(LOG_TILT_STEP * steps)[:, None, None] * relative  # (tilts, signs, columns)
+    tilt = np.exp(WIDE_LOG_STEP * steps)[:, None, None] * relative  # (tilts, signs, columns)
     far_nodes = FAR_NODES * (root * relative)
     series = law.series(math.hypot(float(tilt[-1, 0, 0]), float(far_nodes[-1])))
     q, linear = np.arange(len(series.moments) + 2.0), signs * (law.mean * np.sqrt(law.squares))
