@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC as PLAIN
-from benchmarks.measure import Benchmark, CannotRunError, Side, stage
+from benchmarks.measure import Benchmark, CannotRunError, Figure, Outcome, Side, stage
 from benchmarks.metrics import reports_of
 from benchmarks.peers import jvm
 from benchmarks.places import PARTITIONS, Places
@@ -27,6 +28,7 @@ from benchmarks.steady import Sample, processor_seconds, steady_rate
 from benchmarks.workers import wait, workers
 from producers.wire.reports_pb2 import ReportBatch
 
+MICROSECONDS = 1e6
 METRIC = dataclasses.replace(PLAIN, lateness="10s")
 MESSAGES = {1: 4_000_000, 1_000: 400_000}
 """The number of messages, by the reports in each. With a quarter of them, a virtual machine still
@@ -48,10 +50,11 @@ LOOK_SECONDS = 0.05
 
 
 @stage("engines")
-def engines(places: Places) -> Iterator[Benchmark]:
+def engines(places: Places) -> Iterator[Outcome]:
     """The whole job of a worker, against Kafka Streams and Flink, by processor time."""
     places.need_workers()
     jvm.built()
+    query_seconds: list[float] = []
     for reports, max_messages in MESSAGES.items():
         names = {
             name: (engine, threads)
@@ -59,26 +62,31 @@ def engines(places: Places) -> Iterator[Benchmark]:
             for threads in THREADS
             if places.wants(name := f"engines/batches of {reports}, threads {threads}/{engine}")
         }
-        messages, sums = places.sized(max_messages), list[jvm.Sums]()
+        messages, runs = places.sized(max_messages), list[jvm.Counted]()
         if names:
             topic = places.topic()
             places.fill(topic, payloads(messages, reports))
         for name, (engine, threads) in names.items():
             count = functools.partial(jvm.count, engine, places.kafka, topic, messages, METRIC)
-            theirs = _checked(functools.partial(count, threads), messages, sums)
+            theirs = _checked(functools.partial(count, threads), messages, runs)
             count_ours = functools.partial(dither, places, topic, messages, threads)
-            ours = _checked(count_ours, messages, sums)
+            ours = _checked(count_ours, messages, runs)
             yield Benchmark(name, "messages/core s", ours, theirs, MAX_ROUNDS)
+        query_seconds += [run.query_seconds for run in runs if run.query_seconds is not None]
+    if query_seconds:
+        spent = MICROSECONDS * statistics.median(query_seconds)
+        yield Figure("engines/an interactive query, kafka streams", spent, "us of a core")
 
 
-def _checked(count: Callable[[], jvm.Counted], messages: int, sums: list[jvm.Sums]) -> Side:
+def _checked(count: Callable[[], jvm.Counted], messages: int, runs: list[jvm.Counted]) -> Side:
     """Return a side that counts a topic, and comes to the same sums as all runs before."""
 
     def rate(_: float) -> float:
         counted = count()
-        sums.append(counted.sums)
-        if counted.refused or counted.sums != sums[0]:
-            different = {*(counted.sums - sums[0]), *(sums[0] - counted.sums)}
+        runs.append(counted)
+        expected = runs[0].sums
+        if counted.refused or counted.sums != expected:
+            different = {*(counted.sums - expected), *(expected - counted.sums)}
             raise CannotRunError(
                 f"a run refused {counted.refused} messages, and differs from the first run in "
                 f"{len(different)} sums"

@@ -56,11 +56,14 @@ class Counted:
         The sums at the end.
     refused : int
         The number of messages that were neither counted nor duplicates.
+    query_seconds : float, optional
+        The processor time of an interactive query of one pane, if the engine has such queries.
     """
 
     samples: list[Sample]
     sums: Sums
     refused: int
+    query_seconds: float | None = None
 
 
 def missing() -> str:
@@ -108,7 +111,7 @@ def count(
     """
     definition = (metric.name, metric.revision, len(metric.levels), metric.pane_ms)
     counted_metric = ":".join(map(str, (*definition, metric.lateness_ms)))
-    samples, sums = [], Sums()
+    samples, sums, query_seconds = [], Sums(), None
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryFile("w+") as errors,
@@ -132,8 +135,10 @@ def count(
                     for cell, number in enumerate(cells):
                         sums[name, int(start), cell] += int(number)
                     sums[name, *DUPLICATES] += int(duplicates)
+                elif event == "query":
+                    query_seconds = float(values[0])
                 elif event == "end":
-                    return Counted(samples, sums, int(values[0]))
+                    return Counted(samples, sums, int(values[0]), query_seconds)
         finally:
             timeout.cancel()
             process.kill()

@@ -17,14 +17,18 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.QueryableStoreTypes;
+import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.List;
 import java.util.Properties;
 import java.util.UUID;
+import java.util.stream.LongStream;
 
 /**
  * Kafka Streams: ids in a window store, sums in a key-value store, both logged, exactly once.
@@ -35,8 +39,12 @@ import java.util.UUID;
 public final class WithKafkaStreams {
     private static final String IDS = "ids";
     private static final String SUMS = "sums";
+    private static final StoreQueryParameters<ReadOnlyKeyValueStore<byte[], byte[]>> SUMS_QUERY =
+            StoreQueryParameters.fromNameAndType(SUMS, QueryableStoreTypes.keyValueStore());
     private static final byte[] SEEN = {1};
     private static final long LOOK_MS = 50;
+    private static final int WARM_UP_QUERIES = 50_000;
+    private static final int QUERIES = 100_000;
 
     private WithKafkaStreams() {}
 
@@ -56,6 +64,7 @@ public final class WithKafkaStreams {
                 Thread.sleep(LOOK_MS);
             }
             print(job, streams);
+            printQueryTime(streams);
         }
         Job.end(); // closing has committed
     }
@@ -112,17 +121,44 @@ public final class WithKafkaStreams {
     }
 
     private static void print(Job job, KafkaStreams streams) {
-        var sums =
-                streams.store(
-                        StoreQueryParameters.fromNameAndType(
-                                SUMS, QueryableStoreTypes.<byte[], byte[]>keyValueStore()));
-        try (KeyValueIterator<byte[], byte[]> rows = sums.all()) {
+        try (KeyValueIterator<byte[], byte[]> rows = streams.store(SUMS_QUERY).all()) {
             rows.forEachRemaining(
                     row -> {
                         ByteBuffer key = ByteBuffer.wrap(row.key);
                         job.print(key.get(), key.getLong(), numbers(row.value));
                     });
         }
+    }
+
+    /** Prints the processor time of a query of one pane: its sums of all partitions, added up. */
+    private static void printQueryTime(KafkaStreams streams) {
+        List<ReadOnlyKeyValueStore<byte[], byte[]>> partitions =
+                streams.allLocalStorePartitionLags().get(SUMS).keySet().stream()
+                        .map(partition -> SUMS_QUERY.withPartition(partition))
+                        .map(streams::store)
+                        .toList();
+        byte[] key;
+        try (KeyValueIterator<byte[], byte[]> rows = partitions.get(0).all()) {
+            key = rows.next().key;
+        }
+        sumQueries(partitions, key, WARM_UP_QUERIES);
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long began = threads.getCurrentThreadCpuTime();
+        long sum = sumQueries(partitions, key, QUERIES);
+        long spent = threads.getCurrentThreadCpuTime() - began;
+        System.out.println("query " + spent / 1e9 / QUERIES + " " + sum);
+    }
+
+    private static long sumQueries(
+            List<ReadOnlyKeyValueStore<byte[], byte[]>> partitions, byte[] key, int queries) {
+        long sum = 0;
+        for (int query = 0; query < queries; query++) {
+            for (var partition : partitions) {
+                byte[] stored = partition.get(key);
+                sum += stored == null ? 0 : LongStream.of(numbers(stored)).sum();
+            }
+        }
+        return sum;
     }
 
     private static byte[] bytes(long[] row) {
