@@ -74,18 +74,9 @@ def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floa
     shape (levels, ...): the unbiased mean of each level; of a shape that broadcasts with `theta`;
     `theta`: the hypothetical means.
     """
-    means = np.broadcast_to(means, (levels.size, *theta.shape))
-    if isinstance(law, PiecewiseLaw):
-        return _window_scores(select_levels(law, levels), means, theta)
-    level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    sign, thetas = np.sign(means - theta), np.broadcast_to(theta, means.shape)
-    return sign * _signed_roots(select_levels(law, level), sign * means, sign * thetas)
-
-
-def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
-    """Return the score of each level; a mean and its mirror image have opposite scores."""
-    level_means = np.moveaxis(means, 0, -1)
-    sign = np.sign(level_means - theta[..., None])
+    law = select_levels(law, levels)
+    level_means = np.moveaxis(np.broadcast_to(means, (levels.size, *theta.shape)), 0, -1)
+    sign = np.sign(level_means - theta[..., None])  # mirror images have opposite scores
     roots = _signed_roots(law, sign * level_means, sign * theta[..., None])
     return np.moveaxis(sign * roots, -1, 0)
 

@@ -199,9 +199,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         cells = [self.row_counts(table, level) for level in range(len(table))]
         return np.array([part.sum() for part in cells], dtype=np.int64)
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the requested keys' frequencies, from reports of whole strings."""
-        estimate, counts = super().estimate(table, question), self.answering(table)
+    def _estimate(self, table: Counts, question: Question) -> Estimate:
+        estimate, counts = super()._estimate(table, question), self.answering(table)
         if table[:, 0].any() and not counts.any():
             estimate = dataclasses.replace(estimate, value=np.zeros_like(estimate.value))
         return dataclasses.replace(estimate, basis=counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -64,8 +65,11 @@ class StringLookups(SupportReports):
             support[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
         return support
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the frequencies of the requested keys."""
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return estimates of the frequencies of the requested keys."""
+        return [self._estimate(table, question) for table in tables]
+
+    def _estimate(self, table: Counts, question: Question) -> Estimate:
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
