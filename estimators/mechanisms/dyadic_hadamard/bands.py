@@ -74,41 +74,35 @@ class Scores:
 
     @classmethod
     def of(
-        cls,
-        tables: ScoreTables,
-        counts: Counts,
-        weights: Floats,
-        estimate: Floats,
-        bins: int,
-        question: Question,
+        cls, tree: ScoreTables, counts: Counts, weights: Floats, cdf: Floats, question: Question
     ) -> Scores:
         """Return the scores of a statistic's reports.
 
-        `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
-        numbers of reports; in all windows the same levels have reports; `weights`, shape (levels,):
-        the weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
-        `question`: says at which times and for which users bounds must hold.
+        `tree`: the moments of all levels of the metric; `counts`, shape (..., levels): the numbers
+        of reports; in all windows the same levels have reports; `weights`, shape (levels,): the
+        weight of one report; `cdf`, shape (..., B + 1): F; `question`: says at which times and for
+        which users bounds must hold.
         """
         used = np.flatnonzero(counts.reshape(-1, len(weights))[0])
         free = used.size > 1 and not question.one_mean(used.size)
         # bounds for all times need a b that also covers levels without reports so far
         covered = slice(None) if question.bound == "anytime" else used
-        largest = (weights[covered, None] * tables.centred[covered]).max(axis=0)
-        size = estimate.shape[-1] - 1
-        inner = np.clip(estimate, 0, 1)[..., 1:-1] - np.arange(1, size) / size
+        largest = (weights[covered, None] * tree.centred[covered]).max(axis=0)
+        size = cdf.shape[-1] - 1
+        inner = np.clip(cdf, 0, 1)[..., 1:-1] - np.arange(1, size) / size
         centre, part = inner[..., None], counts * weights**2
         if free:
             second = np.zeros((*inner.shape, 1))
             for level in used.tolist():
                 checkpoint()
-                square, mean = tables.of_level(level)
+                square, mean = tree.of_level(level)
                 moment = square - 2 * centre * mean + centre**2
                 second += part[..., level, None, None] * moment.max(axis=-1, keepdims=True)
         else:
-            second, mean = tables.added(part)
+            second, mean = tree.added(part)
             second += centre * (part.sum(axis=-1)[..., None, None] * centre - 2 * mean)
         total = (counts @ weights)[..., None]
-        return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
+        return cls(tree.height, tree.bins, cdf, second, free, largest, total)
 
     @property
     def worst_variance(self) -> Floats:
