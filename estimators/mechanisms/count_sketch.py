@@ -108,14 +108,10 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         self._count_symbols([self.symbols] * len(epsilons))
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, the number of blocks, per level."""
-        other_symbols = [2 * w - 1 for w in self.blocks]
-        miss_chances = self._set_misses(self.epsilons, [1] * len(other_symbols), other_symbols)
+        self._set_misses(epsilons, [1] * len(epsilons), [2 * w - 1 for w in self.blocks])
+        self._set_chances(*zip(*self.chances, strict=True))
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
-        p_else = [
-            x / symbol_count for x, symbol_count in zip(miss_chances, other_symbols, strict=True)
-        ]
-        self._set_chances([1 - x for x in miss_chances], p_else)
         self.facts = LevelFacts.of(self.epsilons, self._least_chance / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
