@@ -20,16 +20,7 @@ from numpy.typing import ArrayLike
 
 from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
-from estimators.estimate import (
-    AnyIntegers,
-    Array,
-    Bools,
-    Counts,
-    Estimate,
-    Floats,
-    Indices,
-    Integers,
-)
+from estimators.estimate import AnyIntegers, Array, Bools, Counts, Estimate, Floats, Indices
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import exp_bounds
@@ -206,7 +197,7 @@ class Mechanism(ABC):
         """
 
     def accumulate_slices(
-        self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
+        self, tables: Counts, rows: Indices, sizes: Counts, level: Levels, reports: Reports
     ) -> None:
         """Add batches of reports, each to the table of its slice, in place.
 

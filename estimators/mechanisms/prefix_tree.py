@@ -13,7 +13,6 @@ from estimators.discovery.discoveries import CandidateTests, Discovery, search_a
 from estimators.discovery.report_layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers, Limits
-from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
@@ -105,8 +104,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         self._count_symbols(self.layout.symbols)
         # each level has a space for prefixes and another for whole strings
         kinds = [*self.layout.trees, *self.layout.sketches]
-        exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons] * 2
-        self._set_spaces(exact, [geometry.space for geometry in kinds])
+        self._set_spaces([kind.epsilon for kind in kinds], [kind.space for kind in kinds])
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
