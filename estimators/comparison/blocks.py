@@ -29,14 +29,7 @@ STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
-class Side(NamedTuple):
-    """The result of :func:`lower_side`: a rejected difference, and a bound on the tail at 0."""
-
-    lower: Floats
-    tail: Floats
-
-
-def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
+def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> tuple[Floats, Floats]:
     """Return the largest difference of frequencies that is rejected as too small.
 
     It is -1 if none is rejected. It also returns a bound on the tail's probability if the
@@ -78,7 +71,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
         lower[rows] = np.minimum(lower[rows], test.solve(exponent - costs[cell], centre))
         log_tail = costs[cell] + log_left - exponent + test.largest(np.zeros(rows.size))
         tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
-    return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
+    return np.maximum(lower, near_a[0] - near_b[1]), tail
 
 
 class _Test(NamedTuple):

@@ -80,12 +80,12 @@ class Comparison:
     upper: float | Floats
     p_value: float | Floats
     law: str
-    of: str
-    bound: str
+    of: str = "difference"
+    bound: str = "fixed"
     beta: float
     target: str
     policy: str
-    split: float | None
+    split: float | None = None
     reports: tuple[int, int]
     radius: float | None = None
     labels: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ def compare(
         )
     asked |= {"categories": categories, "simultaneous": not pointwise and len(below) != 1}
     answers = [
-        functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
+        functools.partial(distributions.compared_numbers, *arm, below, asked | {"panes": arm_panes})
         for arm, arm_panes in zip(arms, panes, strict=True)
     ]
     length = None
@@ -258,22 +258,12 @@ def compare_releases(
     return Comparison(
         **_number_fields(value, limits, not metric.labels),
         law="union",
-        of="difference",
-        bound="fixed",
         beta=beta,
         target=a.target,
         policy=a.policy,
-        split=None,
         reports=(a.reports, b.reports),
         labels=metric.labels,
     )
-
-
-def _compared_numbers(
-    metric: LocalMetric, sums: Counts, below: Sequence[float], asked: dict[str, Any], beta: float
-) -> Estimate:
-    """Return the estimate of an arm, whose parameters besides `beta` are `asked`."""
-    return distributions.compared_numbers(metric.estimate(sums, beta, **asked), below)
 
 
 def _joint(
