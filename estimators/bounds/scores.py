@@ -176,11 +176,7 @@ class SignDeviances:
         chance = (1 + offset + contrast * theta) / 2
         chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
         expected, variance = n * chance, chance * (1 - chance)
-        nearest = np.where(
-            sign_counts > expected,
-            np.maximum(sign_counts - 1, expected),
-            np.minimum(sign_counts + 1, expected),
-        )
+        nearest = np.clip(expected, sign_counts - 1, sign_counts + 1)
         excess = (expected - nearest) / variance
         bend = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
         scores = binomial_scores(sign_counts, n, chance)

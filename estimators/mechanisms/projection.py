@@ -186,8 +186,8 @@ class Projection(SupportCounts):
         law = self.flips.law(counts, shares, question)
         means = self.flips.means(counts, support)
         value = shares @ means
-        log_p, log_values = question.log_p(value.size), math.log(self.categories)
-        bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
+        log_values = math.log(self.categories)
+        bounds = projection_limits(law, value, question, total, self.rows, log_values)
         p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
