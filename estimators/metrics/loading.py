@@ -47,8 +47,7 @@ KEY_TYPES = {key: hint for each in _KEYED_CLASSES for key, hint in _types(each).
 """The keys of definitions and their types, without those of kinds from other distributions."""
 _KEY_DEFAULTS = {
     field.name: field.default for each in METRIC_CLASSES for field in dataclasses.fields(each)
-}
-_KEY_DEFAULTS["attributes"] = {}
+} | {"attributes": {}}
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
