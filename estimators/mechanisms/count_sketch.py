@@ -165,10 +165,8 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         groups = (slice(first, first + step) for first in range(0, len(tables), step))
         parts = [self._gathered(tables[x], law.coefficient[x], used, keys) for x in groups]
         values, scatter, sums, sizes = map(np.concatenate, zip(*parts, strict=True))
-        totals, free = (
-            np.array([x.total for x in weighed]),
-            not question.one_mean(len(self.epsilons)),
-        )
+        totals = np.array([x.total for x in weighed])
+        free = not question.one_mean(len(self.epsilons))
         bounds = self.collisions.limits(law, values, scatter, sizes, question, totals, free=free)
         p_values = heterogeneity_of_differences(law, sums, sizes[..., :KEYS_AT_A_TIME])
         effective = 1 / (4 * np.vecdot(law.counts, law.coefficient**2 * self._worst[used]))

@@ -109,21 +109,17 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the larger of the exact privacy ratios for prefixes and for whole strings."""
-        whole_string_space = level + len(self.epsilons)
-        return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
+        return max(self._ratios(level))
+
+    def _ratios(self, level: int) -> list[Fraction]:
+        """Return the privacy ratios of a level for prefixes, and for whole strings."""
+        return [p / q for p, q in self.chances[level :: len(self.epsilons)]]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the laws of reports of prefixes (a share of 2/3) and of whole strings (1/3)."""
         spaces = (level, Fraction(2, 3)), (level + len(self.epsilons), Fraction(1, 3))
-        return tuple(
-            SetLaw(
-                super(PrefixTree, self).privacy_ratio(part),
-                Fraction(self._spaces[part].size, self._spaces[part].points),
-                self._least_overlap(part),
-                chance,
-            )
-            for part, chance in spaces
-        )
+        laws = ((OutputSets.set_laws(self, part)[0], chance) for part, chance in spaces)
+        return tuple(dataclasses.replace(law, chance=chance) for law, chance in laws)
 
     # -- Reports ------------------------------------------------------------------------------
 
@@ -179,10 +175,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return for each report its space's log privacy ratio if it supports the value, else 0."""
         is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
-        ratios = [
-            float(np.log(float(OutputSets.privacy_ratio(self, kind))))
-            for kind in (level, level + len(self.epsilons))
-        ]
+        ratios = [float(np.log(float(ratio))) for ratio in self._ratios(level)]
         supported = self.supports(reports, level, value)
         return np.where(supported, np.where(is_whole, ratios[1], ratios[0]), 0.0)
 

@@ -54,10 +54,10 @@ class OutputSets(Mechanism):
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of reports for the set sizes of a level."""
-        set_size, complement_size = self._outputs[level]
+        (set_size, complement_size), (p, q) = self._outputs[level], self.chances[level]
         inside, overlap = Fraction(set_size, set_size + complement_size), self._least_overlap(level)
         is_sign = self.columns == 1 + 2  # the number of reports, and two symbols
-        return (SetLaw(self.privacy_ratio(level), inside, overlap, is_sign=is_sign),)
+        return (SetLaw(p / q, inside, overlap, is_sign=is_sign),)
 
     def _least_overlap(self, level: int) -> Fraction:
         """Return the least share of all outputs that the sets of two values have in common."""
