@@ -174,8 +174,7 @@ def _scores(
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
         is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
-        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
-        return equal
+        return np.asarray(np.logical_and.reduce(is_same, axis=1).astype(np.float64))
 
     yield "likelihood ratio", likelihood_ratio
     if level + 1 < len(metric.levels):

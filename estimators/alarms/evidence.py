@@ -105,8 +105,7 @@ def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)
-    normalized: Floats = used_shares / used_shares.sum()
-    return normalized
+    return np.asarray(used_shares / used_shares.sum())
 
 
 def points_around(middle: float, error: float) -> Floats:

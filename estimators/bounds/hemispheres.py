@@ -77,8 +77,7 @@ class Directions(VectorNoise):
         """
         z = tilt[..., None] * self.coefficient[..., None, :]
         grown = _grown(self.dimension, self.contrast, z) + (z * self.unit) ** 2 / 8
-        cumulant: Floats = np.vecdot(grown, self.counts[..., None, :])
-        return cumulant
+        return np.asarray(np.vecdot(grown, self.counts[..., None, :]))
 
     # Theorem 3 of docs/proofs/spheres.md
     def coordinate_deviation(self, log_p: float) -> PerWindow:
@@ -200,8 +199,7 @@ class _TiltTables:
             windows = counts[rows], squares[rows]
             log_remainders[rows] = self._log_remainders(int(key), log_size, *windows)
         chernoff = value[np.arange(len(counts)), index]
-        deviations: Floats = (chernoff + log_remainders - log_p) / self.tilts[index]
-        return deviations
+        return np.asarray((chernoff + log_remainders - log_p) / self.tilts[index])
 
     def _has_few_reports(self, index: Indices) -> Bools:
         """Return whether tilts are so large that windows which need them have few reports."""
@@ -234,8 +232,7 @@ class _TiltTables:
             factors = (1 - weight) * at_ends[0] + weight * at_ends[1]
         share = (counts * self.relative**2 / squares[:, None])[..., None]
         of_pieces = counts[..., None] * excess + share * factors
-        log_remainders: Floats = np.minimum(of_pieces.max(axis=-1).sum(axis=-1), 0.0)
-        return log_remainders
+        return np.asarray(np.minimum(of_pieces.max(axis=-1).sum(axis=-1), 0.0))
 
     def _shared(self, tilt_index: int, log_squares: float) -> tuple[Floats, Floats, Floats]:
         """Return two sums of n_l s_l^2, and the excess and ln R of the levels at both."""
@@ -291,8 +288,7 @@ class _Remainder:
     @property
     def excess(self) -> Floats:
         """The cumulant of a report of each level and piece, less the largest of the level."""
-        excess: Floats = self.pieces.psi - self.pieces.psi.max(axis=1, keepdims=True)
-        return excess
+        return np.asarray(self.pieces.psi - self.pieces.psi.max(axis=1, keepdims=True))
 
     # Theorem 5 of docs/proofs/fourier.md
     def log_factors(self, squares: Floats, counts: Floats) -> Floats:

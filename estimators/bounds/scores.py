@@ -42,8 +42,7 @@ def binomial_scores(sign_counts: Floats, trials: Floats, chance: Floats) -> Floa
         up = (mean + deviation) * np.log1p(deviation / mean)
         down = (trials - mean - deviation) * np.log1p(-deviation / (trials - mean))
     entropy = np.where(deviation == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
-    scores: Floats = np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0))
-    return scores
+    return np.asarray(np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0)))
 
 
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:

@@ -149,8 +149,7 @@ class Collisions:
         variance = np.vecdot(law.counts, law.coefficient**2 * law.least_share)[..., None]
         noise = np.sqrt(-2 * (log_p + np.log1p(-_COLLISION_SHARES)) * variance)
         width = noise + self._bias(log_p + np.log(_COLLISION_SHARES))
-        split: Floats = _COLLISION_SHARES[width.argmin(axis=-1, keepdims=True)]
-        return split
+        return np.asarray(_COLLISION_SHARES[width.argmin(axis=-1, keepdims=True)])
 
 
 # Theorem 10 of docs/proofs/differences.md
@@ -178,8 +177,7 @@ def own_sign_limits(
         in_rows = log_inverse_p + math.log(2 * rows)
         row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
         row *= math.sqrt(2 * log_inverse_p)
-        allowed: Floats = total + interference_factor * (row + np.sqrt(row**2 + scatter))
-        return allowed
+        return np.asarray(total + interference_factor * (row + np.sqrt(row**2 + scatter)))
 
     start = np.maximum(observed, 0)
 

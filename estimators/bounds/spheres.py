@@ -118,8 +118,9 @@ class VectorNoise:
 
     def tilts_at(self, steps: Integers) -> Floats:
         """Return the tilts of the grid at these steps, with the axes of the coefficients."""
-        tilts: Floats = np.exp(LOG_TILT_STEP * steps) / self.coefficient.max(axis=-1, keepdims=True)
-        return tilts
+        return np.asarray(
+            np.exp(LOG_TILT_STEP * steps) / self.coefficient.max(axis=-1, keepdims=True)
+        )
 
     def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability <= beta: Theorem 4 of spheres.md.

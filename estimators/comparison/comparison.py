@@ -339,8 +339,7 @@ def _union(
 
     first, second = (np.atleast_1d(np.asarray(arm(beta / 2).value)) for arm in (a, b))
     value = quotient(first, second) if ratio else first - second
-    p_value = chained_p_values(excludes_null, beta)
-    return value, consistent(*limits(beta), p_value, beta, null)
+    return value, consistent(*limits(beta), chained_p_values(excludes_null, beta), beta, null)
 
 
 def quotient(a: Floats, b: Floats) -> Floats:

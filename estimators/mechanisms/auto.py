@@ -139,7 +139,6 @@ class AutoFrequency(SupportCounts):
     """
 
     name = "auto"
-    memoizable = False
     dtype = np.dtype(np.uint8)
     children: Sequence[SupportCounts]
     """The mechanism of each level, built for that level alone."""

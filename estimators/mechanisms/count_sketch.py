@@ -226,8 +226,7 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
-        return named
+        return np.asarray((block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column))))
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:

@@ -63,5 +63,4 @@ class Grr(OutputSets, ReportedSymbols, SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""
-        named: Bools = reports == category
-        return named
+        return np.asarray(reports == category)

@@ -85,10 +85,7 @@ class HadamardResponse(BlockDifferences):
         """Return which reports lie in the category's half of its block."""
         row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        is_supported: Bools = (block == category_block) & ~hadamard.is_odd(
-            np.asarray(row + 1), column
-        )
-        return is_supported
+        return np.asarray((block == category_block) & ~hadamard.is_odd(np.asarray(row + 1), column))
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""

@@ -68,7 +68,6 @@ class Piecewise(ReportedSymbols, ScalarMean):
     """
 
     name = "windows"
-    memoizable = False
     is_exact_together = False
 
     def __init__(self, epsilons: Epsilons, *, symbols: int = MOST_SYMBOLS) -> None:

@@ -135,8 +135,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         own_points = self._own_points(values, index, is_whole, group)
         point = self._respond(own_points, kind, bits)
         start = np.where(is_whole, groups * self._points[index], 0)
-        reports: Reports = (start + group * self._points[kind] + point).astype(self.dtype)
-        return reports
+        return np.asarray((start + group * self._points[kind] + point).astype(self.dtype))
 
     def _own_points(
         self, values: Words, level: Levels, is_whole: Bools, group: Integers

@@ -195,8 +195,9 @@ class Projection(SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
         index = reports.astype(np.int64)
-        agree: Bools = self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
-        return agree
+        return np.asarray(
+            self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
+        )
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a sign represents if it disagrees or agrees with a column."""

@@ -77,8 +77,7 @@ class RecursiveHadamard(BlockDifferences):
         """Return which reports have the category's symbol in their row."""
         column, category_block = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
-        named: Bools = symbol == 2 * category_block + hadamard.is_odd(row, np.asarray(column))
-        return named
+        return np.asarray(symbol == 2 * category_block + hadamard.is_odd(row, np.asarray(column)))
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""

@@ -311,8 +311,7 @@ class Vocabulary(Categories):
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
-        keys = self.to_unit(np.asarray(labels, dtype=object))
-        return tuple(map(str, labels)), keys
+        return tuple(map(str, labels)), self.to_unit(np.asarray(labels, dtype=object))
 
     def work_of(self, labels: Sequence[str]) -> int:
         """Return the number of strings."""

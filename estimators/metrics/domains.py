@@ -449,8 +449,7 @@ class Ball(Domain):
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         too_long = (scale > self.radius) | (length > 1)
-        shortened: Array = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
-        return shortened
+        return np.asarray(np.where(too_long, vectors / np.maximum(length, 0.5), vectors))
 
 
 def numbered(count: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from estimators.bounds.normal import normal_quantile
 from estimators.estimate import Bools, Counts, Floats, Indices
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
@@ -107,8 +108,7 @@ class Scores:
     @property
     def worst_variance(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
-        worst: Floats = self.second.max(axis=-1) / self.total**2
-        return worst
+        return np.asarray(self.second.max(axis=-1) / self.total**2)
 
     def largest_variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
@@ -121,8 +121,7 @@ class Scores:
         limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
         filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
         left = 1 - filled[..., -1]  # above 0 only if limits crossed
-        variance: Floats = np.vecdot(steps, filled) + largest * left
-        return variance
+        return np.asarray(np.vecdot(steps, filled) + largest * left)
 
     @functools.cached_property
     def _shells_by_variance(self) -> tuple[Indices, Floats, Floats]:
@@ -147,8 +146,7 @@ class Scores:
             return self.worst_variance
         every = np.concatenate([masses[0], *masses], axis=-1)
         mass = every[..., _shells(self.height)]
-        variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
-        return variance
+        return np.asarray((self.second * mass).sum(axis=-1) / self.total**2)
 
     def trivial(self) -> Band:
         """Return the band without reports: F is 0 at the first edge and 1 at the last."""
@@ -241,10 +239,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     `scores`: the scores of the reports; `masses`: the estimated masses of the nodes at each depth;
     `log_p`: ln p, where p is the failure probability of each limit.
     """
-    from scipy.special import ndtri_exp
-
-    z = -float(ndtri_exp(log_p))
-    width = z * np.sqrt(scores.variance_of(masses))
+    width = normal_quantile(log_p) * np.sqrt(scores.variance_of(masses))
     width[..., scores.bins - 1 :] = np.inf  # F is 1 there
     return scores.around(width, scores.trivial())
 

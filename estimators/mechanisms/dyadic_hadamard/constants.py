@@ -76,8 +76,7 @@ class LevelConstants:
 
     def omega(self, depth: int, split: int) -> float:
         """Return the precision of a report of this depth for one Haar sum of a split."""
-        noiseless = omega(depth, split, self.block_bits, self.hash_bits)
-        return self.honest**2 * noiseless
+        return self.honest**2 * omega(depth, split, self.block_bits, self.hash_bits)
 
     @functools.cached_property
     def precision(self) -> Floats:

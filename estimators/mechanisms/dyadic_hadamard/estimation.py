@@ -124,8 +124,7 @@ def _worst_variance(second: Floats, mean: Floats) -> Floats:
     """
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
-    variance: Floats = moments.max(axis=2).min(axis=0)
-    return variance
+    return np.asarray(moments.max(axis=2).min(axis=0))
 
 
 def _scores(

@@ -62,7 +62,6 @@ class DyadicHadamard(Mechanism):
 
     name = "dyadic_hadamard"
     kinds = frozenset({"distribution"})
-    is_exact_together = False
     dtype = np.dtype(np.uint8)
     shape = (REPORT_BYTES,)
 
@@ -113,8 +112,7 @@ class DyadicHadamard(Mechanism):
         parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         symbol = ((node >> free) << hashes) | parity
         is_kept = bernoulli(bits, self._keep, level)
-        symbols = self._symbols[level].astype(np.uint64)
-        replacement = uniform_below(bits, symbols).astype(np.int64)
+        replacement = uniform_below(bits, self._symbols[level].astype(np.uint64)).astype(np.int64)
         symbol = np.where(is_kept, symbol, replacement)
         words = depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
         wide_reports = words.astype("<u8").view(np.uint8).reshape(-1, 8)

@@ -219,8 +219,7 @@ def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Fl
     row = np.concatenate(masses[:splits], axis=-1)[..., None, :]
     by_bits = {bits: _block_masses(masses, bits, splits) for bits in {x.block_bits for x in levels}}
     blocks = np.stack([by_bits[level.block_bits] for level in levels], axis=-2)
-    moments: Floats = constant + slope * row + of_block * blocks
-    return moments
+    return np.asarray(constant + slope * row + of_block * blocks)
 
 
 def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:

@@ -17,7 +17,6 @@ from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats, Limits
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question
-from estimators.weights import LevelFacts
 
 
 class ScalarMean(Mechanism):
@@ -25,7 +24,6 @@ class ScalarMean(Mechanism):
 
     kinds = frozenset({"mean"})
     is_exact_together = True
-    facts: LevelFacts
 
     @abstractmethod
     def level_means(self, table: Counts) -> Floats:

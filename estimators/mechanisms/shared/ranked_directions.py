@@ -44,7 +44,6 @@ class RankedDirections(OutputSets):
     """
 
     kinds = frozenset({"vector_mean"})
-    is_exact_together = False
     scale: Floats
     """B per level: the factor that makes a report unbiased for a vector in the unit ball."""
 

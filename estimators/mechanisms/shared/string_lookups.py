@@ -97,8 +97,7 @@ class StringLookups(SupportReports):
         value = shares @ ((raw - self._chance[:, None]) / (1 - self._chance[:, None]))
         tables = self._tables(np.flatnonzero(counts))
         p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
-        effective = 1 / users.worst_variance
-        return self._build_estimate(weighed, value, bounds, effective, p_value)
+        return self._build_estimate(weighed, value, bounds, 1 / users.worst_variance, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
@@ -127,7 +126,7 @@ class StringLookups(SupportReports):
             """Return one end of the intervals for f, given each level's share of collisions."""
             signs = self._crowded(crowd)
             law = signs.law(counts, shares, question)
-            mean = signs.mean(counts, shares, support)
+            mean = shares @ signs.means(counts, support)
             return (1 + limits(law, mean, question, log_noise, total)[end]) / 2
 
         if free:
