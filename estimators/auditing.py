@@ -133,8 +133,8 @@ def largest_leak(
         for sign, words in ((1, ">="), (-1, "<=")):
             indicated, alternative = (sign * x for x in choosing_scores[::sign])
             levels = _thresholds(np.concatenate([indicated, alternative]))
-            pair = indicated, alternative
-            hits, other_hits = (x.size - np.searchsorted(np.sort(x), levels) for x in pair)
+            both = indicated, alternative
+            hits, other_hits = (x.size - np.searchsorted(np.sort(x), levels) for x in both)
             bounds = _log_ratio(hits, indicated.size, other_hits, alternative.size, confidence)
             index = int(bounds.argmax())
             limit = float(levels[index])

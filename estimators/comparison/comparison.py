@@ -196,7 +196,7 @@ def compare(
         )
     asked |= {"categories": categories, "simultaneous": not pointwise and len(below) != 1}
     answers = [
-        functools.partial(distributions.compared_numbers, *arm, below, asked | {"panes": arm_panes})
+        functools.partial(_compared_numbers, *arm, below, asked | {"panes": arm_panes})
         for arm, arm_panes in zip(arms, panes, strict=True)
     ]
     length = None
@@ -264,6 +264,13 @@ def compare_releases(
         reports=(a.reports, b.reports),
         labels=metric.labels,
     )
+
+
+def _compared_numbers(
+    metric: LocalMetric, sums: Counts, below: Sequence[float], asked: dict[str, Any], beta: float
+) -> Estimate:
+    """Return the estimate of an arm, whose parameters besides `beta` are `asked`."""
+    return distributions.compared_numbers(metric.estimate(sums, beta, **asked), below)
 
 
 def _joint(

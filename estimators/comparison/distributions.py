@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -106,16 +105,12 @@ def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> Indices:
     return places
 
 
-def compared_numbers(
-    metric: LocalMetric, sums: Counts, below: Sequence[float], asked: dict[str, Any], beta: float
-) -> Estimate:
+def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
     """Return the numbers of an arm that are compared.
 
-    These are the shares below the limits `below`, or, if there are none, the numbers that displays
-    show. `metric`, `sums`: the metric and the sums of the arm; `asked`: the parameters of its
-    estimate besides `beta`.
+    These are the shares below the limits `below`, or, if there are none, the numbers of `estimate`
+    that displays show.
     """
-    estimate = metric.estimate(sums, beta, **asked)
     if not below:
         return estimate.numbers
     assert isinstance(estimate, DistributionEstimate)  # noqa: S101

@@ -56,10 +56,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
     """Return the class of metrics for this trust and kind; None if there is none."""
-    for metric_type in METRIC_CLASSES:
-        if metric_type.trust == trust and metric_type.way in kind.ways:
-            return metric_type
-    return None
+    return next((x for x in METRIC_CLASSES if x.trust == trust and x.way in kind.ways), None)
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:

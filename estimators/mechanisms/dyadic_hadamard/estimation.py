@@ -74,8 +74,8 @@ def read_distributions(
         p_value = heterogeneity(levels, counts[row, used], sums[row])
         quantiles = _quantiles(quantile_levels, shown[row], quantile_limits[row])
         curves = {"monotone": shown[row], "smooth": smooth[row], "quantiles": quantiles}
-        curves["crossed"] = bool(band.crossed[row])
-        distributions.append(((value, bounds, effective[row], p_value), curves))
+        numbers = value, bounds, effective[row], p_value
+        distributions.append((numbers, curves | {"crossed": bool(band.crossed[row])}))
     return distributions
 
 
