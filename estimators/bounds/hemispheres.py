@@ -333,13 +333,9 @@ _kept_tables = functools.lru_cache(maxsize=16)(_TiltTables)
 
 
 def _grown(dimension: int, contrast: Floats, z: Floats) -> Floats:
-    """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
-    return _even_part(dimension, z) + contrast * _odd_part(dimension, z)
-
-
-def _even_part(dimension: int, z: Floats) -> Floats:
-    """Return an upper bound on E0 cosh(z Z) - 1, by its power series."""
-    return _series(dimension, z, z**2 / (2 * dimension), 2)
+    """Return an upper bound on E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape (..., levels)."""
+    even_part = _series(dimension, z, z**2 / (2 * dimension), 2)
+    return even_part + contrast * _odd_part(dimension, z)
 
 
 def _odd_part(dimension: int, z: Floats) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, check_rows_and_seed, hash_constants
 from estimators.exact.randomness import Bits, Words
@@ -173,12 +173,6 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         windows = zip(weighed, values, zip(*bounds, strict=True), effective, p_values, strict=True)
         return [self._build_estimate(w, f, ends, float(n), p) for w, f, ends, n, p in windows]
 
-    def _cells(self, keys: Words) -> tuple[Integers, Bools]:
-        """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""
-        bucket, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        bucket += np.arange(self.rows) * self.buckets
-        return bucket, negative
-
     def _gathered(
         self, tables: Sequence[Counts], coefficient: Floats, used: Indices, keys: Words
     ) -> tuple[Floats, Floats, Floats, Floats]:
@@ -199,7 +193,8 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         ]
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            cells, negative = self._cells(keys[part])
+            cells, negative = buckets_and_signs(keys[part][:, None], self.constants, self._bits)
+            cells += np.arange(self.rows) * self.buckets
             signs_of_keys = 1.0 - 2.0 * negative
             for window, (sketch, levels) in enumerate(zip(sketches, decoded, strict=True)):
                 parts = sketch.take(cells) * signs_of_keys
