@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,8 +31,7 @@ MOST_BYTES = 64
 """The widest report, in bytes, of which bits are learned."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Trials:
+class Trials(NamedTuple):
     """Reports of one value, each with two reports of other devices to compare it with.
 
     `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
@@ -43,10 +42,6 @@ class Trials:
     reports: Reports
     beside: Reports
     across: Reports
-
-    def part(self, rows: slice) -> Trials:
-        """Return the trials of some rows."""
-        return Trials(self.reports[rows], self.beside[rows], self.across[rows])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +133,8 @@ def largest_leak(
         for sign, words in ((1, ">="), (-1, "<=")):
             indicated, alternative = (sign * x for x in choosing_scores[::sign])
             levels = _thresholds(np.concatenate([indicated, alternative]))
-            hits, other_hits = (_at_least(x, levels) for x in (indicated, alternative))
+            both = indicated, alternative
+            hits, other_hits = (x.size - np.searchsorted(np.sort(x), levels) for x in both)
             bounds = _log_ratio(hits, indicated.size, other_hits, alternative.size, confidence)
             index = int(bounds.argmax())
             limit = float(levels[index])
@@ -159,7 +155,7 @@ Bytes = NDArray[np.uint8]
 def _parts(trials: Trials) -> list[Trials]:
     shares = LEARNING_SHARE, LEARNING_SHARE + CHOOSING_SHARE
     ends = [int(share * len(trials.reports)) for share in (0, *shares, 1)]
-    return [trials.part(slice(*part)) for part in itertools.pairwise(ends)]
+    return [Trials(*(x[begin:end] for x in trials)) for begin, end in itertools.pairwise(ends)]
 
 
 def _scores(
@@ -178,8 +174,7 @@ def _scores(
 
     def repeats(trials: Trials, other_reports: Reports) -> Floats:
         is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
-        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
-        return equal
+        return np.asarray(np.logical_and.reduce(is_same, axis=1).astype(np.float64))
 
     yield "likelihood ratio", likelihood_ratio
     if level + 1 < len(metric.levels):
@@ -226,8 +221,3 @@ def _thresholds(scores: Floats) -> Floats:
     if values.size <= MAX_THRESHOLDS:
         return values
     return np.unique(np.quantile(scores, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
-
-
-def _at_least(scores: Floats, thresholds: Floats) -> Integers:
-    ordered = np.sort(scores)
-    return scores.size - np.searchsorted(ordered, thresholds, side="left")

@@ -197,8 +197,7 @@ class Wish:
 
     def needed(self, epsilon: float, width: float) -> float:
         """Return how many reports give bounds of half-width `width`; infinity if no number does."""
-        width_of = functools.partial(self.width, epsilon)
-        return _root(width_of, width, (1.0, MOST_REPORTS), 0.002)
+        return _root(functools.partial(self.width, epsilon), width, (1.0, MOST_REPORTS), 0.002)
 
     @functools.cached_property
     def sums(self) -> dict[tuple[float, int], Integers]:

@@ -257,15 +257,15 @@ class Detector:
             return Step(-math.inf, self.needed, False, None, None, informative)
         log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
         total = np.add(evidence.mixed(log, slope), self._baseline)
-        minimum = evidence.lowest(self._points, *total)
-        if minimum.value < self.needed:
-            return Step(minimum.value, self.needed, False, None, None, informative)
-        row = int(np.logaddexp.reduce(self._bets.log[:, minimum.point], axis=1).argmax())
+        least, point = evidence.lowest(self._points, *total)
+        if least < self.needed:
+            return Step(least, self.needed, False, None, None, informative)
+        row = int(np.logaddexp.reduce(self._bets.log[:, point], axis=1).argmax())
         panes_since = self._panes + 1 - int(self._change_start[row, self._run[row].argmax()])
         self._bets.log[:], self._bets.slope[:], self._run[:] = -np.inf, 0.0, -np.inf
         self.gathered = 0.0
         direction: Literal["up", "down"] = "up" if self._signs[row] > 0 else "down"
-        return Step(minimum.value, self.needed, True, direction, panes_since, informative)
+        return Step(least, self.needed, True, direction, panes_since, informative)
 
     def state(self) -> bytes:
         """Return the state that panes change, as bytes for :meth:`restore`."""

@@ -105,15 +105,7 @@ def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)
-    normalized: Floats = used_shares / used_shares.sum()
-    return normalized
-
-
-class Lowest(NamedTuple):
-    """A lower bound on a function, and the index of a point next to its minimum."""
-
-    value: float
-    point: int
+    return np.asarray(used_shares / used_shares.sum())
 
 
 def points_around(middle: float, error: float) -> Floats:
@@ -155,15 +147,15 @@ def update_bets(previous: EValues, pane: EValues, begins: Bools) -> EValues:
     return EValues(grown + pane.log, carried * previous.slope + pane.slope)
 
 
-def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
-    """Return a lower bound on a function from tangents that lie below it.
+def lowest(points: Floats, value: Floats, slope: Floats) -> tuple[float, int]:
+    """Return a lower bound on a function from tangents below it, and a point near its minimum.
 
     The maximum of the tangents is least at a point, or where the tangents at two neighbouring
-    points meet. `points`, shape (points,): ascending; the range of the function goes from the first
-    to the last; `value`, `slope`, shape (points,): the tangents.
+    points meet; the point is given by its index. `points`, shape (points,): ascending; the range of
+    the function goes from the first to the last; `value`, `slope`, shape (points,): the tangents.
 
     >>> lowest(np.array([-1.0, 1.0, 3.0]), np.array([1.0, 1.0, 9.0]), np.array([-2.0, 2.0, 6.0]))
-    Lowest(value=-1.0, point=0)
+    (-1.0, 0)
     """
     if points.size > 1:
         width, bend = np.diff(points), np.diff(slope)
@@ -173,6 +165,6 @@ def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
         between = np.maximum(left, right)
         cell = int(between.argmin())
         if between[cell] < value.min():
-            return Lowest(float(between[cell]), cell)
+            return float(between[cell]), cell
     at = int(value.argmin())
-    return Lowest(float(value[at]), at)
+    return float(value[at]), at

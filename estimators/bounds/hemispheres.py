@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -76,8 +77,7 @@ class Directions(VectorNoise):
         """
         z = tilt[..., None] * self.coefficient[..., None, :]
         grown = _grown(self.dimension, self.contrast, z) + (z * self.unit) ** 2 / 8
-        cumulant: Floats = np.vecdot(grown, self.counts[..., None, :])
-        return cumulant
+        return np.asarray(np.vecdot(grown, self.counts[..., None, :]))
 
     # Theorem 3 of docs/proofs/spheres.md
     def coordinate_deviation(self, log_p: float) -> PerWindow:
@@ -85,9 +85,8 @@ class Directions(VectorNoise):
         size = self.coefficient.max(axis=-1)
         relative = (self.coefficient / size[..., None]).reshape(-1, self.contrast.size)[0]
         relative = np.maximum(relative.round(RELATIVE_DIGITS), 10.0**-RELATIVE_DIGITS)
-        tables = _tilt_tables(
-            *(self.dimension, self.unit, tuple(self.contrast.tolist())), tuple(relative.tolist())
-        )
+        of_levels = tuple(self.contrast.tolist()), tuple(relative.tolist())
+        tables = _kept_tables(self.dimension, self.unit, *of_levels)
         counts = self.counts.reshape(-1, self.contrast.size)
         deviations = tables.deviations(counts, log_p) * size.reshape(-1)
         return deviations.reshape(size.shape)
@@ -139,12 +138,14 @@ class _TiltTables:
     nodes are chosen, are on geometric grids, so that windows with similar numbers of reports share
     tables. Every tilt and all nodes give valid bounds.
 
-    `contrast`, `relative`, shape (levels,): a_l, and s_l over the largest of them.
+    `contrasts`, `relatives`: a_l, and s_l over the largest of them, of each level.
     """
 
-    def __init__(self, dimension: int, unit: float, contrast: Floats, relative: Floats) -> None:
-        self.dimension, self.unit, self.contrast = dimension, unit, contrast
-        self.relative = relative
+    def __init__(
+        self, dimension: int, unit: float, contrasts: Sequence[float], relatives: Sequence[float]
+    ) -> None:
+        contrast, relative = self.contrast, self.relative = np.array([contrasts, relatives])
+        self.dimension, self.unit = dimension, unit
         max_mean = contrast / inverse_mean_size(dimension)
         self._means: Floats = max_mean[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
         largest = Directions.max_report_tilt * math.sqrt(dimension)
@@ -198,8 +199,7 @@ class _TiltTables:
             windows = counts[rows], squares[rows]
             log_remainders[rows] = self._log_remainders(int(key), log_size, *windows)
         chernoff = value[np.arange(len(counts)), index]
-        deviations: Floats = (chernoff + log_remainders - log_p) / self.tilts[index]
-        return deviations
+        return np.asarray((chernoff + log_remainders - log_p) / self.tilts[index])
 
     def _has_few_reports(self, index: Indices) -> Bools:
         """Return whether tilts are so large that windows which need them have few reports."""
@@ -232,20 +232,13 @@ class _TiltTables:
             factors = (1 - weight) * at_ends[0] + weight * at_ends[1]
         share = (counts * self.relative**2 / squares[:, None])[..., None]
         of_pieces = counts[..., None] * excess + share * factors
-        log_remainders: Floats = np.minimum(of_pieces.max(axis=-1).sum(axis=-1), 0.0)
-        return log_remainders
+        return np.asarray(np.minimum(of_pieces.max(axis=-1).sum(axis=-1), 0.0))
 
     def _shared(self, tilt_index: int, log_squares: float) -> tuple[Floats, Floats, Floats]:
         """Return two sums of n_l s_l^2, and the excess and ln R of the levels at both."""
-        ends, remainder = (
-            np.exp(log_squares + SHARED_RANGE),
-            self._remainder(tilt_index, log_squares),
-        )
-        return (
-            ends,
-            remainder.excess,
-            remainder.log_factors(ends[None], np.ones((1, self.relative.size)))[0],
-        )
+        ends, ones = np.exp(log_squares + SHARED_RANGE), np.ones((1, self.relative.size))
+        remainder = self._remainder(tilt_index, log_squares)
+        return ends, remainder.excess, remainder.log_factors(ends[None], ones)[0]
 
     def _remainder(self, tilt_index: int, log_squares: float) -> _Remainder:
         """Return the remainder for a tilt and for nodes that suit the sum of n_l s_l^2."""
@@ -295,8 +288,7 @@ class _Remainder:
     @property
     def excess(self) -> Floats:
         """The cumulant of a report of each level and piece, less the largest of the level."""
-        excess: Floats = self.pieces.psi - self.pieces.psi.max(axis=1, keepdims=True)
-        return excess
+        return np.asarray(self.pieces.psi - self.pieces.psi.max(axis=1, keepdims=True))
 
     # Theorem 5 of docs/proofs/fourier.md
     def log_factors(self, squares: Floats, counts: Floats) -> Floats:
@@ -337,21 +329,13 @@ def _log_factors_of_cells(weights: Floats, terms: Floats, reports: Floats) -> Fl
     return log_factors + LOG_FACTOR_ROUNDING
 
 
-@functools.lru_cache(maxsize=16)
-def _tilt_tables(
-    dimension: int, unit: float, contrast: tuple[float, ...], relative: tuple[float, ...]
-) -> _TiltTables:
-    return _TiltTables(dimension, unit, np.array(contrast), np.array(relative))
+_kept_tables = functools.lru_cache(maxsize=16)(_TiltTables)
 
 
 def _grown(dimension: int, contrast: Floats, z: Floats) -> Floats:
-    """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
-    return _even_part(dimension, z) + contrast * _odd_part(dimension, z)
-
-
-def _even_part(dimension: int, z: Floats) -> Floats:
-    """Return an upper bound on E0 cosh(z Z) - 1, by its power series."""
-    return _series(dimension, z, z**2 / (2 * dimension), 2)
+    """Return an upper bound on E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape (..., levels)."""
+    even_part = _series(dimension, z, z**2 / (2 * dimension), 2)
+    return even_part + contrast * _odd_part(dimension, z)
 
 
 def _odd_part(dimension: int, z: Floats) -> Floats:

@@ -313,8 +313,7 @@ def heterogeneity_of_bounded(
 
 def _precision(law: Law) -> Floats:
     """Return the approximate precision of each level's mean."""
-    precision: Floats = law.counts * law.contrast**2 / law.variances(np.zeros(1))[0]
-    return precision
+    return np.asarray(law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])
 
 
 def _tail_of_exponents(levels: int, statistic: float) -> float:
@@ -369,8 +368,7 @@ def _least_p_values(
 def _pooled(means: Floats, precision: Floats, lowest: float) -> Floats:
     """Return a guess of the common mean, shape (k,)."""
     total = np.maximum(precision.sum(axis=0), 1e-300)
-    pooled: Floats = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
-    return pooled
+    return np.asarray(np.clip((precision * means).sum(axis=0) / total, lowest, 1.0))
 
 
 # Theorem 11 of docs/proofs/laws.md
@@ -429,5 +427,4 @@ def _search_least_statistics(
 
 def _statistic(scores: Scores, theta: Floats, categories: Any) -> Floats:
     """Return Q, the sum of squared scores, shape of `theta`."""
-    statistic: Floats = (scores(theta, categories) ** 2).sum(axis=0)
-    return statistic
+    return np.asarray((scores(theta, categories) ** 2).sum(axis=0))

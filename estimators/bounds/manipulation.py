@@ -69,8 +69,7 @@ def largest_shifts(
     else:
         weight = reports * reach.weights
         change = (gain * (weight / (total + weight))).max(axis=1)
-    shifts: Floats = np.maximum(change.reshape(2, -1).max(axis=0), 0.0)
-    return shifts
+    return np.asarray(np.maximum(change.reshape(2, -1).max(axis=0), 0.0))
 
 
 def shift_of_values(

@@ -64,8 +64,7 @@ class LinearMixture(NamedTuple):
     def _terms_at_zero(self, observed: Floats) -> Floats:
         """Return the logarithms of the mixture's terms at theta = 0, for a sum in each row."""
         lines = self.value - self.slope * self.theta[:, None]
-        terms: Floats = self.log_weights + self.tilts * observed[:, None] - lines
-        return terms
+        return np.asarray(self.log_weights + self.tilts * observed[:, None] - lines)
 
     def _step(self, theta: Floats, at_zero: Floats, goal: float) -> tuple[Floats, Floats, Floats]:
         """Return the next theta of Newton's method, each term's share, and how fast ln falls."""
@@ -127,5 +126,4 @@ def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: f
             break
         step = (excess - LOG_P_TOLERANCE / 2) * (total / np.vecdot(chance, tilts))
         bound = np.where(excess <= LOG_P_TOLERANCE, bound, bound - step)
-    deviation_bounds: Floats = bound * (1 + THETA_ROUNDING)
-    return deviation_bounds
+    return np.asarray(bound * (1 + THETA_ROUNDING))

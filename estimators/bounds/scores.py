@@ -42,8 +42,7 @@ def binomial_scores(sign_counts: Floats, trials: Floats, chance: Floats) -> Floa
         up = (mean + deviation) * np.log1p(deviation / mean)
         down = (trials - mean - deviation) * np.log1p(-deviation / (trials - mean))
     entropy = np.where(deviation == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
-    scores: Floats = np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0))
-    return scores
+    return np.asarray(np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0)))
 
 
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
@@ -74,18 +73,9 @@ def mean_scores(law: Law, levels: Indices, means: Floats, theta: Floats) -> Floa
     shape (levels, ...): the unbiased mean of each level; of a shape that broadcasts with `theta`;
     `theta`: the hypothetical means.
     """
-    means = np.broadcast_to(means, (levels.size, *theta.shape))
-    if isinstance(law, PiecewiseLaw):
-        return _window_scores(select_levels(law, levels), means, theta)
-    level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    sign, thetas = np.sign(means - theta), np.broadcast_to(theta, means.shape)
-    return sign * _signed_roots(select_levels(law, level), sign * means, sign * thetas)
-
-
-def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
-    """Return the score of each level; a mean and its mirror image have opposite scores."""
-    level_means = np.moveaxis(means, 0, -1)
-    sign = np.sign(level_means - theta[..., None])
+    law = select_levels(law, levels)
+    level_means = np.moveaxis(np.broadcast_to(means, (levels.size, *theta.shape)), 0, -1)
+    sign = np.sign(level_means - theta[..., None])  # mirror images have opposite scores
     roots = _signed_roots(law, sign * level_means, sign * theta[..., None])
     return np.moveaxis(sign * roots, -1, 0)
 
@@ -185,11 +175,7 @@ class SignDeviances:
         chance = (1 + offset + contrast * theta) / 2
         chance = np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
         expected, variance = n * chance, chance * (1 - chance)
-        nearest = np.where(
-            sign_counts > expected,
-            np.maximum(sign_counts - 1, expected),
-            np.minimum(sign_counts + 1, expected),
-        )
+        nearest = np.clip(expected, sign_counts - 1, sign_counts + 1)
         excess = (expected - nearest) / variance
         bend = np.where(excess == 0, 0.0, (n - excess * (1 - 2 * chance)) / variance)
         scores = binomial_scores(sign_counts, n, chance)

@@ -149,8 +149,7 @@ class Collisions:
         variance = np.vecdot(law.counts, law.coefficient**2 * law.least_share)[..., None]
         noise = np.sqrt(-2 * (log_p + np.log1p(-_COLLISION_SHARES)) * variance)
         width = noise + self._bias(log_p + np.log(_COLLISION_SHARES))
-        split: Floats = _COLLISION_SHARES[width.argmin(axis=-1, keepdims=True)]
-        return split
+        return np.asarray(_COLLISION_SHARES[width.argmin(axis=-1, keepdims=True)])
 
 
 # Theorem 10 of docs/proofs/differences.md
@@ -178,46 +177,39 @@ def own_sign_limits(
         in_rows = log_inverse_p + math.log(2 * rows)
         row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
         row *= math.sqrt(2 * log_inverse_p)
-        allowed: Floats = total + interference_factor * (row + np.sqrt(row**2 + scatter))
-        return allowed
+        return np.asarray(total + interference_factor * (row + np.sqrt(row**2 + scatter)))
 
-    lower, upper_of_lower = np.zeros_like(observed), np.clip(observed, 0, 1)
     start = np.maximum(observed, 0)
-    lower_of_upper, upper = np.clip(start, 0, 1), np.ones_like(observed)
-    for _ in range(BISECTION_STEPS):
-        middle = (lower + upper_of_lower) / 2
-        rejected = (observed - middle) * remaining_slope > allowed(middle)
-        lower = np.where(rejected, middle, lower)
-        upper_of_lower = np.where(rejected, upper_of_lower, middle)
-        middle = (lower_of_upper + upper) / 2
-        rejected = (middle - start) * remaining_slope > allowed(middle)
-        lower_of_upper = np.where(rejected, lower_of_upper, middle)
-        upper = np.where(rejected, middle, upper)
-    return lower, upper
+
+    def last_rejected(rejected: Floats) -> Floats:
+        """Return the rejected frequency next to the estimate, or the given end of [0, 1]."""
+        accepted = np.minimum(start, 1)
+        for _ in range(BISECTION_STEPS):
+            middle = (rejected + accepted) / 2
+            is_rejected = np.abs(start - middle) * remaining_slope > allowed(middle)
+            rejected = np.where(is_rejected, middle, rejected)
+            accepted = np.where(is_rejected, accepted, middle)
+        return rejected
+
+    return last_rejected(np.zeros_like(observed)), last_rejected(np.ones_like(observed))
 
 
 def projection_limits(
-    law: Law,
-    observed: Floats,
-    question: Question,
-    log_p: float,
-    total: float,
-    rows: int,
-    log_values: float,
+    law: Law, observed: Floats, question: Question, total: float, rows: int, log_values: float
 ) -> Limits:
     """Return bounds on frequencies in [0, 1], shape (k,), for a question.
 
     With ``normal``, only the part of the bound for the noise is asymptotic. `law`, `observed`,
-    `question`, `log_p`, `total`: as in :func:`estimators.bounds.limits`, for theta; `rows`: m;
+    `question`, `total`: as in :func:`estimators.bounds.limits`, for theta; `rows`: m;
     `log_values`: ln of the number of possible values.
 
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = projection_limits(
-    ...     law, np.array([0.5]), Question(), np.log(0.025), 1e4, 10**5, np.log(1000))
+    ...     law, np.array([0.5]), Question(), 1e4, 10**5, np.log(1000))
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (0.476, 0.523)
     """
-    always = question.bound == "anytime"
+    always, log_p = question.bound == "anytime", question.log_p(observed.size)
     moves = always and not (question.target == "population" and question.weights != "uniform")
     shares = np.array([ANYTIME_BIAS_SHARE]) if always else BIAS_SHARES
     bias = np.sqrt(2 / rows * ((log_values if moves else 0.0) - log_p - np.log(shares)))

@@ -118,8 +118,9 @@ class VectorNoise:
 
     def tilts_at(self, steps: Integers) -> Floats:
         """Return the tilts of the grid at these steps, with the axes of the coefficients."""
-        tilts: Floats = np.exp(LOG_TILT_STEP * steps) / self.coefficient.max(axis=-1, keepdims=True)
-        return tilts
+        return np.asarray(
+            np.exp(LOG_TILT_STEP * steps) / self.coefficient.max(axis=-1, keepdims=True)
+        )
 
     def largest_length(self, log_mean: Callable[[Floats], Floats], log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability <= beta: Theorem 4 of spheres.md.
@@ -173,41 +174,29 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     return bounds
 
 
-def vector_deviations(
-    law: VectorLaw, question: Question, total: PerWindow
-) -> tuple[PerWindow, PerWindow]:
-    """Return bounds on all coordinates of N at once, and a bound on its length, for a question.
-
-    `law`: the law of N, or, unless the bound is ``normal``, those of many windows, in rows;
-    `question`: the bounds of the coordinates, and that of the length, are each wrong with
-    probability at most beta; `total`: from :func:`estimators.weights.total_weight`.
-    """
-    log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
-    if question.bound == "normal":
-        from scipy.special import chdtri
-
-        length = math.sqrt(float(chdtri(law.dimension, question.beta)) / law.dimension)
-        sd = np.sqrt(law.coordinate_variance)
-        return normal_quantile(log_p) * sd, length * math.sqrt(law.variance)
-    if question.bound == "anytime":
-        side = law.anytime_coordinate_deviation(log_p, total)
-        return side, law.anytime_radius(log_beta, total)
-    return law.coordinate_deviation(log_p), law.radius(log_beta)
-
-
 def deviations_of_windows(
     laws: Sequence[VectorLaw], question: Question, totals: Sequence[float]
 ) -> Iterable[tuple[PerWindow, PerWindow]]:
-    """Return :func:`vector_deviations` of each window.
+    """Return bounds on all coordinates of N at once, and a bound on its length, for each window.
 
-    `laws`, `totals`: the law and the total of each window; all windows have the same levels;
-    `question`: the question about each window.
+    `laws`: the laws of N; all windows have the same levels; `question`: the bounds of the
+    coordinates, and that of the length, are each wrong with probability at most beta; `totals`:
+    from :func:`estimators.weights.total_weight`.
     """
+    log_p, log_beta = question.log_p(laws[0].dimension), math.log(question.beta)
     if question.bound == "normal":
-        windows = zip(laws, totals, strict=True)
-        return [vector_deviations(law, question, total) for law, total in windows]
-    together = vector_deviations(laws[0].in_rows(laws), question, np.array(totals))
-    return zip(*together, strict=True)
+        from scipy.special import chdtri
+
+        length = math.sqrt(float(chdtri(laws[0].dimension, question.beta)) / laws[0].dimension)
+        z = normal_quantile(log_p)
+        return [(z * np.sqrt(x.coordinate_variance), length * math.sqrt(x.variance)) for x in laws]
+    law, total = laws[0].in_rows(laws), np.array(totals)
+    if question.bound == "anytime":
+        sides = law.anytime_coordinate_deviation(log_p, total)
+        radii = law.anytime_radius(log_beta, total)
+    else:
+        sides, radii = law.coordinate_deviation(log_p), law.radius(log_beta)
+    return zip(sides, radii, strict=True)
 
 
 def inverse_mean_size(dimension: int) -> float:

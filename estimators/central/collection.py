@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -48,7 +49,7 @@ class TrueValues(Mechanism):
     slack: float = 0.0
     """The largest change of a value by rounding on the device, in [0, 1]."""
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Raise ValueError, because an estimate would reveal the sums."""
         raise ValueError("true values: only releases leave a trusted collection; use release")
 

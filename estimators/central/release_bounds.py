@@ -163,5 +163,4 @@ def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     normal = normal + BERRY_ESSEEN * third / min_variance**1.5
     with np.errstate(divide="ignore"):
         chance = np.log(np.minimum(normal, 1))
-    bound: Floats = np.minimum(bennett, chance).max(axis=1)
-    return bound
+    return np.asarray(np.minimum(bennett, chance).max(axis=1))

@@ -140,7 +140,7 @@ def arm_of(
     noise = None
     if question.target == "sample" and mechanism.signs.offset is None:
         noise = FlipNoise(law.counts, law.coefficient, mechanism.signs.q[counts > 0])
-    return Arm(mechanism.signs.mean(counts, shares, support), law, noise, total)
+    return Arm(shares @ mechanism.signs.means(counts, support), law, noise, total)
 
 
 def _of_blocks(

@@ -19,7 +19,7 @@ from estimators.bounds.block_differences.law import (
     self_normalised_interval,
 )
 from estimators.bounds.tolerances import LOG_P_SAFETY
-from estimators.comparison.streams import DifferenceStream, joined
+from estimators.comparison.streams import DifferenceStream, difference_cumulant, joined
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -29,14 +29,7 @@ STATEMENTS_SHARE = INTERVAL_STATEMENTS * limits.CELL_CHOICE_SHARE
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
-class Side(NamedTuple):
-    """The result of :func:`lower_side`: a rejected difference, and a bound on the tail at 0."""
-
-    lower: Floats
-    tail: Floats
-
-
-def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
+def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> tuple[Floats, Floats]:
     """Return the largest difference of frequencies that is rejected as too small.
 
     It is -1 if none is rejected. It also returns a bound on the tail's probability if the
@@ -73,12 +66,12 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
         a_rows, b_rows = a.at(rows), b.at(rows)
         exponent = exponents(a.law, tilt, a_rows.sums, a_rows.sizes)[0][0]
         exponent = exponent + exponents(b.law, tilt, b_rows.sums, b_rows.sizes)[1][0]
-        test = _Test(a.law, b.law, float(tilt[0]), near_b[0][rows], near_b[1][rows])
+        test = _Test(a.law, b.law, tilt, near_b[0][rows], near_b[1][rows])
         centre = np.clip(a.law.coefficient @ a_rows.sums - b.law.coefficient @ b_rows.sums, -1, 1)
         lower[rows] = np.minimum(lower[rows], test.solve(exponent - costs[cell], centre))
         log_tail = costs[cell] + log_left - exponent + test.largest(np.zeros(rows.size))
         tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
-    return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
+    return np.maximum(lower, near_a[0] - near_b[1]), tail
 
 
 class _Test(NamedTuple):
@@ -86,7 +79,7 @@ class _Test(NamedTuple):
 
     a: DifferenceLaw
     b: DifferenceLaw
-    tilt: float
+    tilt: Floats
     low: Floats
     high: Floats
 
@@ -108,8 +101,8 @@ class _Test(NamedTuple):
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K and its slope in f if b has the frequency f and a has min(f + delta, 1)."""
         a_frequency = np.minimum(f + delta, 1.0)
-        of_a = _cumulant(self.a, self.tilt, 1.0, a_frequency)
-        of_b = _cumulant(self.b, self.tilt, -1.0, f)
+        of_a = difference_cumulant(self.a, self.tilt, 1.0, a_frequency)
+        of_b = difference_cumulant(self.b, self.tilt, -1.0, f)
         return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
 
     def solve(self, goal: Floats, centre: Floats) -> Floats:
@@ -121,16 +114,3 @@ class _Test(NamedTuple):
             reached = self.largest(middle) <= goal
             low, high = np.where(reached, middle, low), np.where(reached, high, middle)
         return low
-
-
-def _cumulant(law: DifferenceLaw, tilt: float, sign: float, f: Floats) -> tuple[Floats, Floats]:
-    """Return K of D, or of -D, and its slope in f: see :class:`.streams.DifferenceStream`."""
-    x = tilt * law.coefficient
-    if law.free:
-        n, slope = float(law.counts.sum()), tilt
-        if sign < 0:
-            slope = -tilt * float(np.tanh(x.max()) / x.max())
-        return n * np.log1p(slope * f / n), slope / (1 + slope * f / n)
-    grown = sign * law.contrast * np.tanh(x)
-    bottom = 1 + f[:, None] * grown
-    return np.log(bottom) @ law.counts, (grown / bottom) @ law.counts

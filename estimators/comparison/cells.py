@@ -261,5 +261,4 @@ def log_berry_esseen(
     safe = np.maximum(least_variance, 1e-300)
     chance = ndtr(-excess[:, None, None] / np.sqrt(np.maximum(largest_variance, 1e-300)))
     chance = np.where(least_variance > 0, chance + BERRY_ESSEEN * third / safe**1.5, 1.0)
-    log_chance: Floats = np.log(np.minimum(chance.max(axis=(1, 2)), 1.0))
-    return log_chance
+    return np.asarray(np.log(np.minimum(chance.max(axis=(1, 2)), 1.0)))

@@ -80,12 +80,12 @@ class Comparison:
     upper: float | Floats
     p_value: float | Floats
     law: str
-    of: str
-    bound: str
+    of: str = "difference"
+    bound: str = "fixed"
     beta: float
     target: str
     policy: str
-    split: float | None
+    split: float | None = None
     reports: tuple[int, int]
     radius: float | None = None
     labels: tuple[str, ...] = ()
@@ -258,12 +258,9 @@ def compare_releases(
     return Comparison(
         **_number_fields(value, limits, not metric.labels),
         law="union",
-        of="difference",
-        bound="fixed",
         beta=beta,
         target=a.target,
         policy=a.policy,
-        split=None,
         reports=(a.reports, b.reports),
         labels=metric.labels,
     )
@@ -349,8 +346,7 @@ def _union(
 
     first, second = (np.atleast_1d(np.asarray(arm(beta / 2).value)) for arm in (a, b))
     value = quotient(first, second) if ratio else first - second
-    p_value = chained_p_values(excludes_null, beta)
-    return value, consistent(*limits(beta), p_value, beta, null)
+    return value, consistent(*limits(beta), chained_p_values(excludes_null, beta), beta, null)
 
 
 def quotient(a: Floats, b: Floats) -> Floats:

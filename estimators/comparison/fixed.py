@@ -166,8 +166,7 @@ def _proves_smaller(sums: SumPair, origin: float, ratio: Floats, sd: Floats, log
         chance = np.where(is_last_cell, plain.log_chance, smaller)
         rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = worst.tilts
-    all_rejected: Bools = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
-    return all_rejected
+    return np.asarray((rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1))
 
 
 def _search(

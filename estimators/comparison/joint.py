@@ -200,9 +200,10 @@ def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> Compari
     The p-value is at least the part of beta for the statements other than the tail, because a
     smaller beta would have different tilts and different rejected sums.
     """
-    above, below = (blocks.lower_side(*arms, math.log(beta / 2)) for arms in ((a, b), (b, a)))
-    p_value = 2 * np.minimum(above.tail, below.tail) + blocks.STATEMENTS_SHARE * beta
-    return consistent(2 * above.lower, -2 * below.lower, np.minimum(p_value, 1), beta, 0.0)
+    lower, tail = blocks.lower_side(a, b, math.log(beta / 2))
+    lower_of_mirror, other_tail = blocks.lower_side(b, a, math.log(beta / 2))
+    p_value = 2 * np.minimum(tail, other_tail) + blocks.STATEMENTS_SHARE * beta
+    return consistent(2 * lower, -2 * lower_of_mirror, np.minimum(p_value, 1), beta, 0.0)
 
 
 def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:

@@ -81,8 +81,7 @@ class TiltPlan(NamedTuple):
 
 def _cauchy(offsets: Floats) -> Floats:
     log_density = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
-    log_weights: Floats = log_density - np.log(np.exp(log_density).sum())
-    return log_weights
+    return np.asarray(log_density - np.log(np.exp(log_density).sum()))
 
 
 class Means(NamedTuple):

@@ -150,21 +150,31 @@ class DifferenceStream(_Sums):
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, plus tilt times the sum, minus the exponent; and their slopes."""
-        law, f = self.law, np.clip((1 + self.sign * theta) / 2, 0, 1)[:, None]
-        x = 2 * tilts[:, :, None] * law.coefficient
-        if law.free:
-            n, slope = float(law.counts.sum()), 2 * tilts
-            if self.sign < 0:
-                farthest = x.max(axis=2)
-                slope = -slope * np.tanh(farthest) / farthest
-            value, by_f = n * np.log1p(slope * f / n), slope / (1 + slope * f / n)
-        else:
-            grown = self.sign * law.contrast * np.tanh(x)
-            bottom = 1 + grown * f[:, :, None]
-            value, by_f = np.log(bottom) @ law.counts, (grown / bottom) @ law.counts
+        f = np.clip((1 + self.sign * theta) / 2, 0, 1)
+        value, by_f = difference_cumulant(self.law, 2 * tilts, self.sign, f[:, None])
+        x = 2 * tilts[:, :, None] * self.law.coefficient
         exponent = self.sign * np.einsum("ktl,lk->kt", x, self.sums)
         exponent -= np.einsum("ktl,lk->kt", log_cosh(x), self.sizes)
         return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
+
+
+def difference_cumulant(
+    law: DifferenceLaw, tilt: Floats, sign: float, f: Floats
+) -> tuple[Floats, Floats]:
+    """Return K of D, or of -D if `sign` is -1, and its slope in f: see :class:`DifferenceStream`.
+
+    `law`: as for that class; `tilt`, `f`: the tilts of the estimate and the frequencies, of shapes
+    that broadcast.
+    """
+    x = tilt[..., None] * law.coefficient
+    if law.free:
+        n, slope, farthest = float(law.counts.sum()), tilt, x.max(axis=-1)
+        if sign < 0:
+            slope = -tilt * np.tanh(farthest) / farthest
+        return n * np.log1p(slope * f / n), slope / (1 + slope * f / n)
+    grown = sign * law.contrast * np.tanh(x)
+    bottom = 1 + f[..., None] * grown
+    return np.log(bottom) @ law.counts, (grown / bottom) @ law.counts
 
 
 @dataclasses.dataclass(frozen=True)

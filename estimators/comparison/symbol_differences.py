@@ -7,7 +7,6 @@ Theorem 5 of docs/proofs/comparisons.md, with the bets of
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -50,20 +49,15 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     cells = CellBets.meeting(joint_law, ends, max_tilt, log_left)
     fourier = FourierRemainders(cells)
     box_a, box_b = ((float(low[0]), float(high[0])) for low, high in boxes)
-    above = _Pair((a, b.mirrored()), (box_a, _mirrored(box_b)), cells).lower_side(fourier)
-    below = _Pair((a.mirrored(), b), (_mirrored(box_a), box_b), cells).lower_side(fourier)
-    return above.lower, -below.lower, 2 * min(above.tail, below.tail) + STATEMENTS_SHARE * beta
+    pair = _Pair((a, b.mirrored()), (box_a, _mirrored(box_b)), cells)
+    mirrored_pair = _Pair((a.mirrored(), b), (_mirrored(box_a), box_b), cells)
+    lower, tail = pair.lower_side(fourier)
+    lower_of_mirror, other_tail = mirrored_pair.lower_side(fourier)
+    return lower, -lower_of_mirror, 2 * min(tail, other_tail) + STATEMENTS_SHARE * beta
 
 
 def _mirrored(box: Box) -> Box:
     return -box[1], -box[0]
-
-
-class LowerSide(NamedTuple):
-    """A rejected sum of means, and a bound on the tail's probability if the sum is 0."""
-
-    lower: float
-    tail: float
 
 
 class _Pair:
@@ -83,12 +77,12 @@ class _Pair:
         )
         self.log_parts = cells.log_berry_esseen(low, high)
 
-    def lower_side(self, fourier: FourierRemainders) -> LowerSide:
-        """Return a sum of means that is rejected, with all smaller sums, and the tail's bound.
+    def lower_side(self, fourier: FourierRemainders) -> tuple[float, float]:
+        """Return a sum of means that is rejected, with all smaller sums, and a bound on the tail.
 
-        It is -2 if none is rejected. As in :func:`.cells.limits_in_all_cells`, Fourier integrals
-        are computed only for cells that can decide the result. `fourier`: the remainders of the
-        cells.
+        The bound is on the tail's probability if the sum is 0. The rejected sum is -2 if none is
+        rejected. As in :func:`.cells.limits_in_all_cells`, Fourier integrals are computed only for
+        cells that can decide the result. `fourier`: the remainders of the cells.
         """
         every = np.arange(self.tilts.size)
         at_zero = self.largest(every, np.zeros(every.size))[0]
@@ -108,7 +102,7 @@ class _Pair:
                 fourier.refine(cell_indices)
                 cell_lower, chance = side_limits(cell_indices)
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
-        return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
+        return max(lower - 2 * THETA_ROUNDING, -2.0), tail
 
     def largest(self, cell_indices: Indices, delta: Floats) -> tuple[Floats, Floats]:
         """Return a bound on K(x, delta - x) for all x that the boxes allow, and its slope in delta.

@@ -126,8 +126,7 @@ def weights_of_tests(scores: Floats) -> Floats:
     from scipy.special import expit
 
     odds = expit(scores)
-    weights: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
-    return weights
+    return np.asarray(EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum())
 
 
 class FoundString(NamedTuple):

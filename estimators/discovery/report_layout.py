@@ -15,13 +15,7 @@ import numpy as np
 
 from estimators.discovery.string_code import CODE_BITS
 from estimators.estimate import Integers
-from estimators.exact.geometries import (
-    LARGEST_EPSILON,
-    Geometry,
-    HashedRows,
-    best_geometry,
-    points_of,
-)
+from estimators.exact.geometries import Geometry, HashedRows, best_geometry, points_of
 from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 from estimators.exact.thresholds import WORD
@@ -50,14 +44,12 @@ class DiscoveryLayout:
     @functools.cached_property
     def trees(self) -> list[Geometry]:
         """The geometry of prefixes, per level."""
-        return [
-            best_geometry(min(e, LARGEST_EPSILON), TREE_POINTS, TREE_AIM) for e in self.epsilons
-        ]
+        return [best_geometry(epsilon, TREE_POINTS, TREE_AIM) for epsilon in self.epsilons]
 
     @functools.cached_property
     def sketches(self) -> list[Geometry]:
         """The geometry of a row of whole strings, per level."""
-        return [best_geometry(min(e, LARGEST_EPSILON), ROW_POINTS, ROW_AIM) for e in self.epsilons]
+        return [best_geometry(epsilon, ROW_POINTS, ROW_AIM) for epsilon in self.epsilons]
 
     @functools.cached_property
     def tree_constants(self) -> Words:

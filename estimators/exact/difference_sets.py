@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Array, Bools, Counts, Integers
 from estimators.exact.finite_fields import finite_field, prime_power
-from estimators.exact.thresholds import WORD, miss_threshold
+from estimators.exact.thresholds import output_chances
 
 MAX_LOOPED_MEMBERS = 96
 """With at most this many members, a loop over them is faster than transforms, as measured."""
@@ -150,8 +150,8 @@ def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fractio
     uniform on the hyperplane of its value, or uniform off it.
     """
     points, size, shared = geometry.points, geometry.size, geometry.shared
-    p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
-    return p, p * shared / size + (1 - p) * (size - shared) / (points - size)
+    inside, outside = output_chances(epsilon, size, points - size)
+    return inside * size, inside * shared + outside * (size - shared)
 
 
 def geometric_sum(base: int, terms: int) -> int:

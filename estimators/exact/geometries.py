@@ -34,11 +34,12 @@ AT_A_TIME = 2**15
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    `space`: a difference set D modulo K, the number of points; the hyperplane of the point x is D +
-    x; `p`, `q`: the probabilities that a report is on the hyperplane of its point, and on that of
-    another.
+    `epsilon`: that of a report, at most :data:`LARGEST_EPSILON`; `space`: a difference set D modulo
+    K, the number of points; the hyperplane of the point x is D + x; `p`, `q`: the probabilities
+    that a report is on the hyperplane of its point, and on that of another.
     """
 
+    epsilon: Fraction
     space: DifferenceSet
     p: Fraction
     q: Fraction
@@ -47,11 +48,6 @@ class Geometry:
     def points(self) -> int:
         """K, the number of points."""
         return self.space.points
-
-    @functools.cached_property
-    def contrast(self) -> float:
-        """The difference p - q."""
-        return float(self.p - self.q)
 
     @functools.cached_property
     def variance(self) -> float:
@@ -70,7 +66,7 @@ class Geometry:
         """
         support = self.space.translated_sums(counts, self.points)
         n = counts.sum(axis=1, keepdims=True)
-        raw = (support - float(self.q) * n) / (self.contrast * np.maximum(n, 1))
+        raw = (support - float(self.q) * n) / (float(self.p - self.q) * np.maximum(n, 1))
         return np.where(n > 0, raw - 1 / self.points, 0.0)
 
 
@@ -78,9 +74,10 @@ class Geometry:
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
     """Return the geometry whose number of points is nearest to `aim`, of nearly the least variance.
 
-    `epsilon`: above 0; `limits`: the smallest and the largest allowed number of points; `aim`: the
-    preferred number of points, among geometries within 3% of the least variance. Doubles here are
-    correctly rounded functions of exact fractions, so that every device finds the same geometry.
+    `epsilon`: above 0; from 6 on, the geometry is that of epsilon 6; `limits`: the smallest and the
+    largest allowed number of points; `aim`: the preferred number of points, among geometries within
+    3% of the least variance. Doubles here are correctly rounded functions of exact fractions, so
+    that every device finds the same geometry.
 
     >>> for epsilon in (1, 4):
     ...     tree = best_geometry(Fraction(epsilon), (2**13, 2**17), 2**15).space
@@ -89,7 +86,9 @@ def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geome
     3 10 29524 4 6 1365
     41 4 70644 37 3 1407
     """
-    geometries = [Geometry(s, *support_chances(epsilon, s)) for s in _spaces(epsilon, *limits)]
+    epsilon = min(epsilon, LARGEST_EPSILON)
+    spaces = _spaces(epsilon, *limits)
+    geometries = [Geometry(epsilon, s, *support_chances(epsilon, s)) for s in spaces]
     largest_variance = VARIANCE_TOLERANCE * min(geometry.variance for geometry in geometries)
     fitting = [geometry for geometry in geometries if geometry.variance <= largest_variance]
     return min(fitting, key=lambda g: (abs(g.points - aim), g.variance, g.space.coordinates))

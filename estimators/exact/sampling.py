@@ -158,8 +158,7 @@ def normal_numbers(words: Words, chosen: AnyIntegers | None = None) -> Floats:
         return np.concatenate([length * cosine, length * sine])
     pair = chosen % max(pairs, 1)
     length, cosine, sine = _polar(uniform[pair], uniform[pairs + pair])
-    one_of_two: Floats = length * np.where(chosen < pairs, cosine, sine)
-    return one_of_two
+    return np.asarray(length * np.where(chosen < pairs, cosine, sine))
 
 
 def _polar(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> tuple[Any, Any, Any]:

@@ -100,8 +100,7 @@ def _ones_before(positions: Counts, words: Words) -> Counts:
     np.cumsum(np.bitwise_count(words), dtype=np.int64, out=ones[1:])
     word, bit = np.divmod(positions, 64)
     part = np.append(words, np.uint64(0))[word] & FIRST_BITS[bit]
-    counts: Counts = ones[word] + np.bitwise_count(part)
-    return counts
+    return np.asarray(ones[word] + np.bitwise_count(part))
 
 
 def _is_bitwise(bits: int, size: int) -> bool:

@@ -91,6 +91,17 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
     return at_exp(epsilon, lambda e: math.ceil(outside / (set_size * e + complement_size)))
 
 
+def output_chances(
+    epsilon: Fraction, set_size: int, complement_size: int
+) -> tuple[Fraction, Fraction]:
+    """Return the probabilities of each output in the input's set, and of each other output.
+
+    `epsilon`, `set_size`, `complement_size`: as for :func:`miss_threshold`.
+    """
+    misses = miss_threshold(epsilon, set_size, complement_size)
+    return Fraction(WORD - misses, WORD * set_size), Fraction(misses, WORD * complement_size)
+
+
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
     """Return function(e^x) exactly, for a monotone function with values such as integers.
 

@@ -137,12 +137,13 @@ class Search:
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in itertools.pairwise((0, *self.levels)))
-        exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
+        ends, exact = self.range, all(round(epsilon, 4) == epsilon for epsilon in self.levels)
+        is_interval = len(ends) == 2 and ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])
         for key, is_valid, expected in (
             ("kind", self.kind in SEARCH_KINDS, nearest(self.kind, SEARCH_KINDS)),
             ("split", self.split in SPLIT_KINDS, nearest(self.split, SPLIT_KINDS)),
             ("critical", self.critical in CRITICAL_RULES, nearest(self.critical, CRITICAL_RULES)),
-            ("range", _is_interval(self.range), "two finite numbers, the lower one first"),
+            ("range", is_interval, "two finite numbers, the lower one first"),
             ("rounds", 1 <= self.rounds <= MOST_ROUNDS, EXPECTED_ROUNDS),
             ("beta", 0 < self.beta < 1, "a probability between 0 and 1"),
             ("log_term", self.log_term is None or 0 < self.log_term < math.inf, "a number above 0"),
@@ -326,19 +327,13 @@ class Search:
         counts = table[:, 0]
         if (table[:, 1] < 0).any() or (table[:, 1] > counts).any():
             raise ValueError(f"statistic {statistic.tolist()}: expected yes from 0 to answers")
+        answers, yes = (tuple(column) for column in table.T.tolist())
         share, critical = 0.0, 1.0
         if counts.any():
             weights = level_weights("optimal", counts, self.randomizer.facts)
             share = (1 + float(weights @ self.randomizer.level_means(table))) / 2
-            critical = self.critical_share(tuple(counts.tolist()))
-        decision = Decision(
-            threshold=threshold,
-            answers=tuple(counts.tolist()),
-            yes=tuple(table[:, 1].tolist()),
-            share=share,
-            critical=critical,
-            outwards=share >= critical,
-        )
+            critical = self.critical_share(answers)
+        decision = Decision(threshold, answers, yes, share, critical, share >= critical)
         return Progress((*progress.decisions, decision))
 
     def critical_share(self, answers: tuple[int, ...]) -> float:
@@ -379,10 +374,6 @@ class Search:
             counts=counts,
             weights=level_weights("optimal", counts, self.randomizer.facts),
         )
-
-
-def _is_interval(ends: Sequence[float]) -> bool:
-    return len(ends) == 2 and ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])
 
 
 @functools.lru_cache(maxsize=256)

@@ -92,8 +92,7 @@ class AutoMean(Piecewise):
     @property
     def level_mechanisms(self) -> list[str]:
         """The name of each level's mechanism."""
-        names = {True: "randomized_response", False: Piecewise.name}
-        return [names[shape.symbols == 2] for shape in self.shapes]
+        return ["randomized_response" if x.symbols == 2 else Piecewise.name for x in self.shapes]
 
 
 def _parse_spread(text: str) -> Fraction:
@@ -139,7 +138,6 @@ class AutoFrequency(SupportCounts):
     """
 
     name = "auto"
-    memoizable = False
     dtype = np.dtype(np.uint8)
     children: Sequence[SupportCounts]
     """The mechanism of each level, built for that level alone."""

@@ -108,8 +108,8 @@ class Caps(RankedDirections):
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
         """The law of a report at each level."""
-        levels = zip(self.sets, self.best_chances, self.other_chances, strict=True)
-        return [report_law(self.dimension, *kw, float(p), float(q)) for kw, p, q in levels]
+        levels = zip(self.sets, self.chances, strict=True)
+        return [report_law(self.dimension, *kw, float(p), float(q)) for kw, (p, q) in levels]
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
@@ -149,8 +149,7 @@ class Caps(RankedDirections):
 
     def _squares(self, tables: Counts, used: Bools) -> Floats:
         n, unit = tables[:, used, 0], self.scale[used] / self.grid
-        squares: Floats = tables[:, used, 1 + self.dimension :] * (unit**2 / n)[..., None]
-        return squares
+        return tables[:, used, 1 + self.dimension :] * (unit**2 / n)[..., None]
 
     def find_error(self, table: Counts) -> str | None:
         """Return why no reports can give a stored table; None if some can."""

@@ -12,7 +12,7 @@ import numpy as np
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.sketches import Collisions
-from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers
+from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, check_rows_and_seed, hash_constants
 from estimators.exact.randomness import Bits, Words
@@ -108,14 +108,10 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         self._count_symbols([self.symbols] * len(epsilons))
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, the number of blocks, per level."""
-        other_symbols = [2 * w - 1 for w in self.blocks]
-        miss_chances = self._set_misses(self.epsilons, [1] * len(other_symbols), other_symbols)
+        self._set_misses(epsilons, [1] * len(epsilons), [2 * w - 1 for w in self.blocks])
+        self._set_chances(*zip(*self.chances, strict=True))
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
-        p_else = [
-            x / symbol_count for x, symbol_count in zip(miss_chances, other_symbols, strict=True)
-        ]
-        self._set_chances([1 - x for x in miss_chances], p_else)
         self.facts = LevelFacts.of(self.epsilons, self._least_chance / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
@@ -169,21 +165,13 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         groups = (slice(first, first + step) for first in range(0, len(tables), step))
         parts = [self._gathered(tables[x], law.coefficient[x], used, keys) for x in groups]
         values, scatter, sums, sizes = map(np.concatenate, zip(*parts, strict=True))
-        totals, free = (
-            np.array([x.total for x in weighed]),
-            not question.one_mean(len(self.epsilons)),
-        )
+        totals = np.array([x.total for x in weighed])
+        free = not question.one_mean(len(self.epsilons))
         bounds = self.collisions.limits(law, values, scatter, sizes, question, totals, free=free)
         p_values = heterogeneity_of_differences(law, sums, sizes[..., :KEYS_AT_A_TIME])
         effective = 1 / (4 * np.vecdot(law.counts, law.coefficient**2 * self._worst[used]))
         windows = zip(weighed, values, zip(*bounds, strict=True), effective, p_values, strict=True)
         return [self._build_estimate(w, f, ends, float(n), p) for w, f, ends, n, p in windows]
-
-    def _cells(self, keys: Words) -> tuple[Integers, Bools]:
-        """Return the cell of each key in each row, and whether its sign is -1, shape (k, t)."""
-        bucket, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        bucket += np.arange(self.rows) * self.buckets
-        return bucket, negative
 
     def _gathered(
         self, tables: Sequence[Counts], coefficient: Floats, used: Indices, keys: Words
@@ -205,7 +193,8 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         ]
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            cells, negative = self._cells(keys[part])
+            cells, negative = buckets_and_signs(keys[part][:, None], self.constants, self._bits)
+            cells += np.arange(self.rows) * self.buckets
             signs_of_keys = 1.0 - 2.0 * negative
             for window, (sketch, levels) in enumerate(zip(sketches, decoded, strict=True)):
                 parts = sketch.take(cells) * signs_of_keys
@@ -232,8 +221,7 @@ class CountSketch(OutputSets, ReportedSymbols, Differences):
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
         key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: Bools = (block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column)))
-        return named
+        return np.asarray((block == key_block) & (sign == (negative ^ hadamard.is_odd(r, column))))
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:

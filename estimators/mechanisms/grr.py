@@ -44,9 +44,8 @@ class Grr(OutputSets, ReportedSymbols, SupportCounts):
     memoizable = True
 
     def __init__(self, epsilons: Epsilons, *, categories: int) -> None:
-        other_count = categories - 1
-        misses = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
-        signs = ReportedSigns([1 - x for x in misses], [x / other_count for x in misses])
+        self._set_misses(epsilons, [1] * len(epsilons), [categories - 1] * len(epsilons))
+        signs = ReportedSigns(*zip(*self.chances, strict=True))
         super().__init__(epsilons, categories, signs)
         self._count_symbols([categories] * len(epsilons))
 
@@ -64,5 +63,4 @@ class Grr(OutputSets, ReportedSymbols, SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""
-        named: Bools = reports == category
-        return named
+        return np.asarray(reports == category)

@@ -57,12 +57,10 @@ class HadamardResponse(BlockDifferences):
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
         complements = [n - half for n, half in zip(symbols, halves, strict=True)]
-        miss_chances = self._set_misses(epsilons, halves, complements)
-        levels = zip(miss_chances, halves, complements, strict=True)
-        p_else = [x * Fraction(*set_sizes) for x, *set_sizes in levels]
-        super().__init__(
-            epsilons, categories, blocks, symbols, [1 - x for x in miss_chances], p_else
-        )
+        self._set_misses(epsilons, halves, complements)
+        levels = zip(self.chances, halves, strict=True)
+        chances = zip(*((p * half, q * half) for (p, q), half in levels), strict=True)
+        super().__init__(epsilons, categories, blocks, symbols, *chances)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
@@ -87,10 +85,7 @@ class HadamardResponse(BlockDifferences):
         """Return which reports lie in the category's half of its block."""
         row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        is_supported: Bools = (block == category_block) & ~hadamard.is_odd(
-            np.asarray(row + 1), column
-        )
-        return is_supported
+        return np.asarray((block == category_block) & ~hadamard.is_odd(np.asarray(row + 1), column))
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""

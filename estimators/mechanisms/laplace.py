@@ -94,8 +94,7 @@ class Laplace(ScalarMean):
         for used, rows in rows_by_level(level, len(self.epsilons)):
             noise[rows] = noise_of(self._rates[used]).draw(bits, noise[rows].size)
         limit = self.limits[level]
-        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
-        return reports
+        return np.asarray(np.clip(rounded + noise, -limit, limit).astype(self.dtype))
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report beyond the limit of its level."""
@@ -147,8 +146,7 @@ class Laplace(ScalarMean):
         if not up:
             return log_down
         log_up = -self.rate[level] * np.abs(reports - floor - 1)
-        log_likelihood: Floats = np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
-        return log_likelihood
+        return np.asarray(np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up))
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the reports -M and M represent, per level."""

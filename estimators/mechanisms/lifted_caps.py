@@ -64,8 +64,7 @@ class LiftedCaps(Caps):
         """Return E |B u - x|^2 in d dimensions, per level, without rounding; `length`: |x|."""
         along, across = np.array([law.mean_squares[::-1] for law in self.laws]).T
         hidden = (along - across) * (1 - length**2)
-        variance: Floats = self.scale**2 * (1 - across - hidden) - length**2
-        return variance
+        return np.asarray(self.scale**2 * (1 - across - hidden) - length**2)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return one integer vector of d + 1 coordinates for each row of `values`, shape (n, d)."""

@@ -20,16 +20,7 @@ from numpy.typing import ArrayLike
 
 from estimators.bounds.heterogeneity import MIN_REPORTS
 from estimators.errors import ReportError, shortened
-from estimators.estimate import (
-    AnyIntegers,
-    Array,
-    Bools,
-    Counts,
-    Estimate,
-    Floats,
-    Indices,
-    Integers,
-)
+from estimators.estimate import AnyIntegers, Array, Bools, Counts, Estimate, Floats, Indices
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import exp_bounds
@@ -206,7 +197,7 @@ class Mechanism(ABC):
         """
 
     def accumulate_slices(
-        self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
+        self, tables: Counts, rows: Indices, sizes: Counts, level: Levels, reports: Reports
     ) -> None:
         """Add batches of reports, each to the table of its slice, in place.
 
@@ -236,10 +227,7 @@ class Mechanism(ABC):
             first = last
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return the estimate for a question from a statistic's table, in the mechanism's units.
-
-        A mechanism has this method or :meth:`estimate_alike`, each of which can use the other.
-        """
+        """Return the estimate for a question from a statistic's table, in the mechanism's units."""
         return self.estimate_alike([table], question)[0]
 
     def estimate_each(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
@@ -248,20 +236,15 @@ class Mechanism(ABC):
         Windows whose reports have the same levels are estimated together.
         """
         if len(tables) == 1:
-            return [self.estimate(tables[0], question)]
+            return self.estimate_alike(tables, question)
+        return answers_by_levels(tables, lambda alike: self.estimate_alike(alike, question))
 
-        def answer(alike: Sequence[Counts]) -> list[Estimate]:
-            estimate = self.estimate_alike if len(alike) > 1 else self.estimate_each
-            return estimate(alike, question)
-
-        return answers_by_levels(tables, answer)
-
+    @abstractmethod
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return the estimates of windows whose reports have the same levels.
 
-        `tables`: of the shape (levels, columns).
+        `tables`: at least one, of the shape (levels, columns).
         """
-        return [self.estimate(table, question) for table in tables]
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:

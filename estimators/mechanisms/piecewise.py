@@ -68,7 +68,6 @@ class Piecewise(ReportedSymbols, ScalarMean):
     """
 
     name = "windows"
-    memoizable = False
     is_exact_together = False
 
     def __init__(self, epsilons: Epsilons, *, symbols: int = MOST_SYMBOLS) -> None:
@@ -146,23 +145,17 @@ class Piecewise(ReportedSymbols, ScalarMean):
         return SymbolBets(law, table[..., used, 1 : 1 + symbols])
 
     def limits_of_windows(
-        self,
-        tables: Counts,
-        law: Law,
-        means: Floats,
-        question: Question,
-        log_p: float,
-        totals: Floats,
+        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
     ) -> Limits | None:
         """Return bounds on the means of windows; for a population, from the counts of symbols.
 
         None if the bounds must be computed window by window. `tables`, `law`, `means`, `question`,
-        `log_p`, `totals`: as in :meth:`.shared.means.ScalarMean.limits_of_windows`.
+        `totals`: as in :meth:`.shared.means.ScalarMean.limits_of_windows`.
         """
         bets, centre = self.bets(law, tables), np.clip(means, -1.0, 1.0)
         if bets is None or question.panes != 1 or question.target == "sample":
-            return super().limits_of_windows(tables, law, means, question, log_p, totals)
-        lower, upper = symbol_limits(bets, question, log_p, totals)
+            return super().limits_of_windows(tables, law, means, question, totals)
+        lower, upper = symbol_limits(bets, question, question.log_p(1), totals)
         return np.minimum(lower, centre), np.maximum(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> PiecewiseNoise | None:

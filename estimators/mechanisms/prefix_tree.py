@@ -13,7 +13,6 @@ from estimators.discovery.discoveries import CandidateTests, Discovery, search_a
 from estimators.discovery.report_layout import DiscoveryLayout, depths_between
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Array, Bools, Counts, Estimate, Floats, Indices, Integers, Limits
-from estimators.exact.geometries import LARGEST_EPSILON
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
@@ -105,27 +104,22 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         self._count_symbols(self.layout.symbols)
         # each level has a space for prefixes and another for whole strings
         kinds = [*self.layout.trees, *self.layout.sketches]
-        exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons] * 2
-        self._set_spaces(exact, [geometry.space for geometry in kinds])
+        self._set_spaces([kind.epsilon for kind in kinds], [kind.space for kind in kinds])
         self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the larger of the exact privacy ratios for prefixes and for whole strings."""
-        whole_string_space = level + len(self.epsilons)
-        return max(super().privacy_ratio(level), super().privacy_ratio(whole_string_space))
+        return max(self._ratios(level))
+
+    def _ratios(self, level: int) -> list[Fraction]:
+        """Return the privacy ratios of a level for prefixes, and for whole strings."""
+        return [p / q for p, q in self.chances[level :: len(self.epsilons)]]
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the laws of reports of prefixes (a share of 2/3) and of whole strings (1/3)."""
         spaces = (level, Fraction(2, 3)), (level + len(self.epsilons), Fraction(1, 3))
-        return tuple(
-            SetLaw(
-                super(PrefixTree, self).privacy_ratio(part),
-                Fraction(self._spaces[part].size, self._spaces[part].points),
-                self._least_overlap(part),
-                chance,
-            )
-            for part, chance in spaces
-        )
+        laws = ((OutputSets.set_laws(self, part)[0], chance) for part, chance in spaces)
+        return tuple(dataclasses.replace(law, chance=chance) for law, chance in laws)
 
     # -- Reports ------------------------------------------------------------------------------
 
@@ -141,8 +135,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         own_points = self._own_points(values, index, is_whole, group)
         point = self._respond(own_points, kind, bits)
         start = np.where(is_whole, groups * self._points[index], 0)
-        reports: Reports = (start + group * self._points[kind] + point).astype(self.dtype)
-        return reports
+        return np.asarray((start + group * self._points[kind] + point).astype(self.dtype))
 
     def _own_points(
         self, values: Words, level: Levels, is_whole: Bools, group: Integers
@@ -181,10 +174,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return for each report its space's log privacy ratio if it supports the value, else 0."""
         is_whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
-        ratios = [
-            float(np.log(float(OutputSets.privacy_ratio(self, kind))))
-            for kind in (level, level + len(self.epsilons))
-        ]
+        ratios = [float(np.log(float(ratio))) for ratio in self._ratios(level)]
         supported = self.supports(reports, level, value)
         return np.where(supported, np.where(is_whole, ratios[1], ratios[0]), 0.0)
 
@@ -199,9 +189,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
         cells = [self.row_counts(table, level) for level in range(len(table))]
         return np.array([part.sum() for part in cells], dtype=np.int64)
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the requested keys' frequencies, from reports of whole strings."""
-        estimate, counts = super().estimate(table, question), self.answering(table)
+    def _estimate(self, table: Counts, question: Question) -> Estimate:
+        estimate, counts = super()._estimate(table, question), self.answering(table)
         if table[:, 0].any() and not counts.any():
             estimate = dataclasses.replace(estimate, value=np.zeros_like(estimate.value))
         return dataclasses.replace(estimate, basis=counts)

@@ -186,8 +186,8 @@ class Projection(SupportCounts):
         law = self.flips.law(counts, shares, question)
         means = self.flips.means(counts, support)
         value = shares @ means
-        log_p, log_values = question.log_p(value.size), math.log(self.categories)
-        bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
+        log_values = math.log(self.categories)
+        bounds = projection_limits(law, value, question, total, self.rows, log_values)
         p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._build_estimate(weighed, value, bounds, effective, p_value)
@@ -195,8 +195,9 @@ class Projection(SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""
         index = reports.astype(np.int64)
-        agree: Bools = self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
-        return agree
+        return np.asarray(
+            self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
+        )
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a sign represents if it disagrees or agrees with a column."""

@@ -72,8 +72,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
         """Return the index of one point for each category index."""
-        points = self._respond(values, level.astype(np.int64), bits)
-        return points.astype(self.dtype)
+        return self._respond(values, level.astype(np.int64), bits).astype(self.dtype)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from estimators.estimate import Array, Bools, Counts
-from estimators.exact.geometries import LARGEST_EPSILON, HashedRows, best_geometry
+from estimators.exact.geometries import HashedRows, best_geometry
 from estimators.exact.hashing import check_rows_and_seed
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
@@ -91,9 +91,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         if cells > LARGEST_TABLE:
             raise ValueError(f"rows * points = {cells}: expected at most {LARGEST_TABLE}")
         self.seed = seed
-        exact = [min(epsilon, LARGEST_EPSILON) for epsilon in self.epsilons]
-        geometries = [best_geometry(epsilon, POINTS_RANGE, points) for epsilon in exact]
-        self._set_spaces(exact, [geometry.space for geometry in geometries])
+        geometries = [best_geometry(epsilon, POINTS_RANGE, points) for epsilon in self.epsilons]
+        self._set_spaces([g.epsilon for g in geometries], [g.space for g in geometries])
         counts = [max(1, cells // geometry.points) for geometry in geometries]
         firsts = accumulate(counts, initial=0)
         tables = zip(geometries, counts, firsts, strict=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from estimators.bounds import Law
 from estimators.errors import ReportError
-from estimators.estimate import Array, Counts, Floats, Indices, Integers
+from estimators.estimate import Array, Counts, Floats, Indices
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up
 from estimators.exact.tallies import tally_signs, tally_signs_by_part
@@ -65,7 +65,7 @@ class RandomizedResponse(ScalarMean):
         table += tally_signs(level, len(table), reports) @ ZEROS_ONES_TO_COLUMNS
 
     def accumulate_slices(
-        self, tables: Counts, rows: Indices, sizes: Integers, level: Levels, reports: Reports
+        self, tables: Counts, rows: Indices, sizes: Counts, level: Levels, reports: Reports
     ) -> None:
         """Add batches of reports in place, each to its slice's table; long batches in one call."""
         tallies = tally_signs_by_part(level, tables.shape[1], reports, sizes)

@@ -11,7 +11,7 @@ from estimators.estimate import Array, Bools, Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
-from estimators.exact.thresholds import WORD, miss_threshold
+from estimators.exact.thresholds import output_chances
 from estimators.mechanisms.mechanism import Epsilons, Levels, Reports
 from estimators.mechanisms.shared.block_differences import BlockDifferences, even_variance
 
@@ -58,8 +58,8 @@ class RecursiveHadamard(BlockDifferences):
         self.rows = [size // n for n in blocks]
         """R, the number of rows, per level."""
         self._set_misses(epsilons, [1] * len(blocks), [2 * n - 1 for n in blocks])
-        p_holder, p_else = zip(*map(_chances, self.misses, self.bits), strict=True)
-        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), p_holder, p_else)
+        chances = zip(*self.chances, strict=True)
+        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), *chances)
         self._rows = np.array(self.rows, dtype=np.uint64)
 
     def randomize(self, values: Array, level: Levels, bits: Bits) -> Reports:
@@ -77,8 +77,7 @@ class RecursiveHadamard(BlockDifferences):
         """Return which reports have the category's symbol in their row."""
         column, category_block = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
-        named: Bools = symbol == 2 * category_block + hadamard.is_odd(row, np.asarray(column))
-        return named
+        return np.asarray(symbol == 2 * category_block + hadamard.is_odd(row, np.asarray(column)))
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
@@ -100,12 +99,7 @@ def best_bits(epsilon: Fraction, categories: int) -> int:
     """
 
     def variance(bits: int) -> Fraction:
-        misses = miss_threshold(epsilon, 1, 2**bits - 1)
-        return even_variance(categories, 2 ** (bits - 1), *_chances(misses, bits))
+        chances = output_chances(epsilon, 1, 2**bits - 1)
+        return even_variance(categories, 2 ** (bits - 1), *chances)
 
     return min(range(1, (categories - 1).bit_length() + 2), key=variance)
-
-
-def _chances(misses: int, bits: int) -> tuple[Fraction, Fraction]:
-    """Return the probabilities of the true symbol and of each other symbol; `misses`: T."""
-    return Fraction(WORD - misses, WORD), Fraction(misses, WORD * (2**bits - 1))

@@ -123,8 +123,7 @@ class Repetition(Mechanism):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.log_likelihood(single, level, value).reshape(-1, times)
-        log_likelihood: Floats = by_report.sum(axis=1)
-        return log_likelihood
+        return np.asarray(by_report.sum(axis=1))
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
@@ -200,8 +199,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.repeated.shape)
         by_report = self.repeated.supports(single, level, category).reshape(-1, times)
-        all_support: Bools = np.logical_and.reduce(by_report, axis=1)
-        return all_support
+        return np.asarray(np.logical_and.reduce(by_report, axis=1))
 
     def support(self, table: Counts) -> Counts:
         """Return the number of reports that support each category, shape (levels, k)."""

@@ -59,8 +59,8 @@ class SubsetSelection(OutputSets, PackedBits):
             raise ValueError(f"size = {size}: expected 1 to {categories - 1}")
         self.sizes = [best_size(e, categories) if size is None else size for e in epsilons]
         """s, the size of subsets, per level."""
-        missed = self._set_misses(epsilons, self.sizes, [categories - s for s in self.sizes])
-        p = [1 - x for x in missed]
+        self._set_misses(epsilons, self.sizes, [categories - s for s in self.sizes])
+        p = [s * inside for s, (inside, _) in zip(self.sizes, self.chances, strict=True)]
         q = [(s - x) / (categories - 1) for s, x in zip(self.sizes, p, strict=True)]
         super().__init__(epsilons, categories, ReportedSigns(p, q))
         self._sizes = np.array(self.sizes, dtype=np.int64)

@@ -143,10 +143,7 @@ class Categories(Domain):
             self._refuse_indices(values)
             is_invalid = (values < 0) | (values >= len(self.labels))
             if is_invalid.any():
-                raise ValueError(
-                    f"category {values[is_invalid].ravel()[0]} of {self.metric!r}: "
-                    f"expected 0 to {len(self.labels) - 1}"
-                )
+                self._index(values[is_invalid].tolist()[0])  # raises
             return values.astype(np.int64)
         names = values.tolist()
         try:
@@ -314,8 +311,7 @@ class Vocabulary(Categories):
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
-        keys = self.to_unit(np.asarray(labels, dtype=object))
-        return tuple(map(str, labels)), keys
+        return tuple(map(str, labels)), self.to_unit(np.asarray(labels, dtype=object))
 
     def work_of(self, labels: Sequence[str]) -> int:
         """Return the number of strings."""

@@ -179,12 +179,8 @@ def without_denied(values: Array, rules: Iterable[Deny]) -> tuple[Array, int]:
     reported, used = values.astype(object), tuple(rules)
     denied = 0
     for index, text in enumerate(reported.tolist()):
-        if isinstance(text, str) and _is_denied(text, used):
+        normal = unicodedata.normalize("NFC", text) if isinstance(text, str) else ""
+        if isinstance(text, str) and any(rule(normal) for rule in used):
             reported[index] = OTHER_VALUE
             denied += 1
     return reported, denied
-
-
-def _is_denied(text: str, rules: tuple[Deny, ...]) -> bool:
-    normal = unicodedata.normalize("NFC", text)
-    return any(rule(normal) for rule in rules)

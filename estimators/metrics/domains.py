@@ -33,6 +33,8 @@ MOST_DIMENSIONS = 64
 PLAIN_TYPES = frozenset({float, int, bool, str, bytes, type(None)})
 """Types of single values that numpy never takes for an array."""
 TRUTH_TYPES = (bool, np.bool_)
+EXPECTED_RANGE = "two numbers: the lowest and the highest value"
+EXPECTED_RADIUS = "the largest length of a vector, above zero and finite"
 LEAVE_OUT = "; leave out what was not measured"
 
 
@@ -323,13 +325,11 @@ class ValueRange(Domain):
 
     of_numbers: ClassVar[bool] = True
 
-    range: Sequence[float] = dataclasses.field(
-        metadata={"expected": "two numbers: the lowest and the highest value"}
-    )
+    range: Sequence[float] = dataclasses.field(metadata={"expected": EXPECTED_RANGE})
 
     def __post_init__(self) -> None:
         if len(self.range) != 2:
-            self.refuse("range", "two numbers: the lowest and the highest value")
+            self.refuse("range", EXPECTED_RANGE)
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
             self.refuse("range", "two finite numbers, the lower one first")
@@ -389,9 +389,7 @@ class Ball(Domain):
 
     dimension: int | None = None
     coordinates: Sequence[str] | None = None
-    radius: float = dataclasses.field(
-        metadata={"expected": "the largest length of a vector, above zero and finite"}
-    )
+    radius: float = dataclasses.field(metadata={"expected": EXPECTED_RADIUS})
 
     def __post_init__(self) -> None:
         dimension, names = self.dimension, self.coordinates
@@ -404,7 +402,7 @@ class Ball(Domain):
         elif dimension is not None and dimension != len(names):
             self.refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
         if not (self.radius > 0 and math.isfinite(self.radius)):
-            self.refuse("radius", "the largest length of a vector, above zero and finite")
+            self.refuse("radius", EXPECTED_RADIUS)
         self.set_labels(names)
         object.__setattr__(self, "dimension", len(names))
 
@@ -451,8 +449,7 @@ class Ball(Domain):
         vectors = vectors / scale
         length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         too_long = (scale > self.radius) | (length > 1)
-        shortened: Array = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
-        return shortened
+        return np.asarray(np.where(too_long, vectors / np.maximum(length, 0.5), vectors))
 
 
 def numbered(count: int) -> tuple[str, ...]:

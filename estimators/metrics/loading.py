@@ -47,8 +47,7 @@ KEY_TYPES = {key: hint for each in _KEYED_CLASSES for key, hint in _types(each).
 """The keys of definitions and their types, without those of kinds from other distributions."""
 _KEY_DEFAULTS = {
     field.name: field.default for each in METRIC_CLASSES for field in dataclasses.fields(each)
-}
-_KEY_DEFAULTS["attributes"] = {}
+} | {"attributes": {}}
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -57,10 +56,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
     """Return the class of metrics for this trust and kind; None if there is none."""
-    for metric_type in METRIC_CLASSES:
-        if metric_type.trust == trust and metric_type.way in kind.ways:
-            return metric_type
-    return None
+    return next((x for x in METRIC_CLASSES if x.trust == trust and x.way in kind.ways), None)
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:

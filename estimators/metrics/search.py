@@ -100,15 +100,8 @@ class SearchMetric(Metric):
     def search(self) -> Search:
         """The search with this metric's parameters."""
         assert isinstance(self.domain, ValueRange)  # noqa: S101
-        return Search(
-            kind=self.kind,
-            range=self.domain.range,
-            levels=self.levels,
-            rounds=self.rounds,
-            split=self.split,
-            beta=self.beta,
-            critical=self.critical,
-        )
+        values = self.domain.range
+        return Search(kind=self.kind, range=values, levels=self.levels, **self.meaning)
 
     @functools.cached_property
     def round_ms(self) -> int:

@@ -111,8 +111,7 @@ class TrustedMetric(ReportedMetric):
         low, high = self.domain.ends
         source = SystemBits() if bits is None else bits
         policy = self.policies[0] if weights is None else weights
-        table = self.table(statistic)
-        released = self._collection.release(table, source, policy, beta, target)
+        released = self._collection.release(self.table(statistic), source, policy, beta, target)
         return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)
 
     def with_beta(self, release: Estimate, beta: float) -> Estimate:

@@ -78,7 +78,7 @@ def check_options(
         if name not in allowed:
             raise ValueError(f"no option {name!r}: {meant(name, allowed)}")
         try:
-            msgspec.convert(value, _parameter_types(mechanism)[name])
+            msgspec.convert(value, _parameter_types(mechanism.__init__)[name])
         except msgspec.ValidationError as error:
             why = readable(error).replace(" | null", "")
             if isinstance(value, int | float) and why.startswith("str"):
@@ -101,6 +101,4 @@ def read_table(table: Mapping[str, Any], built: type[Built]) -> Built:
         raise ValueError(readable(error)) from None
 
 
-@functools.cache
-def _parameter_types(mechanism: type[Mechanism]) -> Mapping[str, Any]:
-    return get_type_hints(mechanism.__init__)
+_parameter_types = functools.cache(get_type_hints)

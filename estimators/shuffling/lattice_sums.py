@@ -113,8 +113,7 @@ def _reach(all_summands: Sequence[tuple[int, Floats, Floats]], tilts: Floats) ->
 
 @functools.lru_cache(maxsize=8)
 def _roots(size: int) -> Spectrum:
-    roots: Spectrum = np.exp(-2j * math.pi / size * np.arange(size))
-    return roots
+    return np.asarray(np.exp(-2j * math.pi / size * np.arange(size)))
 
 
 def _power(base: Spectrum, exponent: int) -> Spectrum:

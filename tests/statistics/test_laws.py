@@ -105,7 +105,7 @@ def test_the_operating_systems_bits_have_the_law_too() -> None:
 
 def score_tails(mechanism: RankedDirections, z: Floats) -> Floats:
     """P(Z > z) and P(Z < -z) at the only level, z in (0, 1): ranks are order statistics of |Z|."""
-    (k, inside), p, q = mechanism.sets[0], mechanism.best_chances[0], mechanism.other_chances[0]
+    (k, inside), (p, q) = mechanism.sets[0], mechanism.chances[0]
     rank = np.arange(1, k // 2 + 1)[:, None]
     one = betaincc(0.5, (mechanism.dimension - 1) / 2, z**2)  # P(|Z| > z) of one direction
     larger = betainc(rank, k // 2 - rank + 1, one)

@@ -248,5 +248,4 @@ def _tilts(law: DifferenceLaw, log_p: Floats | float) -> tuple[Floats, Floats]:
 
 def log_cosh(z: Floats) -> Floats:
     """Return ln cosh z for z >= 0, without overflow."""
-    log_cosh_z: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
-    return log_cosh_z
+    return np.asarray(z + np.log1p(np.exp(-2 * z)) - np.log(2))

@@ -27,21 +27,15 @@ MIN_CELL_REPORTS = 16.0  # least variance of a cell over -ln(p) max s^2: below, 
 
 
 def difference_limits(
-    law: DifferenceLaw,
-    sums: Floats,
-    sizes: Floats,
-    question: Question,
-    log_p: float,
-    totals: Floats,
+    law: DifferenceLaw, sums: Floats, sizes: Floats, question: Question, totals: Floats
 ) -> Limits:
     """Return bounds on f in [0, 1], shape (windows, k), for a question.
 
     `law`: the laws of the windows, in rows; `sums`, `sizes`, shape (windows, levels, k): the sums
-    of D and of abs(D), for each of k categories; `question`: the requested bound and target;
-    `log_p`: ln p, where p is the failure probability of each side; `totals`, shape (windows,): from
-    :func:`estimators.weights.total_weight`, for ``anytime``.
+    of D and of abs(D), for each of k categories; `question`: the requested bounds;
+    `totals`, shape (windows,): from :func:`estimators.weights.total_weight`, for ``anytime``.
     """
-    observed = _weighted(law.coefficient, sums)
+    observed, log_p = _weighted(law.coefficient, sums), question.log_p(sums.shape[2])
     if question.bound == "normal":
         margin = normal_quantile(log_p) * np.sqrt(_weighted(law.coefficient**2, sizes))
         return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
@@ -55,15 +49,15 @@ def difference_limits(
 
 def _weighted(weight: Floats, numbers: Floats) -> Floats:
     """Return the sum over the levels, shape (..., k); `numbers`, shape (..., levels, k)."""
-    weighted: Floats = (weight[..., None, :] @ numbers)[..., 0, :]
-    return weighted
+    return (weight[..., None, :] @ numbers)[..., 0, :]
 
 
 # Theorem 8 of docs/proofs/differences.md
 def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float) -> Limits:
     """Return bounds on f, each failing with probability at most p.
 
-    `law`, `sums`, `sizes`, `log_p`: as in :func:`difference_limits`.
+    `law`, `sums`, `sizes`: as in :func:`difference_limits`; `log_p`: ln p, where p is the failure
+    probability of each side.
 
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one[None], 1e-4 * one[None], one, 0.5 * one, one)
@@ -77,11 +71,8 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
         lower, upper = intervals_of_categories(signs, _weighted(law.coefficient, sums), log_p)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
     least_edge = -MIN_CELL_REPORTS * log_p * law.coefficient.max(axis=1, keepdims=True) ** 2
-    weight = law.counts * law.coefficient**2
-    largest = (weight * law.largest_share).sum(axis=1, keepdims=True)
-    first_cell, last_cell, first_interval = _choose_cells(
-        law, sums, sizes, log_p + math.log(CELL_CHOICE_SHARE), least_edge, largest
-    )
+    log_choice = log_p + math.log(CELL_CHOICE_SHARE)
+    first_cell, last_cell, first_interval = _choose_cells(law, sums, sizes, log_choice, least_edge)
     log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
     lower, upper = np.ones_like(sums[:, 0]), np.zeros_like(sums[:, 0])
     cells = range(int(first_cell.min(initial=0)), int(last_cell.max(initial=0)) + 1)
@@ -105,19 +96,15 @@ def difference_interval(law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: 
 
 
 def _choose_cells(
-    law: DifferenceLaw,
-    sums: Floats,
-    sizes: Floats,
-    log_p: float,
-    least_edge: Floats,
-    largest: Floats,
+    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float, least_edge: Floats
 ) -> tuple[Indices, Indices, Limits]:
     """Return the first and last cell that may contain tau^2, and an interval for f.
 
-    These are four statements, each wrong with probability at most p. `least_edge`, `largest`, shape
-    (windows, 1): the end of cell 0, and the largest tau^2.
+    These are four statements, each wrong with probability at most p. `least_edge`, shape (windows,
+    1): the end of cell 0.
     """
     square = law.coefficient**2
+    largest = (law.counts * square * law.largest_share).sum(axis=1, keepdims=True)
     if law.fixed:
         interval_of_f = np.zeros_like(sums[:, 0]), np.ones_like(sums[:, 0])
         terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
@@ -131,8 +118,7 @@ def _choose_cells(
 
     def steps(variance: Floats) -> Floats:
         ratio = np.maximum(variance / least_edge, 1 / BLOCK_CELL_RATIO)
-        steps: Floats = np.log(ratio) / math.log(BLOCK_CELL_RATIO)
-        return steps
+        return np.log(ratio) / math.log(BLOCK_CELL_RATIO)
 
     rounding, last_cell = 1e-12 * largest, np.maximum(np.ceil(steps(largest)), 0)
     first, last = (

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from estimators.bounds.normal import normal_quantile
 from estimators.estimate import Bools, Counts, Floats, Indices
 from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
@@ -74,47 +75,40 @@ class Scores:
 
     @classmethod
     def of(
-        cls,
-        tables: ScoreTables,
-        counts: Counts,
-        weights: Floats,
-        estimate: Floats,
-        bins: int,
-        question: Question,
+        cls, tree: ScoreTables, counts: Counts, weights: Floats, cdf: Floats, question: Question
     ) -> Scores:
         """Return the scores of a statistic's reports.
 
-        `tables`: the moments of all levels of the metric; `counts`, shape (..., levels): the
-        numbers of reports; in all windows the same levels have reports; `weights`, shape (levels,):
-        the weight of one report; `estimate`, shape (..., B + 1): F; `bins`: the number of bins;
-        `question`: says at which times and for which users bounds must hold.
+        `tree`: the moments of all levels of the metric; `counts`, shape (..., levels): the numbers
+        of reports; in all windows the same levels have reports; `weights`, shape (levels,): the
+        weight of one report; `cdf`, shape (..., B + 1): F; `question`: says at which times and for
+        which users bounds must hold.
         """
         used = np.flatnonzero(counts.reshape(-1, len(weights))[0])
         free = used.size > 1 and not question.one_mean(used.size)
         # bounds for all times need a b that also covers levels without reports so far
         covered = slice(None) if question.bound == "anytime" else used
-        largest = (weights[covered, None] * tables.centred[covered]).max(axis=0)
-        size = estimate.shape[-1] - 1
-        inner = np.clip(estimate, 0, 1)[..., 1:-1] - np.arange(1, size) / size
+        largest = (weights[covered, None] * tree.centred[covered]).max(axis=0)
+        size = cdf.shape[-1] - 1
+        inner = np.clip(cdf, 0, 1)[..., 1:-1] - np.arange(1, size) / size
         centre, part = inner[..., None], counts * weights**2
         if free:
             second = np.zeros((*inner.shape, 1))
             for level in used.tolist():
                 checkpoint()
-                square, mean = tables.of_level(level)
+                square, mean = tree.of_level(level)
                 moment = square - 2 * centre * mean + centre**2
                 second += part[..., level, None, None] * moment.max(axis=-1, keepdims=True)
         else:
-            second, mean = tables.added(part)
+            second, mean = tree.added(part)
             second += centre * (part.sum(axis=-1)[..., None, None] * centre - 2 * mean)
         total = (counts @ weights)[..., None]
-        return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
+        return cls(tree.height, tree.bins, cdf, second, free, largest, total)
 
     @property
     def worst_variance(self) -> Floats:
         """The variance of F at the inner edges if all users are in the worst shell."""
-        worst: Floats = self.second.max(axis=-1) / self.total**2
-        return worst
+        return np.asarray(self.second.max(axis=-1) / self.total**2)
 
     def largest_variance(self, band: Band) -> Floats:
         """Return the largest possible variance of the sum, for distributions within a band."""
@@ -127,8 +121,7 @@ class Scores:
         limit = np.take(np.maximum(limits, 0.0, out=limits), nodes)
         filled = np.minimum(np.cumsum(limit, axis=-1, out=limit), 1.0, out=limit)
         left = 1 - filled[..., -1]  # above 0 only if limits crossed
-        variance: Floats = np.vecdot(steps, filled) + largest * left
-        return variance
+        return np.asarray(np.vecdot(steps, filled) + largest * left)
 
     @functools.cached_property
     def _shells_by_variance(self) -> tuple[Indices, Floats, Floats]:
@@ -153,8 +146,7 @@ class Scores:
             return self.worst_variance
         every = np.concatenate([masses[0], *masses], axis=-1)
         mass = every[..., _shells(self.height)]
-        variance: Floats = (self.second * mass).sum(axis=-1) / self.total**2
-        return variance
+        return np.asarray((self.second * mass).sum(axis=-1) / self.total**2)
 
     def trivial(self) -> Band:
         """Return the band without reports: F is 0 at the first edge and 1 at the last."""
@@ -247,10 +239,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     `scores`: the scores of the reports; `masses`: the estimated masses of the nodes at each depth;
     `log_p`: ln p, where p is the failure probability of each limit.
     """
-    from scipy.special import ndtri_exp
-
-    z = -float(ndtri_exp(log_p))
-    width = z * np.sqrt(scores.variance_of(masses))
+    width = normal_quantile(log_p) * np.sqrt(scores.variance_of(masses))
     width[..., scores.bins - 1 :] = np.inf  # F is 1 there
     return scores.around(width, scores.trivial())
 

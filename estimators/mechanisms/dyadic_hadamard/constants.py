@@ -76,18 +76,14 @@ class LevelConstants:
 
     def omega(self, depth: int, split: int) -> float:
         """Return the precision of a report of this depth for one Haar sum of a split."""
-        noiseless = omega(depth, split, self.block_bits, self.hash_bits)
-        return self.honest**2 * noiseless
+        return self.honest**2 * omega(depth, split, self.block_bits, self.hash_bits)
 
     @functools.cached_property
     def precision(self) -> Floats:
         """The precision of a report for one Haar sum of each split, shape (h,): Lam_i."""
-        return np.array(
-            [
-                math.fsum(self.probability(j) * self.omega(j, i) for j in self.depths if j > i)
-                for i in range(self.height)
-            ]
-        )
+        pairs = [(j, self.probability(j)) for j in self.depths]
+        terms = ([p * self.omega(j, i) for j, p in pairs] for i in range(self.height))
+        return np.array([*map(math.fsum, terms)])
 
 
 @functools.lru_cache(maxsize=4096)

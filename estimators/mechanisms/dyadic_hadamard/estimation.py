@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,44 +32,17 @@ QuantileLimits = Callable[[Floats], Indices]
 """A function that returns two edges around each q-quantile, shape (..., 2, k), for k numbers q."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TreeConstants:
-    """The tree over the bins, and the constants of all levels of the metric."""
-
-    bins: int
-    levels: tuple[LevelConstants, ...]
-    tables: ScoreTables
-
-
-@dataclasses.dataclass(frozen=True)
-class BinDistribution:
-    """A distribution over bins; arrays have one number for each edge of a bin.
-
-    `estimate`: F, unbiased; `monotone`: the displayed F, ascending and in [0, 1]; `smooth`: a
-    smoother F, which is biased; `lower`, `upper`, `crossed`: its band; `quantiles`, shape (k, 4):
-    rows of q, value, lower, upper, in bins.
-    """
-
-    estimate: Floats
-    monotone: Floats
-    smooth: Floats
-    lower: Floats
-    upper: Floats
-    crossed: bool
-    quantiles: Floats
-    effective_reports: float
-    heterogeneity: float | None
-
-
 def read_distributions(
-    tree: TreeConstants, tables: Counts, weights: Floats, question: Question
-) -> list[BinDistribution]:
+    tree: ScoreTables, tables: Counts, weights: Floats, question: Question
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Return the estimated distribution of each window, from the tables of all windows.
 
-    Without reports, estimates are NaN, and the band is the widest possible. `tree`: the constants
-    of the mechanism; `tables`, shape (windows, levels, columns): all with reports of the same
-    levels; `weights`, shape (levels,): the weight of one report; `question`: its `asked` lists the
-    quantiles, if any.
+    These are the numbers of an estimate (F, unbiased, at the edges of the bins; its band; effective
+    reports; the p-value of equal levels) and, by name, the fields of a
+    :class:`estimators.DistributionEstimate` that follow from reports, in bins. Without reports,
+    estimates are NaN, and the band is the widest possible. `tree`: the constants of the mechanism;
+    `tables`, shape (windows, levels, columns): all with reports of the same levels; `weights`,
+    shape (levels,): the weight of one report; `question`: its `asked` lists the quantiles, if any.
     """
     counts, bins = tables[..., 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
@@ -80,8 +53,8 @@ def read_distributions(
         trivial = (edges == bins).astype(np.float64), (edges > 0).astype(np.float64)
         unknown = np.full(bins + 1, np.nan)
         rows = np.array([[q, np.nan, 0, bins] for q in quantile_levels.tolist()]).reshape(-1, 4)
-        nothing = BinDistribution(unknown, unknown, unknown, *trivial, False, rows, 0.0, None)
-        return [nothing] * len(tables)
+        curves = {"monotone": unknown, "smooth": unknown, "quantiles": rows}
+        return [((unknown, trivial, 0.0, None), curves)] * len(tables)
     sums, pooled = _pooled(tree, tables, weights)
     clipped = haar.clipped_masses(pooled, bins)
     scores = _scores(tree, counts, weights, pooled, question)
@@ -94,25 +67,20 @@ def read_distributions(
         _clipped_into(haar.cumulated(masses[-1])[:, inner], *ends) for masses in (clipped, shrunk)
     )
     quantile_limits = limits(quantile_levels)
-    effective = 1 / (4 * scores.worst_variance[:, : bins - 1].max(axis=1))
-    return [
-        BinDistribution(
-            scores.estimate[row, inner],
-            shown[row],
-            smooth[row],
-            ends[0][row],
-            ends[1][row],
-            bool(band.crossed[row]),
-            _quantiles(quantile_levels, shown[row], quantile_limits[row]),
-            float(effective[row]),
-            heterogeneity(levels, counts[row, used], sums[row]),
-        )
-        for row in range(len(tables))
-    ]
+    effective = (1 / (4 * scores.worst_variance[:, : bins - 1].max(axis=1))).tolist()
+    distributions: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    for row in range(len(tables)):
+        value, bounds = scores.estimate[row, inner], (ends[0][row], ends[1][row])
+        p_value = heterogeneity(levels, counts[row, used], sums[row])
+        quantiles = _quantiles(quantile_levels, shown[row], quantile_limits[row])
+        curves = {"monotone": shown[row], "smooth": smooth[row], "quantiles": quantiles}
+        numbers = value, bounds, effective[row], p_value
+        distributions.append((numbers, curves | {"crossed": bool(band.crossed[row])}))
+    return distributions
 
 
 def scores_of(
-    tree: TreeConstants, table: Counts, weights: Floats, question: Question
+    tree: ScoreTables, table: Counts, weights: Floats, question: Question
 ) -> Scores | None:
     """Return the scores of a statistic's reports; None if there are no reports.
 
@@ -127,7 +95,7 @@ def scores_of(
 
 
 def worst_scores(
-    tree: TreeConstants, table: Counts, weights: Floats, edges: Indices
+    tree: ScoreTables, table: Counts, weights: Floats, edges: Indices
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds on its scores for any data, each of shape (k,).
 
@@ -142,8 +110,8 @@ def worst_scores(
     inner = edges - 1
     largest, variance = np.zeros(edges.size), np.zeros(edges.size)
     for level in np.flatnonzero(weights).tolist():
-        largest = np.maximum(largest, weights[level] * tree.tables.centred[level, inner])
-        worst = _worst_variance(*tree.tables.of_level(level, inner))
+        largest = np.maximum(largest, weights[level] * tree.centred[level, inner])
+        worst = _worst_variance(*tree.of_level(level, inner))
         variance += used[level, 0] * weights[level] ** 2 * worst
     return value, largest, variance
 
@@ -156,19 +124,18 @@ def _worst_variance(second: Floats, mean: Floats) -> Floats:
     """
     centres = np.linspace(mean.min(), mean.max(), CENTRE_COUNT)[:, None, None]
     moments = second - 2 * centres * mean + centres**2
-    variance: Floats = moments.max(axis=2).min(axis=0)
-    return variance
+    return np.asarray(moments.max(axis=2).min(axis=0))
 
 
 def _scores(
-    tree: TreeConstants, counts: Counts, weights: Floats, pooled: haar.Tree, question: Question
+    tree: ScoreTables, counts: Counts, weights: Floats, pooled: haar.Tree, question: Question
 ) -> Scores:
     estimate = haar.cumulated(haar.masses(pooled)[-1])
     estimate[..., tree.bins :] = 1.0
-    return Scores.of(tree.tables, counts, weights, estimate, tree.bins, question)
+    return Scores.of(tree, counts, weights, estimate, question)
 
 
-def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
+def _pooled(tree: ScoreTables, table: Counts, weights: Floats) -> tuple[Floats, haar.Tree]:
     """Return each level's Haar sums times its number of reports, and the levels' weighted mean.
 
     `table`, shape (..., levels, columns): the statistics of windows with reports of the same

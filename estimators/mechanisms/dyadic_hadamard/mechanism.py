@@ -16,7 +16,7 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
 from estimators.mechanisms.dyadic_hadamard.constants import CHANCE_GRAIN, level_constants
-from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distributions
+from estimators.mechanisms.dyadic_hadamard.estimation import read_distributions
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, score_range
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.question import Question
@@ -62,7 +62,6 @@ class DyadicHadamard(Mechanism):
 
     name = "dyadic_hadamard"
     kinds = frozenset({"distribution"})
-    is_exact_together = False
     dtype = np.dtype(np.uint8)
     shape = (REPORT_BYTES,)
 
@@ -113,8 +112,7 @@ class DyadicHadamard(Mechanism):
         parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         symbol = ((node >> free) << hashes) | parity
         is_kept = bernoulli(bits, self._keep, level)
-        symbols = self._symbols[level].astype(np.uint64)
-        replacement = uniform_below(bits, symbols).astype(np.int64)
+        replacement = uniform_below(bits, self._symbols[level].astype(np.uint64)).astype(np.int64)
         symbol = np.where(is_kept, symbol, replacement)
         words = depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
         wide_reports = words.astype("<u8").view(np.uint8).reshape(-1, 8)
@@ -188,9 +186,9 @@ class DyadicHadamard(Mechanism):
         return (owner == np.arange(self.columns)) & (owner > 0), owner
 
     @functools.cached_property
-    def tree(self) -> TreeConstants:
+    def tree(self) -> ScoreTables:
         """The constants from which estimates are computed."""
-        return TreeConstants(self.bins, self.levels, ScoreTables.of(self.levels))
+        return ScoreTables.of(self.bins, self.levels)
 
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
         """Return estimates of F at the edges of the bins, and of quantiles, in bins.
@@ -205,12 +203,9 @@ class DyadicHadamard(Mechanism):
         distributions = [x for part in parts for x in read_distributions(self.tree, part, *asked)]
         edges = np.arange(self.bins + 1, dtype=np.float64)
         estimates: list[Estimate] = []
-        for table, x in zip(tables, distributions, strict=True):
-            numbers = x.estimate, (x.lower, x.upper), x.effective_reports, x.heterogeneity
+        for table, (numbers, curves) in zip(tables, distributions, strict=True):
             answer = self._build_estimate(self._weigh(table[:, 0], question), *numbers)
-            curves = {"monotone": x.monotone, "smooth": x.smooth, "quantiles": x.quantiles}
-            of_bins = DistributionEstimate.of(answer, edges=edges, crossed=x.crossed, **curves)
-            estimates.append(of_bins)
+            estimates.append(DistributionEstimate.of(answer, edges=edges, **curves))
         return estimates
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:

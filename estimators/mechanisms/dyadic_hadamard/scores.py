@@ -51,22 +51,28 @@ def path_terms(height: int) -> PathTerms:
 class ScoreTables:
     """The moments of the levels' scores, as coefficients of :class:`PathTerms`, and their bounds.
 
-    `height`: h; `second`, shape (levels, h (h + 1) / 2, h + 1): the coefficients of `products` in
-    Q0 = E[score^2] in each shell; `mean`, shape (levels, h, h + 1): the coefficients of `signed` in
-    M = E[score] in each shell; `centred`, shape (levels, B - 1): b, a bound on abs(score -
-    E[score]) for every law of x.
+    `bins`: the number of bins; `levels`: the constants of all levels of the metric; `second`, shape
+    (levels, h (h + 1) / 2, h + 1): the coefficients of `products` in Q0 = E[score^2] in each shell;
+    `mean`, shape (levels, h, h + 1): the coefficients of `signed` in M = E[score] in each shell;
+    `centred`, shape (levels, B - 1): b, a bound on abs(score - E[score]) for every law of x.
     """
 
-    height: int
+    bins: int
+    levels: tuple[LevelConstants, ...]
     second: Floats
     mean: Floats
     centred: Floats
 
     @classmethod
-    def of(cls, levels: tuple[LevelConstants, ...]) -> ScoreTables:
-        """Return the tables of levels of one tree."""
+    def of(cls, bins: int, levels: tuple[LevelConstants, ...]) -> ScoreTables:
+        """Return the tables of levels of one tree over `bins` bins."""
         second, mean = (np.array(x) for x in zip(*map(_moment_coefficients, levels), strict=True))
-        return cls(levels[0].height, second, mean, np.array([*map(_centred_sizes, levels)]))
+        return cls(bins, levels, second, mean, np.array([*map(_centred_sizes, levels)]))
+
+    @property
+    def height(self) -> int:
+        """h, the height of the tree."""
+        return self.levels[0].height
 
     def added(self, factors: Floats) -> tuple[Floats, Floats]:
         """Return the sums over levels of `factors` times Q0, and times M, at the inner edges.
@@ -213,8 +219,7 @@ def haar_moments(levels: tuple[LevelConstants, ...], masses: list[Floats]) -> Fl
     row = np.concatenate(masses[:splits], axis=-1)[..., None, :]
     by_bits = {bits: _block_masses(masses, bits, splits) for bits in {x.block_bits for x in levels}}
     blocks = np.stack([by_bits[level.block_bits] for level in levels], axis=-2)
-    moments: Floats = constant + slope * row + of_block * blocks
-    return moments
+    return np.asarray(constant + slope * row + of_block * blocks)
 
 
 def _block_masses(masses: list[Floats], block_bits: int, splits: int) -> Floats:

@@ -109,5 +109,4 @@ def _mixture_deviation(index: Indices, tail: float) -> Floats:
         x = np.where(is_moving, x - step, x)
         if not is_moving.any():
             break
-    deviation: Floats = x * (1 + 1e-9)
-    return deviation
+    return np.asarray(x * (1 + 1e-9))

@@ -174,8 +174,8 @@ class BlockDifferences(OutputSets, ReportedSymbols, Differences):
         sums, sizes = (x[..., selected] for x in self.differences(tables, used))
         law = laws_in_rows([self.law(counts, shares, question) for _, counts, shares, _ in weighed])
         values = (law.coefficient[:, None] @ sums)[:, 0]
-        log_p, totals = question.log_p(values.shape[1]), np.array([x.total for x in weighed])
-        lower, upper = difference_limits(law, sums, sizes, question, log_p, totals)
+        totals = np.array([x.total for x in weighed])
+        lower, upper = difference_limits(law, sums, sizes, question, totals)
         p_values = heterogeneity_of_differences(law, sums, sizes)
         effective = 1 / (4 * np.vecdot(law.counts, law.coefficient**2 * self._worst[used]))
         bounds = zip(lower, upper, strict=True)

@@ -239,8 +239,7 @@ class PackedBits(SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return in which reports the category's bit is 1."""
-        ones: Bools = (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
-        return ones
+        return np.asarray((reports[:, category // 8] >> category % 8 & 1).astype(np.bool_))
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimators.bounds import Law, limits
-from estimators.bounds.heterogeneity import has_signs, heterogeneity, heterogeneity_of_windows
+from estimators.bounds.heterogeneity import has_signs, heterogeneity_of_windows
 from estimators.bounds.piecewise.bets import SymbolBets
 from estimators.bounds.signs.law import laws_in_rows
 from estimators.bounds.signs.limits import intervals_of_categories, intervals_of_windows
@@ -17,7 +17,6 @@ from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Counts, Estimate, Floats, Limits
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question
-from estimators.weights import LevelFacts
 
 
 class ScalarMean(Mechanism):
@@ -25,7 +24,6 @@ class ScalarMean(Mechanism):
 
     kinds = frozenset({"mean"})
     is_exact_together = True
-    facts: LevelFacts
 
     @abstractmethod
     def level_means(self, table: Counts) -> Floats:
@@ -54,73 +52,61 @@ class ScalarMean(Mechanism):
         """
 
     def limits_of_windows(
-        self,
-        tables: Counts,
-        law: Law,
-        means: Floats,
-        question: Question,
-        log_p: float,
-        totals: Floats,
+        self, tables: Counts, law: Law, means: Floats, question: Question, totals: Floats
     ) -> Limits | None:
-        """Return bounds on the means of windows, shape (windows,), each wrong with probability p.
+        """Return bounds on the means of windows, shape (windows,), for a question.
 
         None if the bounds must be computed window by window, from the law alone. `tables`, shape
         (windows, levels, columns); `law`: from :meth:`law`, in rows, for this `question`; `means`:
-        the estimates; `log_p`: ln p; `totals`: from :func:`estimators.weights.total_weight`.
+        the estimates; `totals`: from :func:`estimators.weights.total_weight`.
         """
         if not has_signs(law) or question.panes != 1 or question.bound == "normal":
             return None
         if question.bound == "fixed":
-            return intervals_of_windows(law, means, log_p)
-        lower, upper = intervals_of_categories(law, means[:, None], log_p, totals)
-        return lower[:, 0], upper[:, 0]
+            return intervals_of_windows(law, means, question.log_p(1))
+        ends = intervals_of_categories(law, means[:, None], question.log_p(1), totals)
+        return ends[0][:, 0], ends[1][:, 0]
 
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return a bound on the probability that the reports do not follow the law."""
         return 0.0
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the mean in [-1, 1], with bounds; NaN without reports."""
-        _, counts, shares, total = weighed = self._weigh(table[:, 0], question)
-        if not counts.any():
-            return self._build_estimate(weighed, np.nan, (-1.0, 1.0), 0.0)
-        means = self.level_means(table)
-        mean = float(shares @ means)
-        bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
-        if beta > 0:
-            law, log_p = self.law(counts, shares, question), math.log(beta / 2)
-            window = table[None], law.rows(None), np.array([mean])
-            ends = self.limits_of_windows(*window, question, log_p, np.array([total]))
-            if ends is None:
-                ends = limits(law, window[2], question, log_p, total, self.noise(law, counts))
-            bounds = float(ends[0][0]), float(ends[1][0])
-        users = self.law(counts, shares)
-        p_value = heterogeneity(users, means[counts > 0, None])
-        effective = 1 / float(users.worst_variance)
-        return self._build_estimate(weighed, mean, bounds, effective, p_value)
-
     def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
-        """Return the estimates of windows whose reports have the same levels."""
-        used = tables[0][:, 0] > 0
-        if not used.any() or self.outside_law(question, tables[0][:, 0]):
-            return super().estimate_alike(tables, question)
+        """Return estimates of the mean in [-1, 1], with bounds; NaN without reports."""
         weighed = [self._weigh(table[:, 0], question) for table in tables]
+        used = tables[0][:, 0] > 0
+        if not used.any():
+            return [self._build_estimate(window, np.nan, (-1.0, 1.0), 0.0) for window in weighed]
         counts, shares, totals = (np.array(x) for x in [*zip(*weighed, strict=True)][1:])
-        means = np.array([self.level_means(table) for table in tables])
-        pooled = np.vecdot(shares, means)
-        law, users = (
-            laws_in_rows([self.law(*pair, asked) for pair in zip(counts, shares, strict=True)])
+        level_means = np.array([self.level_means(table) for table in tables])
+        means = np.vecdot(shares, level_means)
+        laws, laws_of_users = (
+            [self.law(*pair, asked) for pair in zip(counts, shares, strict=True)]
             for asked in (question, None)
         )
-        bounds = self.limits_of_windows(
-            np.array(tables), law, pooled, question, question.log_p(1), totals
-        )
+        betas, bounds = [question.beta - self.outside_law(question, n) for n in counts], None
+        if min(betas) == question.beta:
+            window_laws = laws_in_rows(laws)
+            bounds = self.limits_of_windows(np.array(tables), window_laws, means, question, totals)
         if bounds is None:
-            return super().estimate_alike(tables, question)
-        p_values = heterogeneity_of_windows(users, means[:, used, None])
-        effective = 1 / np.broadcast_to(users.worst_variance, pooled.shape)
-        numbers = (x.tolist() for x in (pooled, *bounds, effective))
+            windows = zip(laws, means[:, None], betas, counts, totals, strict=True)
+            lower, upper = np.array([self._limits_alone(question, *x) for x in windows]).T
+            bounds = lower, upper
+        users = laws_in_rows(laws_of_users) if len(tables) > 1 else laws_of_users[0]
+        p_values = heterogeneity_of_windows(users, level_means[:, used, None])
+        effective = 1 / np.broadcast_to(users.worst_variance, means.shape)
+        numbers = (x.tolist() for x in (means, *bounds, effective))
         return [
             self._build_estimate(weighed[row], mean, (lower, upper), reports, p_values[row])
             for row, (mean, lower, upper, reports) in enumerate(zip(*numbers, strict=True))
         ]
+
+    def _limits_alone(
+        self, question: Question, law: Law, mean: Floats, beta: float, counts: Counts, total: float
+    ) -> tuple[float, float]:
+        """Return bounds on the mean of one window, shape (1,), from its law."""
+        if beta <= 0:
+            return -1.0, 1.0
+        noise = self.noise(law, counts)
+        lower, upper = limits(law, mean, question, math.log(beta / 2), total, noise)
+        return float(lower[0]), float(upper[0])

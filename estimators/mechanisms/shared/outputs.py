@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +15,7 @@ from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.tallies import NUMBERS_COUNTED_AT_A_TIME
-from estimators.exact.thresholds import WORD, miss_threshold
+from estimators.exact.thresholds import miss_threshold, output_chances
 from estimators.mechanisms.mechanism import Epsilons, Levels, Mechanism, Reports, refuse_first
 from estimators.shuffling.set_laws import SetLaw
 
@@ -27,38 +27,37 @@ class OutputSets(Mechanism):
     """A mechanism that reports an output from a set that belongs to the value, or another output.
 
     `misses`: T, per level: the output is outside the set if a uniform 64-bit word is below T. See
-    :func:`estimators.exact.thresholds.miss_threshold`.
+    :func:`estimators.exact.thresholds.miss_threshold`; `chances`: the exact probabilities of each
+    output in the set, and of each other output, per level.
     """
 
     misses: list[int]
+    chances: list[tuple[Fraction, Fraction]]
 
     def _set_misses(
-        self, epsilons: Epsilons, set_sizes: Iterable[int], complement_sizes: Iterable[int]
-    ) -> list[Fraction]:
-        """Set the thresholds, given the numbers of outputs in and outside a set of each level.
-
-        Returns the probabilities of a miss.
-        """
+        self, epsilons: Epsilons, set_sizes: Sequence[int], complement_sizes: Sequence[int]
+    ) -> None:
+        """Set the thresholds, given the numbers of outputs in and outside a set of each level."""
         self._outputs = list(zip(set_sizes, complement_sizes, strict=True))
-        levels = zip(epsilons, self._outputs, strict=True)
-        self.misses = [miss_threshold(epsilon, *outputs) for epsilon, outputs in levels]
+        levels = [*zip(epsilons, set_sizes, complement_sizes, strict=True)]
+        self.misses = [miss_threshold(*level) for level in levels]
+        self.chances = [output_chances(*level) for level in levels]
         self._thresholds = np.array(self.misses, dtype=np.uint64)
-        return [Fraction(misses, WORD) for misses in self.misses]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the exact ratio of the probabilities of an output in the set and one outside.
 
         It is (2^64 - T) b / (T a) for a outputs in the set and b outside.
         """
-        misses, (set_size, complement_size) = self.misses[level], self._outputs[level]
-        return Fraction((WORD - misses) * complement_size, misses * set_size)
+        inside, outside = self.chances[level]
+        return inside / outside
 
     def set_laws(self, level: int) -> tuple[SetLaw, ...]:
         """Return the law of reports for the set sizes of a level."""
-        set_size, complement_size = self._outputs[level]
+        (set_size, complement_size), (p, q) = self._outputs[level], self.chances[level]
         inside, overlap = Fraction(set_size, set_size + complement_size), self._least_overlap(level)
         is_sign = self.columns == 1 + 2  # the number of reports, and two symbols
-        return (SetLaw(self.privacy_ratio(level), inside, overlap, is_sign=is_sign),)
+        return (SetLaw(p / q, inside, overlap, is_sign=is_sign),)
 
     def _least_overlap(self, level: int) -> Fraction:
         """Return the least share of all outputs that the sets of two values have in common."""

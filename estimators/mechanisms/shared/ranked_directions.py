@@ -39,12 +39,11 @@ class RankedDirections(OutputSets):
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
     levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
     level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
-    if a word is below T; `best_chances`, `other_chances`: the probability of each of the best W
-    candidates, and of each other candidate, per level.
+    if a word is below T; `chances`: the probabilities of each of the best W candidates, and of each
+    other candidate, per level.
     """
 
     kinds = frozenset({"vector_mean"})
-    is_exact_together = False
     scale: Floats
     """B per level: the factor that makes a report unbiased for a vector in the unit ball."""
 
@@ -54,10 +53,7 @@ class RankedDirections(OutputSets):
             raise ValueError(f"grid = {grid}: expected 1 to {LARGEST_GRID}")
         self.dimension, self.grid, self.sets = dimension, grid, tuple(sets)
         self.shape = (dimension,)
-        best, others = [w for _, w in self.sets], [k - w for k, w in self.sets]
-        miss_chances = self._set_misses(epsilons, best, others)
-        self.best_chances = [(1 - x) / w for x, w in zip(miss_chances, best, strict=True)]
-        self.other_chances = [x / n for x, n in zip(miss_chances, others, strict=True)]
+        self._set_misses(epsilons, [w for _, w in self.sets], [k - w for k, w in self.sets])
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
         self._smallest_square = math.floor(max(0.0, grid - slack) ** 2)

@@ -43,21 +43,16 @@ class ReportedSigns:
         offset = None if self.offset is None else self.offset[used]
         return Law(n, coefficient, contrast, free=free, offset=offset)
 
-    def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
-        """Return the weighted mean of unbiased signs, an estimate of theta, shape (k,).
-
-        `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
-        levels without reports; `ones`, shape (levels, k): how many of the reported signs were +1.
-        """
-        return shares @ self.means(counts, ones)
-
     def means(self, counts: Counts, ones: Counts) -> Floats:
-        """Return each level's unbiased mean, zero without reports; shape (levels, k)."""
+        """Return each level's unbiased mean, an estimate of theta; zero without reports.
+
+        `counts`, shape (levels,); `ones`, shape (levels, k): how many of the reported signs were
+        +1. The result has shape (levels, k).
+        """
         signs = 2 * ones - counts[:, None]
         if self.offset is not None:
             signs = signs - (counts * self.offset)[:, None]
-        means: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
-        return means
+        return np.asarray(signs / (np.maximum(counts, 1) * self.contrast)[:, None])
 
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
@@ -74,8 +69,7 @@ class ReportedSigns:
         (1 - p_j), with p_j = q + f_j (p - q), is concave in the frequencies.
         """
         p_support = self.q + self.contrast / categories
-        variance: Floats = p_support * (1 - p_support) / self.contrast**2
-        return variance
+        return np.asarray(p_support * (1 - p_support) / self.contrast**2)
 
     def exact_even_variance(self, level: int, categories: int) -> Fraction:
         """Return the result of :meth:`even_variance` for a level as an exact fraction."""
@@ -126,8 +120,7 @@ class RepeatedSigns(ReportedSigns):
         """
         share = 1 / categories
         noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
-        variance: Floats = noise / (self.repeats * self.contrast**2) + share * (1 - share)
-        return variance
+        return np.asarray(noise / (self.repeats * self.contrast**2) + share * (1 - share))
 
 
 class FlippedSigns(ReportedSigns):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -64,8 +65,11 @@ class StringLookups(SupportReports):
             support[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
         return support
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Return an estimate of the frequencies of the requested keys."""
+    def estimate_alike(self, tables: Sequence[Counts], question: Question) -> list[Estimate]:
+        """Return estimates of the frequencies of the requested keys."""
+        return [self._estimate(table, question) for table in tables]
+
+    def _estimate(self, table: Counts, question: Question) -> Estimate:
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
@@ -93,8 +97,7 @@ class StringLookups(SupportReports):
         value = shares @ ((raw - self._chance[:, None]) / (1 - self._chance[:, None]))
         tables = self._tables(np.flatnonzero(counts))
         p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
-        effective = 1 / users.worst_variance
-        return self._build_estimate(weighed, value, bounds, effective, p_value)
+        return self._build_estimate(weighed, value, bounds, 1 / users.worst_variance, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
@@ -123,7 +126,7 @@ class StringLookups(SupportReports):
             """Return one end of the intervals for f, given each level's share of collisions."""
             signs = self._crowded(crowd)
             law = signs.law(counts, shares, question)
-            mean = signs.mean(counts, shares, support)
+            mean = shares @ signs.means(counts, support)
             return (1 + limits(law, mean, question, log_noise, total)[end]) / 2
 
         if free:

@@ -28,7 +28,7 @@ def scores(mechanism: RankedDirections, level: int, n: int, rng: np.random.Gener
     """
     candidates, inside = mechanism.sets[level]
     pairs = candidates // 2
-    missed = rng.random(n) < float(mechanism.other_chances[level]) * (candidates - inside)
+    missed = rng.random(n) < float(mechanism.chances[level][1]) * (candidates - inside)
     other = rng.integers(candidates - inside, size=n)
     negative = missed & (other >= pairs - inside)
     rank = np.where(missed, inside + other, rng.integers(inside, size=n))

@@ -33,7 +33,7 @@ def log_area(d: int) -> float:
 def mean_of(mechanism: Caps, function: Any) -> float:
     """E f(Z) of a score at the only level, by adaptive quadrature."""
     d, (k, w) = mechanism.dimension, mechanism.sets[0]
-    p, q = float(mechanism.best_chances[0]), float(mechanism.other_chances[0])
+    p, q = map(float, mechanism.chances[0])
 
     def density(angle: float) -> float:
         z, base = math.sin(angle), float(math.exp(log_area(d)) * math.cos(angle) ** (d - 2))

@@ -96,7 +96,7 @@ def test_the_bias_has_hoeffdings_bound_and_a_moving_one_that_of_all_values(rows:
     law = Law(np.array([1e11]), np.array([1e-11]), np.ones(1))
     moving = Question(bound="anytime", weights="uniform")
     for question, share, values in ((Question(), 1 / 2, 0), (moving, 1 / 8, math.log(1000))):
-        parts = law, np.array([0.5]), question, math.log(0.025), 1e11, rows, math.log(1000)
+        parts = law, np.array([0.5]), question, 1e11, rows, math.log(1000)
         lower, upper = projection_limits(*parts)
         bias = math.sqrt(2 / rows * (values - math.log(0.025 * share)))
         assert upper[0] == pytest.approx((0.5 + bias) / (1 + bias), rel=1e-4)

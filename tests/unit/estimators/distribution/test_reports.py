@@ -22,12 +22,7 @@ from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses, split_tree
-from estimators.mechanisms.dyadic_hadamard.scores import (
-    ScoreTables,
-    haar_bounds,
-    haar_moments,
-    score_range,
-)
+from estimators.mechanisms.dyadic_hadamard.scores import haar_bounds, haar_moments, score_range
 from estimators.question import Question
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
@@ -157,7 +152,7 @@ def shell(bins: int, edge: int, value: int) -> int:
 def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilon: float) -> None:
     """The closed forms of the second moment, the mean, and the extreme scores."""
     mechanism, _, scores, law = enumerated(bins, epsilon)
-    tables = ScoreTables.of(mechanism.levels)
+    tables = mechanism.tree
     stated_second, stated_mean = tables.of_level(0)
     lowest, highest = score_range(mechanism.levels[0])
     second, mean = law.T @ scores**2, law.T @ scores
