@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,12 +16,12 @@ import structlog
 from aggregator.errors import StateUnreadable
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
+from aggregator.publishing.runs import Run
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
-from estimators.estimate import Counts
 
 TURN_SECONDS = 1.0
 """A run that takes longer continues with its next panes in the next turn."""
@@ -60,22 +61,7 @@ class DueEvents(Protocol):
         """Yield lists of due events; the caller publishes a list before it takes the next."""
 
 
-class Run(Protocol):
-    """A procedure that takes the final panes in order and keeps a state, such as an alarm."""
-
-    name: str
-    state_key: str
-    """The Redis key of the run's state."""
-
-    @property
-    def position(self) -> object:
-        """A value that differs whenever the run's state has changed."""
-
-    def stored(self) -> msgspec.Struct:
-        """Return the run's state in its stored form."""
-
-
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=Run[Any, Any])
 
 
 class RunWatch(abc.ABC, Generic[R]):
@@ -251,23 +237,22 @@ class UnpublishedPanes:
             overview=overview,
         )
         windows = [pane.between(start, start + metric.pane_ms, "final") for start in starts]
-        sums, is_same_history = list[Counts | None](), True
         try:
-            for _, sums_of_group, is_same in self._reader.sums.read_steps(windows):
-                sums += sums_of_group
-                is_same_history = is_same  # compared with all reads, at the end
+            panes = [*itertools.chain.from_iterable(self._reader.sums.read_steps(windows))]
         except StateUnreadable:
             if self._reader.store.is_same_history(overview):
                 raise
             return None
-        if not is_same_history:
+        complete = [pane for pane in panes if pane.status == "final"]
+        is_partial = len(complete) < len(panes)  # something has expired, or Redis lost data
+        if is_partial and not self._reader.store.is_same_history(overview):
             return None
         self._published.verify_intact()
-        expired = [start for start, total in zip(starts, sums, strict=True) if total is None]
+        ends = zip(starts, panes, strict=True)
+        expired = [start for start, pane in ends if pane.status == "expired"]
         if expired:
             self._published.note_expired(metric, expired)
-        complete = zip(windows, sums, strict=True)
-        return [window.with_sums(total) for window, total in complete if total is not None]
+        return complete
 
 
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -8,9 +8,8 @@ import msgspec
 import structlog
 
 from aggregator.feature import EventType
-from aggregator.features.alarms.alarm_answers import AlarmRaised
 from aggregator.features.alarms.definitions import alarms_of
-from aggregator.features.alarms.run import AlarmRun
+from aggregator.features.alarms.run import AlarmRaised, AlarmRun
 from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.events import Event
 from aggregator.storage.progress import TopicProgress
@@ -49,9 +48,8 @@ class AlarmWatch(RunWatch[AlarmRun]):
 def alarm_event(raised_alarm: AlarmRaised, identity: str, source: str) -> Event:
     """Return the event of an alarm.
 
-    `raised_alarm`: the data of the event; `identity`: the alarm's identity, from
-    :func:`aggregator.features.alarms.alarm_state.identity`; `source`: the CloudEvents attribute
-    `source`.
+    `raised_alarm`: the data of the event; `identity`: the name of the alarm's run; `source`: the
+    CloudEvents attribute `source`.
     """
     key = f"{identity}/{','.join(raised_alarm.names)}/{raised_alarm.at}"
     encoded = msgspec.json.encode(raised_alarm)

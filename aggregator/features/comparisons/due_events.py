@@ -46,9 +46,8 @@ class ComparisonWatch(RunWatch[ComparisonRun]):
 def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
     """Return the event of a decision about a comparison, or about a category or coordinate of it.
 
-    `decision`: the data of the event; `identity`: the comparison's identity, from
-    :func:`aggregator.features.comparisons.run.identity`; `source`: the CloudEvents attribute
-    `source`.
+    `decision`: the data of the event; `identity`: the name of the comparison's run; `source`: the
+    CloudEvents attribute `source`.
     """
     category = decision.category
     key = identity if category is msgspec.UNSET else f"{identity}/{category}"

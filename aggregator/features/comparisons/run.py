@@ -20,15 +20,13 @@ from aggregator.features.comparisons.comparison_answers import ComparedArm, comp
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.features.comparisons.query import Compared, CompareQuery, number_list
 from aggregator.lazy_log import LazyLog
+from aggregator.publishing.runs import Run
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment, Numbers, plain
 from aggregator.reading.window import Window
-from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
-from aggregator.storage.redis_keys import publisher_key
-from aggregator.storage.store import Store
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
 from estimators.estimate import Counts
@@ -104,27 +102,6 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
     decided: list[ComparisonDecided]
 
 
-def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
-    """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
-    keys = [metric_key(metric.name, metric.revision) for metric in metrics]
-    keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
-    return definition.hashed(" ".join((definition.key, *keys)))
-
-
-def state_key(topic: str, comparison: str) -> str:
-    """Return the key of a comparison's state; `comparison` is its :func:`identity`."""
-    return f"{publisher_key(topic)}:comparison:{comparison}"
-
-
-def read_state(store: Store, comparison: str) -> StoredComparison | None:
-    """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
-
-    def warn(error: str) -> None:
-        log.warning("state of a comparison is unreadable", name=comparison, error=error)
-
-    return store.run_state(state_key(store.topic, comparison), StoredComparison, warn)
-
-
 def query_of(
     definition: ComparisonDefinition,
     start_ms: int,
@@ -158,20 +135,13 @@ def query_of(
     )
 
 
-class ComparisonRun:
+class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
     """A run of a living comparison over the final panes of its metrics.
-
-    Parameters
-    ----------
-    stored : StoredComparison, optional
-        The state to resume; by default the run starts anew.
 
     Attributes
     ----------
     metrics : tuple of LocalMetric
         The metrics of both arms.
-    name : str
-        The comparison's :func:`identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     sums : tuple of ndarray of int64
@@ -183,16 +153,16 @@ class ComparisonRun:
         The comparison at the ends of panes: at most :data:`MAX_LOOKS` looks, the oldest first.
     """
 
+    kind, noun, state_class, log = "comparison", "a comparison", StoredComparison, log
+
     def __init__(
         self,
         reader: MetricReader,
         definition: ComparisonDefinition,
         stored: StoredComparison | None = None,
     ) -> None:
-        self.reader, self.definition = reader, definition
+        super().__init__(reader, definition)
         self.metrics = arm_metrics(reader, definition)
-        self.name = identity(definition, *self.metrics)
-        self.state_key = state_key(reader.store.topic, self.name)
         self._step_ms = step_ms(*self.metrics)
         self.next_ms, self.incomplete, self._stride = definition.start_ms, 0, 1
         self.sums: tuple[Counts, Counts] = self.metrics[0].zero(), self.metrics[1].zero()
@@ -200,12 +170,6 @@ class ComparisonRun:
         self.decided: list[ComparisonDecided] = []
         if stored is not None:
             self._restore(stored)
-
-    @classmethod
-    def resumed(cls, reader: MetricReader, definition: ComparisonDefinition) -> ComparisonRun:
-        """Return a run that resumes the state in Redis, if there is one."""
-        name = identity(definition, *arm_metrics(reader, definition))
-        return cls(reader, definition, read_state(reader.store, name))
 
     @property
     def position(self) -> object:
@@ -364,10 +328,8 @@ def arm_metrics(
     reader: MetricReader, definition: ComparisonDefinition
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return the metrics of both arms."""
-    metric_a = LocalMetric.require(reader.metric(definition.metric))
-    if definition.other is None:
-        return metric_a, metric_a
-    return metric_a, LocalMetric.require(reader.metric(definition.other))
+    a, b = (LocalMetric.require(reader.metric(name)) for name in definition.metric_names)
+    return a, b
 
 
 def _is_complete(window: Window) -> bool:

@@ -155,8 +155,8 @@ class SliceTables:
         self._sums, self._store, self._metric = sums, sums.store, metric
         self._key = metric_key(metric.name, metric.revision)
 
-    def read(self, windows: Sequence[Window], grouping: Grouping) -> tuple[list[SliceSums], bool]:
-        """Return the sums of windows' slices, and whether Redis lost no data during the read.
+    def read(self, windows: Sequence[Window], grouping: Grouping) -> list[Window]:
+        """Return windows with the sums of their slices; none is final if Redis lost data meanwhile.
 
         `windows`: a window, or ascending steps of the same length; `grouping`: their grouping.
         Raises StateUnreadable if a table is missing that was counted and does not expire.
@@ -174,12 +174,13 @@ class SliceTables:
 
         partitions, cells = [*windows[0].watermarks], self._metric.zero().size
         all_sums, totals, is_same = self._store.panes.read_slices(self._key, partitions, read)
-        contents = []
-        for sums, total in zip(all_sums, totals, strict=True):
+        read_windows = []
+        for window, sums, total in zip(windows, all_sums, totals, strict=True):
             counted = int(self._metric.counts(sums.sum(axis=0)).sum())
             reports = 0 if total is None else int(self._metric.counts(total).sum())
-            contents.append(SliceSums(sums[:-1], min(1.0, counted / reports) if reports else None))
-        return contents, is_same
+            content = SliceSums(sums[:-1], min(1.0, counted / reports) if reports else None)
+            read_windows.append(window.with_content(content, is_same=is_same))
+        return read_windows
 
     def _read_totals(
         self, windows: Sequence[Window], groups: Mapping[str, Codes], sums: Counts, ask: Ask

@@ -16,7 +16,6 @@ from aggregator.features.comparisons.run import (
     ComparisonDecided,
     ComparisonRun,
     StoredComparison,
-    state_key,
 )
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
@@ -124,7 +123,7 @@ def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
 
 def store_state(reader: Reader, run: ComparisonRun) -> None:
     client: Any = reader.store.client
-    client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
+    client.set(run.state_key, msgspec.msgpack.encode(run.stored()))
 
 
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:
@@ -244,7 +243,7 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
     assert ComparisonRun.resumed(reader, CHECKOUT).stored() == run.stored()
     client: Any = reader.store.client
     for broken in (b"no state", msgspec.msgpack.encode(run.stored())[:-4]):
-        client.set(state_key(reader.store.topic, run.name), broken)
+        client.set(run.state_key, broken)
         assert not ComparisonRun.resumed(reader, CHECKOUT).has_begun
     odd = msgspec.structs.replace(run.stored(), next_ms=run.next_ms + 1)
     assert not ComparisonRun(reader, CHECKOUT, odd).has_begun

@@ -10,7 +10,7 @@ from redis.connection import AbstractConnection
 
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
-from aggregator.features.alarms.alarm_state import all_alarms
+from aggregator.features.alarms.alarm_answers import all_alarms
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.run import AlarmRun
 from aggregator.features.comparisons.changes import Changes
