@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 import redis
 import structlog
 
 from aggregator.errors import StateUnreadable
+from aggregator.feature import EventType
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.runs import Run
@@ -61,29 +61,15 @@ class DueEvents(Protocol):
         """Yield lists of due events; the caller publishes a list before it takes the next."""
 
 
-R = TypeVar("R", bound=Run[Any, Any])
-
-
-class RunWatch(abc.ABC, Generic[R]):
-    """Feeds the final panes of a deployment to runs of one kind."""
+class RunWatch:
+    """Feeds the final panes of a deployment to runs of one kind, and makes their events."""
 
     comes_first = False
 
-    def __init__(self, publication: Publication, runs: Sequence[R]) -> None:
-        self.publication, self._runs = publication, runs
-
-    @abc.abstractmethod
-    def events(
-        self, run: R, overview: TopicProgress, closed: Mapping[str, int]
-    ) -> Iterator[list[Event]]:
-        """Yield the due events of a run, pane by pane.
-
-        `run`: the run; `overview`: the progress of counting; `closed`: the event time in ms up to
-        which panes are final, by metric.
-        """
-
-    def note_published(self, event: Event) -> None:
-        """Do what must follow the publication of an event of these runs: by default, nothing."""
+    def __init__(
+        self, publication: Publication, event_type: EventType, runs: Sequence[Run[Any, Any]]
+    ) -> None:
+        self.publication, self._type, self._runs = publication, event_type.name, runs
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the due events run by run; a run may take only some of its panes in a turn.
@@ -104,8 +90,8 @@ class RunWatch(abc.ABC, Generic[R]):
             start_position, events = run.position, list[Event]()
             deadline = time.monotonic() + TURN_SECONDS
             try:
-                for batch in self.events(run, overview, closed):
-                    events += batch
+                for batch in run.due(overview, closed):
+                    events += [self._event(run, data) for data in batch]
                     if time.monotonic() > deadline:
                         break
             except StateUnreadable as error:
@@ -125,10 +111,15 @@ class RunWatch(abc.ABC, Generic[R]):
             if run.position != start_position:
                 state: Any = msgspec.msgpack.encode(run.stored())
                 published.lease.write([["SET", run.state_key, state]])
+            level, text = run.published
             for event in events:
-                self.note_published(event)
+                getattr(log, level)(text, **{run.kind: event.subject}, id=event.id)
         if first_error is not None:
             raise first_error
+
+    def _event(self, run: Run[Any, Any], data: Any) -> Event:
+        key, subject, encoded = run.event_key(data), run.definition.name, msgspec.json.encode(data)
+        return Event(key, self._type, self.publication.source, subject, data.at, key, encoded)
 
 
 class UnpublishedPanes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.lazy_log import LazyLog
 from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
 from producers.wire.decoding import decode_msgpack
 
@@ -39,6 +41,8 @@ class Run(abc.ABC, Generic[D, S]):
     """The kind with its article."""
     state_class: ClassVar[type[Any]]
     log: ClassVar[LazyLog]
+    published: ClassVar[tuple[str, str]]
+    """The level and the text of the log line about a published event."""
 
     def __init__(self, reader: MetricReader, definition: D, stored: S | None = None) -> None:
         self.reader, self.definition = reader, definition
@@ -74,6 +78,20 @@ class Run(abc.ABC, Generic[D, S]):
             about = {cls.kind: key.rpartition(":")[2], "error": str(error)}
             cls.log.warning(f"state of {cls.noun} is unreadable", **about)
             return None
+
+    @abc.abstractmethod
+    def due(
+        self, overview: TopicProgress, closed: Mapping[str, int]
+    ) -> Iterator[Sequence[msgspec.Struct]]:
+        """Process the next final panes, and yield the data of the events of each pane.
+
+        Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
+        that changed while it was read; the next call continues there.
+        """
+
+    @abc.abstractmethod
+    def event_key(self, data: Any) -> str:
+        """Return the id and key of an event, given its data."""
 
     @property
     @abc.abstractmethod

@@ -223,18 +223,23 @@ class MetricReader:
         return self.read(self.describe(self.progress(name), name, query))
 
     def windows(
-        self, questions: Sequence[tuple[str, Query]], overview: TopicProgress | None = None
+        self,
+        questions: Sequence[tuple[str, Query]],
+        overview: TopicProgress | None = None,
+        *,
+        are_final: bool = False,
     ) -> list[Window]:
-        """Return windows, given by metric and query, with their contents, read together.
+        """Return windows with their contents, in the round trips of one window.
 
-        `overview`: the progress of counting; it is read if it is not given.
+        `questions`: the metric and the query of each window; `overview`: the progress of counting;
+        it is read if it is not given; `are_final`: whether the windows are known to be final, as in
+        :meth:`read_final`.
         """
         if overview is None:
             overview = self.progress(*dict.fromkeys(name for name, _ in questions))
-        return self.read_together([self.describe(overview, *question) for question in questions])
-
-    def read_together(self, windows: Iterable[Window]) -> list[Window]:
-        """Return windows with their contents, in the round trips of one window."""
+        windows = [self.describe(overview, *question) for question in questions]
+        if are_final:
+            windows = [*map(_as_final, windows)]
         return self.store.together(*(functools.partial(self.read, window) for window in windows))
 
     def progress(self, *names: str) -> TopicProgress:
@@ -308,8 +313,7 @@ class MetricReader:
 
         `overview`, `name`, `query`: as for :meth:`describe`.
         """
-        described = self.describe(overview, name, query)
-        return self.read(dataclasses.replace(described, status="final", arrived_ms=NO_TIME))
+        return self.read(_as_final(self.describe(overview, name, query)))
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
@@ -373,3 +377,7 @@ class MetricReader:
             if not isinstance(metric, SearchMetric)
         }
         return {name: closed_ms for name, closed_ms in watermarks.items() if closed_ms != NO_TIME}
+
+
+def _as_final(window: Window) -> Window:
+    return dataclasses.replace(window, status="final", arrived_ms=NO_TIME)

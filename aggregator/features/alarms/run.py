@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -252,6 +252,7 @@ class AlarmRun(Run[AlarmDefinition, StoredAlarm]):
     """
 
     kind, noun, state_class, log = "alarm", "an alarm", StoredAlarm, log
+    published = "warning", "alarm raised"
 
     def __init__(
         self, reader: MetricReader, definition: AlarmDefinition, stored: StoredAlarm | None = None
@@ -280,6 +281,17 @@ class AlarmRun(Run[AlarmDefinition, StoredAlarm]):
         if not self.is_learning:
             for series in self.series:
                 self._watch(series)
+
+    def due(
+        self, overview: TopicProgress, closed: Mapping[str, int]
+    ) -> Iterator[Sequence[AlarmRaised]]:
+        """Yield the alarms that each of the next final panes raises."""
+        for pane in self.advance(overview, closed.get(self.metric.name, 0)):
+            yield pane.raised
+
+    def event_key(self, data: AlarmRaised) -> str:
+        """Return the key of an alarm's event."""
+        return f"{self.name}/{','.join(data.names)}/{data.at}"
 
     def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[WatchedPane]:
         """Process the next panes that end by `closed_ms`, and yield each.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment, Numbers, plain
 from aggregator.reading.window import Window
-from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
@@ -154,6 +153,7 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
     """
 
     kind, noun, state_class, log = "comparison", "a comparison", StoredComparison, log
+    published = "info", "comparison decided"
 
     def __init__(
         self,
@@ -181,14 +181,14 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
         """Whether a pane was processed."""
         return self.next_ms > self.definition.start_ms
 
-    def advance(
+    def event_key(self, data: ComparisonDecided) -> str:
+        """Return the key of the event of a decision, which may be about a single category."""
+        return self.name if data.category is UNSET else f"{self.name}/{data.category}"
+
+    def due(
         self, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[ComparisonDecided]]:
-        """Process the next final panes, and yield the new decisions of each pane.
-
-        Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
-        that changed while it was read; the next call continues there.
-        """
+        """Process the next final panes, and yield the new decisions of each pane."""
         closed_ms = self._closed_by_all(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
@@ -207,7 +207,7 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
-        """Return whether final panes are still to be processed; `closed`: see :meth:`advance`."""
+        """Return whether final panes are still to be processed; `closed`: see :meth:`due`."""
         return self.next_ms + self._step_ms <= self._closed_by_all(closed)
 
     def _closed_by_all(self, closed: Mapping[str, int]) -> int:
@@ -215,25 +215,16 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
         """Return both arms from the next pane on: up to `end_ms` if it is given, or up to now."""
-        query = query_of(self.definition, self.next_ms, end_ms)
-        return read_arms(functools.partial(self._read, overview), self.definition.metric, query)
-
-    def _read(
-        self, overview: TopicProgress, questions: Sequence[tuple[str, Query]]
-    ) -> list[Window]:
-        """Read windows; the caller ensures that a window with an end is final."""
-        windows = [self.reader.describe(overview, *question) for question in questions]
-        if questions[0][1].end is not None:
-            final: dict[str, Any] = {"status": "final", "arrived_ms": NO_TIME}
-            windows = [dataclasses.replace(window, **final) for window in windows]
-        return self.reader.read_together(windows)
+        query, are_final = query_of(self.definition, self.next_ms, end_ms), end_ms is not None
+        read = functools.partial(self.reader.windows, overview=overview, are_final=are_final)
+        return read_arms(read, self.definition.metric, query)
 
     def _metric_window(self, overview: TopicProgress, window: Window, end_ms: int) -> Window:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
         query = Query(self.next_ms / 1000, end_ms / 1000)
-        return self._read(overview, [(window.metric.name, query)])[0]
+        return self.reader.read_final(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
         """Add the sums of both arms to those since the start."""

@@ -13,11 +13,11 @@ from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
 from aggregator.features.alarms.alarm_answers import alarm_answer
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.due_events import AlarmWatch
+from aggregator.features.alarms.due_events import ALARM_EVENT
 from aggregator.features.alarms.run import AlarmRun, StoredAlarm, WatchedPane
 from aggregator.features.reader import Reader
 from aggregator.publishing import due_events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -250,7 +250,7 @@ def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.Monk
     assert lease.acquire()
     published = PublishedLog(reader.store.client, lease, key, Settings())
     publication, overview = Publication(reader, published, "/dither/t", 0), reader.store.overview()
-    found = AlarmWatch(publication, [broken, whole]).due_events(overview, 1)
+    found = RunWatch(publication, ALARM_EVENT, [broken, whole]).due_events(overview, 1)
     assert {one.subject for one in next(found)} == {"two"}
     with pytest.raises(ZeroDivisionError):
         next(found)
@@ -259,7 +259,7 @@ def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.Monk
     reader.store.client.set(f"{key}:alarms", "spoilt")
     unsure = AlarmRun.resumed(reader, dataclasses.replace(MOVES, name="three"))
     with pytest.raises(StateUnreadable, match=f"{key}:alarms"):
-        list(AlarmWatch(publication, [unsure]).due_events(overview, 1))
+        list(RunWatch(publication, ALARM_EVENT, [unsure]).due_events(overview, 1))
     assert unsure.read_state(reader, unsure.definition) is None, "its events would be lost"
 
 

@@ -296,7 +296,7 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store) -> Non
 def note_comparison(store: Store, metrics: MetricDefinitions) -> None:
     """Store how a comparison stands after the first hour."""
     run = ComparisonRun(Reader(store, metrics), COUNTRIES)
-    assert [*run.advance(store.overview(), {"late": EPOCH + 3_600_000})]
+    assert [*run.due(store.overview(), {"late": EPOCH + 3_600_000})]
     store.client.set(run.state_key, msgspec.msgpack.encode(run.stored()))
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.features.comparisons.definitions import ComparisonDefinition
-from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
 from aggregator.features.comparisons.run import (
     MAX_LOOKS,
@@ -111,7 +110,7 @@ def reader(store: Store, counting: Counting) -> Reader:
 def take(reader: Reader, run: ComparisonRun, hours: int = HOURS) -> list[ComparisonDecided]:
     """Look at the panes up to an hour."""
     closed = dict.fromkeys(METRICS, EPOCH + hours * HOUR)
-    return [one for found in run.advance(reader.store.overview(), closed) for one in found]
+    return [one for found in run.due(reader.store.overview(), closed) for one in found]
 
 
 def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
@@ -251,7 +250,5 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
 
 def test_a_decision_about_each_category_is_an_event_of_its_own(reader: Reader) -> None:
     run = ComparisonRun(reader, COLOURS)
-    found = [decision_event(one, run.name, "/dither/t") for one in take(reader, run)]
     expected = {f"{run.name}/{category}": "colours" for category in ("red", "blue")}
-    assert {one.id: one.subject for one in found} == expected
-    assert {one.type for one in found} == {"dither.comparison.decided"}
+    assert {run.event_key(one): one.comparison for one in take(reader, run)} == expected

@@ -91,7 +91,7 @@ def counted(store: Store, count: int) -> Reader:
 
 def compare_panes(reader: Reader) -> list[Any]:
     """Return the decisions of two panes, which the publisher compares."""
-    return [*ComparisonRun(reader, ARMS).advance(reader.progress("asked"), {"asked": CLOSED})]
+    return [*ComparisonRun(reader, ARMS).due(reader.progress("asked"), {"asked": CLOSED})]
 
 
 def watch_panes(reader: Reader) -> list[Any]:
