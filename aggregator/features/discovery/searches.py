@@ -93,8 +93,8 @@ class StringsQuestion:
 class _Search:
     """A search that waits, runs or has ended."""
 
-    def __init__(self, clock: Clock, client: Hashable, subject: Hashable) -> None:
-        self._clock, self._share, self.client, self.subject = clock, 0.0, client, subject
+    def __init__(self, clock: Clock, client: Hashable, question: StringsQuestion) -> None:
+        self._clock, self._share, self.client, self.question = clock, 0.0, client, question
         self.began_at = self.asked_at = clock.monotonic()
         self.is_cancelled = self.is_delivered = False
         self.future: Future[DiscoveryAnswer] = Future()
@@ -104,16 +104,10 @@ class _Search:
         return not self.is_cancelled and not self.future.done()
 
     @property
-    def has_valid_answer(self) -> bool:
-        """Whether the search has an answer that has not expired."""
-        if self.is_cancelled or not self.future.done() or self.future.cancelled():
-            return False
-        return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
-
-    @property
     def is_usable(self) -> bool:
         """Whether the search is under way, or has an answer that has not expired."""
-        return self.is_under_way or self.has_valid_answer
+        is_fresh = self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
+        return not self.is_cancelled and (is_fresh or not self.future.done())
 
     def note(self, share: float) -> None:
         """Record the finished share of the work.
@@ -131,11 +125,11 @@ class _Search:
         self.is_cancelled = True
         self.future.cancel()
 
-    def progress(self, metric: str, queued_before: int = 0) -> DiscoveryProgress:
+    def progress(self, queued_before: int = 0) -> DiscoveryProgress:
         """Return the progress of the search; `queued_before`: how many searches come before it."""
         status = "searching" if self.future.running() else "waiting"
         return DiscoveryProgress(
-            metric=metric,
+            metric=self.question.window.metric.name,
             status="cancelled" if self.is_cancelled else status,
             share=self._share,
             before=queued_before,
@@ -171,14 +165,15 @@ class Searches:
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)
-        name, subject = question.window.metric.name, question.subject
+        subject = question.subject
         with self._lock:
             key = self._pending_key(subject) or question.key
             latest, current = self._latest.get(subject), self._searches.get(key)
             is_usable = current is not None and current.is_usable
-            is_outdated = latest not in (None, current) and not latest.has_valid_answer
+            is_outdated = latest not in (None, current) and not latest.is_usable
             if not (is_usable or search or is_outdated):
                 if latest is None:
+                    name = question.window.metric.name
                     return DiscoveryProgress(metric=name, status="not_searched", share=0.0)
                 return latest.future.result()
             if current is None or not is_usable:
@@ -192,13 +187,13 @@ class Searches:
             if not current.future.done():
                 if latest is not None and not search:
                     return latest.future.result()
-                return current.progress(name, self._queued_before(current))
+                return current.progress(self._queued_before(current))
             error = current.future.exception()
             if error is not None:
                 del self._searches[key]  # the next request starts it again
             if isinstance(error, SearchCancelledError):  # after the lookup above
                 current.is_cancelled = True
-                return current.progress(name)
+                return current.progress()
             if error is None:
                 current.is_delivered = True
                 self._keep_latest(subject, current)
@@ -207,7 +202,7 @@ class Searches:
     def _pending_key(self, subject: Hashable) -> Hashable:
         """Return the key of a usable search about a subject if nobody got its answer; else None."""
         for key, search in self._searches.items():
-            if search.subject == subject and search.is_usable and not search.is_delivered:
+            if search.question.subject == subject and search.is_usable and not search.is_delivered:
                 return key
         return None
 
@@ -224,7 +219,7 @@ class Searches:
             if search is None or not search.is_under_way:
                 return None
             search.cancel()
-            return search.progress(question.window.metric.name)
+            return search.progress()
 
     def close(self) -> None:
         """Cancel all searches."""
@@ -238,19 +233,17 @@ class Searches:
 
         Raises TooManySearchesError if too many searches are waiting or under way.
         """
-        searches = {k: search for k, search in self._searches.items() if search.is_usable}
-        waiting = sum(search.is_under_way for search in searches.values())
-        if waiting > MAX_WAITING_SEARCHES:
+        searches = {k: s for k, s in self._searches.items() if s.is_usable and k != key}
+        under_way = [search for search in searches.values() if search.is_under_way]
+        if (waiting := len(under_way)) > MAX_WAITING_SEARCHES:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")
-        running = (search for search in searches.values() if search.is_under_way)
-        count = sum(search.client == client for search in running)
+        count = sum(search.client == client for search in under_way)
         if client is not None and count >= MAX_SEARCHES_PER_CLIENT:
             raise TooManySearchesError(f"{count} searches of {client} are waiting or under way")
-        finished = [k for k, search in searches.items() if not search.is_under_way and k != key]
+        finished = [k for k, search in searches.items() if not search.is_under_way]
         for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
             del searches[oldest]
-        searches.pop(key, None)
-        search = searches[key] = _Search(self._clock, client, question.subject)
+        search = searches[key] = _Search(self._clock, client, question)
         self._searches = searches
         search.future = self._pool.submit(question.answer, self._read, search.note)
         return search
