@@ -26,7 +26,8 @@ from aggregator.reading.query import (
     ignore_progress,
     statement_of,
 )
-from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
+from aggregator.reading.slices.estimates import SliceEstimate, Slices
+from aggregator.reading.slices.sums import SliceTables
 from aggregator.reading.window import Window, edges, widened, window_status
 from aggregator.state.slice_tables import chunk_rows
 from aggregator.storage.progress import TopicProgress
