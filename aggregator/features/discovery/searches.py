@@ -149,8 +149,7 @@ class Searches:
         self._read, self._clock = read, clock
         self._pool = ThreadPoolExecutor(1, "discovery")
         self._lock = threading.Lock()
-        self._searches: dict[Hashable, _Search] = {}
-        self._latest: dict[Hashable, _Search] = {}
+        self._searches: list[_Search] = []  # in the order of their starts
 
     def result_or_start(
         self, question: StringsQuestion, client: Hashable = None, *, search: bool = True
@@ -165,57 +164,51 @@ class Searches:
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)
-        subject = question.subject
         with self._lock:
-            key = self._pending_key(subject) or question.key
-            latest, current = self._latest.get(subject), self._searches.get(key)
-            is_usable = current is not None and current.is_usable
-            is_outdated = latest not in (None, current) and not latest.is_usable
-            if not (is_usable or search or is_outdated):
-                if latest is None:
+            current, latest = self._current(question), self._latest(question)
+            last_answer = None if search or latest is None else latest.future.result()
+            if current is None and not search:
+                if latest is None or last_answer is None:
                     name = question.window.metric.name
                     return DiscoveryProgress(metric=name, status="not_searched", share=0.0)
-                return latest.future.result()
-            if current is None or not is_usable:
+                if latest.is_usable or latest.question.key == question.key:
+                    return last_answer
+            if current is None:
                 try:
-                    current = self._start_search(key, question, client)
+                    current = self._start_search(question, client)
                 except TooManySearchesError:
-                    if search or latest is None:
+                    if last_answer is None:
                         raise
-                    return latest.future.result()  # no new search was asked for
+                    return last_answer  # no new search was asked for
             current.asked_at = self._clock.monotonic()
             if not current.future.done():
-                if latest is not None and not search:
-                    return latest.future.result()
-                return current.progress(self._queued_before(current))
+                return last_answer or current.progress(self._queued_before(current))
             error = current.future.exception()
             if error is not None:
-                del self._searches[key]  # the next request starts it again
+                self._searches.remove(current)  # the next request starts it again
             if isinstance(error, SearchCancelledError):  # after the lookup above
                 current.is_cancelled = True
                 return current.progress()
-            if error is None:
-                current.is_delivered = True
-                self._keep_latest(subject, current)
+            current.is_delivered = error is None
         return current.future.result()
 
-    def _pending_key(self, subject: Hashable) -> Hashable:
-        """Return the key of a usable search about a subject if nobody got its answer; else None."""
-        for key, search in self._searches.items():
-            if search.question.subject == subject and search.is_usable and not search.is_delivered:
-                return key
-        return None
+    def _current(self, question: StringsQuestion) -> _Search | None:
+        """Return a usable search about the subject that nobody got the answer of, or the same."""
+        usable = [search for search in self._searches if search.is_usable]
+        undelivered = (search for search in usable if not search.is_delivered)
+        about = (s for s in undelivered if s.question.subject == question.subject)
+        same = (search for search in usable if search.question.key == question.key)
+        return next(itertools.chain(about, same), None)
 
-    def _keep_latest(self, subject: Hashable, search: _Search) -> None:
-        self._latest.pop(subject, None)
-        self._latest[subject] = search
-        for oldest in [*self._latest][:-MAX_KEPT_ANSWERS]:
-            del self._latest[oldest]
+    def _latest(self, question: StringsQuestion) -> _Search | None:
+        """Return the last search about a question's subject whose answer somebody got."""
+        delivered = (search for search in reversed(self._searches) if search.is_delivered)
+        return next((s for s in delivered if s.question.subject == question.subject), None)
 
     def cancel(self, question: StringsQuestion) -> DiscoveryProgress | None:
         """Cancel a search, and return its progress; None if there is no such search."""
         with self._lock:
-            search = self._searches.get(self._pending_key(question.subject))
+            search = self._current(question)
             if search is None or not search.is_under_way:
                 return None
             search.cancel()
@@ -224,31 +217,28 @@ class Searches:
     def close(self) -> None:
         """Cancel all searches."""
         with self._lock:
-            for search in self._searches.values():
+            for search in self._searches:
                 search.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _start_search(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
+    def _start_search(self, question: StringsQuestion, client: Hashable) -> _Search:
         """Start a search as soon as earlier searches end, and return it.
 
         Raises TooManySearchesError if too many searches are waiting or under way.
         """
-        searches = {k: s for k, s in self._searches.items() if s.is_usable and k != key}
-        under_way = [search for search in searches.values() if search.is_under_way]
+        under_way = [search for search in self._searches if search.is_under_way]
         if (waiting := len(under_way)) > MAX_WAITING_SEARCHES:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")
         count = sum(search.client == client for search in under_way)
         if client is not None and count >= MAX_SEARCHES_PER_CLIENT:
             raise TooManySearchesError(f"{count} searches of {client} are waiting or under way")
-        finished = [k for k, search in searches.items() if not search.is_under_way]
-        for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
-            del searches[oldest]
-        search = searches[key] = _Search(self._clock, client, question)
-        self._searches = searches
+        ended = [s for s in self._searches if s.future.done() and not s.is_cancelled]
+        search = _Search(self._clock, client, question)
+        self._searches = [*ended[1 - MAX_KEPT_ANSWERS :], *under_way, search]
         search.future = self._pool.submit(question.answer, self._read, search.note)
         return search
 
     def _queued_before(self, search: _Search) -> int:
         """Return the number of searches under way that come before a waiting search."""
-        earlier = itertools.takewhile(lambda other: other is not search, self._searches.values())
+        earlier = itertools.takewhile(lambda other: other is not search, self._searches)
         return sum(other.is_under_way for other in earlier)
