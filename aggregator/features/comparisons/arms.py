@@ -120,8 +120,9 @@ def _read_slices(
 
 def _against_rest(window: Window, grouping: Grouping, group: int) -> Arms:
     """Return a slice of a window, and the rest of the window."""
-    statistic, where = window.of_slice(group).sums, (grouping.slice(group), {})
-    return Arms((window, window), (statistic, window.sums - statistic), where)
+    statistic, everywhere = window.of_slice(group).sums, dict[str, str | None]()
+    sums = statistic, window.sums - statistic
+    return Arms((window, window), sums, (grouping.slice(group), everywhere))
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
