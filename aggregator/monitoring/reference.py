@@ -38,10 +38,11 @@ Generated from `aggregator/monitoring/metric_definitions.py` and the features' `
 
 def all_exported() -> tuple[Exported, ...]:
     """Return the metrics that a server exports: those of the core, then of each feature."""
-    return (*CORE_METRICS, *(exported for kind in _of_features() for exported in kind.exported))
+    return (*CORE_METRICS, *(exported for kind in feature_samples() for exported in kind.exported))
 
 
-def _of_features() -> list[type[Samples]]:
+def feature_samples() -> list[type[Samples]]:
+    """Return the classes that make the features' samples."""
     kinds = (feature.samples() for feature in features())
     return [kind for kind in kinds if kind is not None]
 
@@ -50,7 +51,7 @@ def reference() -> str:
     """Return the text of docs/metrics.md."""
     parts = [PAGE_HEAD.rstrip()]
     titles, labels_of_all = {**SECTION_TITLES, RELAY_METRICS[0]: "Relays"}, dict(LABEL_MEANINGS)
-    for kind in _of_features():
+    for kind in feature_samples():
         titles[kind.exported[0]] = kind.title
         labels_of_all |= kind.labels
     for exported in (*all_exported(), *RELAY_METRICS):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 FINAL_TYPE = "dither.estimate.final"
 PROVISIONAL_TYPE = "dither.estimate.provisional"
 CONTENT_TYPE = "application/json"
+HEADER_ATTRIBUTES = ("id", "source", "type", "time", "subject")
+"""The attributes of CloudEvents that a message has as headers."""
 MAX_EVENT_BYTES = 900_000
 """The most bytes of an event's data: by default librdkafka, brokers and consumers accept 1 MB."""
 DIGEST_BYTES = 12
@@ -94,11 +96,7 @@ class Event:
         """The headers of the Kafka message."""
         return [
             ("ce_specversion", b"1.0"),
-            ("ce_id", self.id.encode()),
-            ("ce_source", self.source.encode()),
-            ("ce_type", self.type.encode()),
-            ("ce_time", self.time.encode()),
-            ("ce_subject", self.subject.encode()),
+            *((f"ce_{name}", getattr(self, name).encode()) for name in HEADER_ATTRIBUTES),
             ("content-type", CONTENT_TYPE.encode()),
         ]
 

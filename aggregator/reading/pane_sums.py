@@ -177,7 +177,7 @@ class PaneSums:
         self, metric: Metric, number: int, key: PaneKey, redis_key: str
     ) -> Counts | None:
         """Return None if a missing pane may have expired; else raise StateUnreadable."""
-        if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
+        if self.store.panes.may_expire(number, key, metric):
             return None
         error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
         self._missing[metric.name] = number, key, error

@@ -203,7 +203,7 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
             self.next_ms = end_ms
             decisions = []
             if any((old != new).any() for old, new in zip(previous_sums, self.sums, strict=True)):
-                decisions = self._compare_sums(arms.windows, arms)
+                decisions = self._compare_sums(arms)
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
@@ -272,10 +272,10 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
         self._stride = stored_run.stride
         self.history, self.decided = [*stored_run.history], [*stored_run.decided]
 
-    def _compare_sums(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
+    def _compare_sums(self, arms: Arms) -> list[ComparisonDecided]:
         """Compare the sums, and return the new decisions."""
-        provisional = tuple(dataclasses.replace(window, status="provisional") for window in windows)
-        compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
+        a, b = (dataclasses.replace(window, status="provisional") for window in arms.windows)
+        compared_sums = self.compare(Arms((a, b), self.sums, arms.where))
         if compared_sums.comparison is None:
             return []
         at = iso(self.next_ms)

@@ -20,7 +20,7 @@ from aggregator.reading.pane_sums import (
 )
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.definition_history import CountingDefinitions
-from aggregator.state.pane_keys import SLICES, PaneKey, metric_key, retention_ms, width_ms
+from aggregator.state.pane_keys import SLICES, metric_key, width_ms
 from aggregator.state.slice_tables import CHUNK_BYTES, Codes, decode_rows
 from aggregator.storage.pane_index import Total
 from aggregator.storage.parsing import Ask
@@ -99,16 +99,11 @@ class SliceTables:
                     continue
                 if value is not None:
                     self._add(sums[index], groups[key.metric], *self._merged([(redis_key, value)]))
-                elif not self._may_expire(number, key):
+                elif not self._store.panes.may_expire(number, key, self._metric):
                     raise StateUnreadable(redis_key, "nothing", "slices that were counted")
 
         max_panes = 1 + MAX_READ_BYTES // max(CHUNK_BYTES, zero.nbytes)
         return totals, self._sums.read_each(windows, max_panes, add, [*groups], ask)
-
-    def _may_expire(self, number: int, pane: PaneKey) -> bool:
-        if retention_ms(pane.grain, self._metric) is not None:
-            return True
-        return self._store.panes.has_expiring(number, pane.metric)
 
     def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Codes, Counts]:
         """Add up a chunk; return its last Redis key, and the codes and the sums of its slices."""
