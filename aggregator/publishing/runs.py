@@ -40,7 +40,6 @@ class Run(abc.ABC, Generic[D, S]):
     noun: ClassVar[str]
     """The kind with its article."""
     state_class: ClassVar[type[Any]]
-    log: ClassVar[LazyLog]
     published: ClassVar[tuple[str, str]]
     """The level and the text of the log line about a published event."""
 
@@ -76,7 +75,7 @@ class Run(abc.ABC, Generic[D, S]):
             return None if state is None else decode_msgpack(state, cls.state_class)
         except (ValueError, StateUnreadable) as error:
             about = {cls.kind: key.rpartition(":")[2], "error": str(error)}
-            cls.log.warning(f"state of {cls.noun} is unreadable", **about)
+            LazyLog(f"dither.{cls.kind}s").warning(f"state of {cls.noun} is unreadable", **about)
             return None
 
     @abc.abstractmethod

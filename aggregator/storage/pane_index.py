@@ -238,7 +238,10 @@ class PaneIndex:
         ]
 
     def may_expire(self, partition: int, pane: PaneKey, metric: Metric) -> bool:
-        """Return whether a pane may have expired: its metric's panes do, or once did."""
+        """Return whether a pane may have expired: its metric's panes do, or once did.
+
+        `partition`, `pane`: the partition, and the pane's key; `metric`: its metric.
+        """
         if retention_ms(pane.grain, metric) is not None:
             return True
         key = f"{tag(self._topic, partition)}:expiring"

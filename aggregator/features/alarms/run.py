@@ -251,7 +251,7 @@ class AlarmRun(Run[AlarmDefinition, StoredAlarm]):
         Why the run processes no panes; empty if it does.
     """
 
-    kind, noun, state_class, log = "alarm", "an alarm", StoredAlarm, log
+    kind, noun, state_class = "alarm", "an alarm", StoredAlarm
     published = "warning", "alarm raised"
 
     def __init__(

@@ -152,7 +152,7 @@ class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
         The comparison at the ends of panes: at most :data:`MAX_LOOKS` looks, the oldest first.
     """
 
-    kind, noun, state_class, log = "comparison", "a comparison", StoredComparison, log
+    kind, noun, state_class = "comparison", "a comparison", StoredComparison
     published = "info", "comparison decided"
 
     def __init__(
