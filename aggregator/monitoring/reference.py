@@ -14,7 +14,7 @@ from aggregator.monitoring.metric_definitions import (
 from aggregator.monitoring.relay_metrics import RELAY_METRICS
 from aggregator.monitoring.samples import Samples
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 """The page, in a clone."""
 
 
@@ -49,4 +49,4 @@ def reference(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(reference(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    METRICS_PAGE.write_text(reference(METRICS_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
