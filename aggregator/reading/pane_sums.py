@@ -71,19 +71,22 @@ class PaneSums:
         if window.is_running_total:
             key = metric_key(metric.name, metric.revision)
             return window.with_sums(self._total(metric, key, [*window.watermarks]))
-        return next(self.read_steps([window]))[0]
+        return self._read_together([window])[0]
 
     def read_steps(self, windows: Sequence[Window]) -> Iterator[list[Window]]:
         """Yield the results of :meth:`read_window` for steps, in reads of bounded size.
 
         `windows`: the steps in ascending order, which have the same length.
         """
-        for group in step_groups(windows):
-            metric = group[0].metric
-            sums: list[Counts | None] = [metric.zero()] * len(group)
-            is_same = self.read_each(group, max_sums_per_read(metric), self.adder(metric, sums))
-            pairs = zip(group, sums, strict=True)
-            yield [window.with_sums(statistic, is_same=is_same) for window, statistic in pairs]
+        yield from map(self._read_together, step_groups(windows))
+
+    def _read_together(self, windows: Sequence[Window]) -> list[Window]:
+        metric, zero = windows[0].metric, windows[0].metric.zero()
+        sums: list[Counts | None] = [zero] * len(windows)
+        max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
+        is_same = self.read_each(windows, max_panes, self.adder(metric, sums))
+        pairs = zip(windows, sums, strict=True)
+        return [window.with_sums(statistic, is_same=is_same) for window, statistic in pairs]
 
     def adder(self, metric: Metric, sums: list[Counts | None]) -> AddPanes:
         """Return a function that adds a metric's panes to the sums of windows, or None to both.
