@@ -42,6 +42,16 @@ class Watch:
     start_ms: int
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names of the watched metrics."""
+        return (self.metric,)
+
+    @property
+    def sliced(self) -> bool:
+        """Whether slices of the metrics are watched."""
+        return True
+
+    @property
     def key(self) -> str:
         """The name and a 32-bit hash of the definition."""
         facts = dataclasses.asdict(self)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from aggregator.config.definition_tables import Where
-from aggregator.features.alarms.alarm_answers import AlarmRaised
-from aggregator.features.alarms.alarm_state import all_alarms
+from aggregator.features.alarms.alarm_answers import all_alarms
+from aggregator.features.alarms.run import AlarmRaised
 from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from aggregator.features.comparisons.run import ComparisonRun, Look
 from aggregator.reading.reader import MetricReader

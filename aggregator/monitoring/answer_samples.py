@@ -15,7 +15,6 @@ from aggregator.reading.grouping import Groupings, queries, slice_name
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.search_progress import search_progress
-from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.reading.window import Window
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, Metric, SearchMetric
@@ -167,16 +166,12 @@ class SliceExport:
             window = reader.read(reader.describe(overview, metric.name, query))
             top_query = dataclasses.replace(query, top=max_slices)
             (slices,) = LocalPlan.answer_slices([window], top_query)
-            for estimate in slices.slices:
-                yield from self._slice(metric.name, estimate)
+            for of_slice in slices.slices:
+                labels = (metric.name, slice_name(of_slice.slice, ","))
+                yield Sample(metric_definitions.SLICE_REPORTS, of_slice.reports, labels)
+                if of_slice.estimate is not None:
+                    top_estimate = of_slice.estimate.numbers.top(self.top_categories)
+                    yield from _bounds(metric_definitions.BOUNDED_SLICE, labels, top_estimate)
             labels = (metric.name, ",".join(query.by))
             yield Sample(metric_definitions.SLICES_LEFT_OUT, slices.left_out, labels)
             remaining_samples -= len(slices.slices) * (3 * numbers_per_slice + 1) + 1
-
-    def _slice(self, name: str, slice_estimate: SliceEstimate) -> Iterator[Sample]:
-        labels = (name, slice_name(slice_estimate.slice, ","))
-        yield Sample(metric_definitions.SLICE_REPORTS, slice_estimate.reports, labels)
-        if slice_estimate.estimate is None:
-            return
-        top_estimate = slice_estimate.estimate.numbers.top(self.top_categories)
-        yield from _bounds(metric_definitions.BOUNDED_SLICE, labels, top_estimate)

@@ -17,11 +17,11 @@ from prometheus_client.registry import Collector
 
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import StateUnreadable
-from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.answer_samples import SliceExport, samples_of
 from aggregator.monitoring.families import Families
+from aggregator.monitoring.reference import feature_samples
 from aggregator.monitoring.samples import Sample
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
@@ -71,8 +71,7 @@ class Exporter(Collector):
     ) -> None:
         self._redis_optional = redis_optional
         self._slices = slices or SliceExport()
-        kinds = (feature.samples() for feature in features())
-        self._of_features = [kind(reader, top_categories) for kind in kinds if kind is not None]
+        self._of_features = [kind(reader, top_categories) for kind in feature_samples()]
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
+import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 import redis
 import structlog
 
 from aggregator.errors import StateUnreadable
+from aggregator.feature import EventType
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
+from aggregator.publishing.runs import Run
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
-from estimators.estimate import Counts
 
 TURN_SECONDS = 1.0
 """A run that takes longer continues with its next panes in the next turn."""
@@ -60,44 +61,15 @@ class DueEvents(Protocol):
         """Yield lists of due events; the caller publishes a list before it takes the next."""
 
 
-class Run(Protocol):
-    """A procedure that takes the final panes in order and keeps a state, such as an alarm."""
-
-    name: str
-    state_key: str
-    """The Redis key of the run's state."""
-
-    @property
-    def position(self) -> object:
-        """A value that differs whenever the run's state has changed."""
-
-    def stored(self) -> msgspec.Struct:
-        """Return the run's state in its stored form."""
-
-
-R = TypeVar("R", bound=Run)
-
-
-class RunWatch(abc.ABC, Generic[R]):
-    """Feeds the final panes of a deployment to runs of one kind."""
+class RunWatch:
+    """Feeds the final panes of a deployment to runs of one kind, and makes their events."""
 
     comes_first = False
 
-    def __init__(self, publication: Publication, runs: Sequence[R]) -> None:
-        self.publication, self._runs = publication, runs
-
-    @abc.abstractmethod
-    def events(
-        self, run: R, overview: TopicProgress, closed: Mapping[str, int]
-    ) -> Iterator[list[Event]]:
-        """Yield the due events of a run, pane by pane.
-
-        `run`: the run; `overview`: the progress of counting; `closed`: the event time in ms up to
-        which panes are final, by metric.
-        """
-
-    def note_published(self, event: Event) -> None:
-        """Do what must follow the publication of an event of these runs: by default, nothing."""
+    def __init__(
+        self, publication: Publication, event_type: EventType, runs: Sequence[Run[Any, Any]]
+    ) -> None:
+        self.publication, self._type, self._runs = publication, event_type.name, runs
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the due events run by run; a run may take only some of its panes in a turn.
@@ -118,8 +90,8 @@ class RunWatch(abc.ABC, Generic[R]):
             start_position, events = run.position, list[Event]()
             deadline = time.monotonic() + TURN_SECONDS
             try:
-                for batch in self.events(run, overview, closed):
-                    events += batch
+                for batch in run.due(overview, closed):
+                    events += [self._event(run, data) for data in batch]
                     if time.monotonic() > deadline:
                         break
             except StateUnreadable as error:
@@ -139,10 +111,15 @@ class RunWatch(abc.ABC, Generic[R]):
             if run.position != start_position:
                 state: Any = msgspec.msgpack.encode(run.stored())
                 published.lease.write([["SET", run.state_key, state]])
+            level, text = run.published
             for event in events:
-                self.note_published(event)
+                getattr(log, level)(text, **{run.kind: event.subject}, id=event.id)
         if first_error is not None:
             raise first_error
+
+    def _event(self, run: Run[Any, Any], data: Any) -> Event:
+        key, subject, encoded = run.event_key(data), run.definition.name, msgspec.json.encode(data)
+        return Event(key, self._type, self.publication.source, subject, data.at, key, encoded)
 
 
 class UnpublishedPanes:
@@ -251,23 +228,22 @@ class UnpublishedPanes:
             overview=overview,
         )
         windows = [pane.between(start, start + metric.pane_ms, "final") for start in starts]
-        sums, is_same_history = list[Counts | None](), True
         try:
-            for _, sums_of_group, is_same in self._reader.sums.read_steps(windows):
-                sums += sums_of_group
-                is_same_history = is_same  # compared with all reads, at the end
+            panes = [*itertools.chain.from_iterable(self._reader.sums.read_steps(windows))]
         except StateUnreadable:
             if self._reader.store.is_same_history(overview):
                 raise
             return None
-        if not is_same_history:
+        complete = [pane for pane in panes if pane.status == "final"]
+        is_partial = len(complete) < len(panes)  # something has expired, or Redis lost data
+        if is_partial and not self._reader.store.is_same_history(overview):
             return None
         self._published.verify_intact()
-        expired = [start for start, total in zip(starts, sums, strict=True) if total is None]
+        ends = zip(starts, panes, strict=True)
+        expired = [start for start, pane in ends if pane.status == "expired"]
         if expired:
             self._published.note_expired(metric, expired)
-        complete = zip(windows, sums, strict=True)
-        return [window.with_sums(total) for window, total in complete if total is not None]
+        return complete
 
 
 def batch_events(events: Iterable[Event]) -> Iterator[list[Event]]:

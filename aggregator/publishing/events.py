@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from aggregator.feature import EventType, features
 from aggregator.kafka.headers import read
 from aggregator.publishing.connect_schemas import enveloped, without_envelope
-from aggregator.reading.discovered_strings import DiscoveryAnswer, pane_discovery
+from aggregator.reading.discovered_strings import DiscoveryAnswer, PaneDiscovery, pane_discovery
 from aggregator.reading.serialization import Answer, answer
-from aggregator.reading.slices.estimates import Slices
-from aggregator.reading.slices.slice_answers import FinalAnswer, final_answer
+from aggregator.reading.slices.estimates import Slices, SlicesAnswer, slices_answer
 from aggregator.reading.window import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
@@ -32,9 +32,23 @@ if TYPE_CHECKING:
 FINAL_TYPE = "dither.estimate.final"
 PROVISIONAL_TYPE = "dither.estimate.provisional"
 CONTENT_TYPE = "application/json"
+HEADER_ATTRIBUTES = ("id", "source", "type", "time", "subject")
+"""The attributes of CloudEvents that a message has as headers."""
 MAX_EVENT_BYTES = 900_000
 """The most bytes of an event's data: by default librdkafka, brokers and consumers accept 1 MB."""
 DIGEST_BYTES = 12
+
+
+class FinalAnswer(Answer, frozen=True, kw_only=True):
+    """The answer about a final pane, as its event contains it.
+
+    `slices` is present if a whole stretch of `by_pane` ends with this pane, and `publish.slices`
+    names the metric: it has the slices of this stretch for each grouping that the setting names.
+    `discovery` is present if the metric discovers strings, unless `publish.unsearched` names it.
+    """
+
+    slices: list[SlicesAnswer] | UnsetType = UNSET
+    discovery: PaneDiscovery | UnsetType = UNSET
 
 
 class _Policy(msgspec.Struct, frozen=True):
@@ -82,11 +96,7 @@ class Event:
         """The headers of the Kafka message."""
         return [
             ("ce_specversion", b"1.0"),
-            ("ce_id", self.id.encode()),
-            ("ce_source", self.source.encode()),
-            ("ce_type", self.type.encode()),
-            ("ce_time", self.time.encode()),
-            ("ce_subject", self.subject.encode()),
+            *((f"ce_{name}", getattr(self, name).encode()) for name in HEADER_ATTRIBUTES),
             ("content-type", CONTENT_TYPE.encode()),
         ]
 
@@ -202,9 +212,11 @@ def _data(
     while True:
         document = answer(window, estimate, top)
         if slices or strings:
-            discovery = None if strings is None else pane_discovery(strings, top)
-            shown_slices = [grouping.first(max_slices) for grouping in slices]
-            document = final_answer(document, shown_slices, discovery)
+            document = FinalAnswer(
+                **msgspec.structs.asdict(document),
+                slices=[slices_answer(grouping.first(max_slices)) for grouping in slices] or UNSET,
+                discovery=UNSET if strings is None else pane_discovery(strings, top),
+            )
         data = msgspec.json.encode(document)
         if len(data) <= MAX_EVENT_BYTES or (top <= 1 and not max_slices):
             return data

@@ -99,29 +99,26 @@ class PaneFinalizer:
         """
         unreadable: StateUnreadable | None = None
         searches = self._searches
-        for name, unpublished in list(self._searched.items()):
+        for name, unpublished in [*self._searched.items()]:
             if searches.is_under_way:
                 break
-            later_metrics = {n: panes for n, panes in self._searched.items() if n != name}
             postponed = searches.postponed(name)
-            finals = self._due_panes(unpublished, overview, partitions, postponed)
             try:
-                for window, estimate, slices in finals:
-                    strings = searches.result_or_start(window)
-                    if strings is None:  # the next turn begins with this metric
-                        self._searched = {name: unpublished, **later_metrics}
-                    else:
-                        self._searched = {**later_metrics, name: unpublished}
-                        yield events.final_event(
-                            window, estimate, self._top, self._source, slices, strings
-                        )
-                    break
-                else:
+                pane = next(self._due_panes(unpublished, overview, partitions, postponed), None)
+                if pane is None:
                     searches.drop_vanished_panes(name, postponed)
+                elif (strings := searches.result_or_start(pane[0])) is None:
+                    break  # the next turn begins with this metric
+                else:
+                    window, estimate, slices = pane
+                    yield events.final_event(
+                        window, estimate, self._top, self._source, slices, strings
+                    )
             except PaneSearchFailedError:
-                self._searched = {**later_metrics, name: unpublished}
+                pass
             except StateUnreadable as error:
                 unreadable = error
+            self._searched[name] = self._searched.pop(name)  # the last in the next turn
         self._note_failed()
         if unreadable is not None:
             raise unreadable

@@ -288,11 +288,10 @@ class PublishedLog:
         copied_names = _names(self._position())
         key = f"{self._key}:metrics"
         metrics = [parsing.text(key, name) for name in self._commands.members(key)]
-        names = [f"final:{metric}" for metric in metrics]  # releases stay, as each is drawn once
-        id_sets = [kind.ids_key_name for kind in events.feature_event_types().values()]
-        names += ["metrics", "provisional", *id_sets, "events", "position"]
-        names += [name for name in copied_names if name not in names]
-        self.lease.write([["DEL", f"{self._key}:{name}"] for name in names])
+        names = {f"final:{metric}" for metric in metrics}  # releases stay, as each is drawn once
+        names |= {kind.ids_key_name for kind in events.feature_event_types().values()}
+        names |= {"metrics", "provisional", "events", "position", *copied_names}
+        self.lease.write([["DEL", f"{self._key}:{name}"] for name in sorted(names)])
 
 
 def _names(position: Mapping[str, str]) -> list[str]:

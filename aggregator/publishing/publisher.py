@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import structlog
 
@@ -33,7 +33,6 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import HeartbeatSchedule
 from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.tracing import Attributes, Tracer
 from estimators.durations import milliseconds
@@ -124,35 +123,18 @@ class Publisher(Leader):
                 raise OtherCluster(number, stored, cluster)
 
     def _due_batches(self) -> Iterator[list[Event]]:
-        """Yield batches of the due final events, then the due events of features."""
-        overview, partitions = yield from self._begin_turn()
-        of_features = [due.due_events for due in self._of_features if not due.comes_first]
-        yield from _in_turn(
-            [self._final_events, *of_features, self._searched_events], overview, partitions
-        )
-
-    def _final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the final events of panes that are not searched."""
-        yield from batch_events(self._finalizer.final_events(overview, partitions))
-
-    def _searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the final events of panes searched for frequent strings."""
-        yield from batch_events(self._finalizer.searched_events(overview, partitions))
-
-    def _begin_turn(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
-        """Send the due heartbeats, and yield the events that come first.
-
-        Returns the progress of the topic and its number of partitions.
-        """
+        """Send the due heartbeats; yield batches of due final events and events of features."""
         partitions = self._producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
         self._verify_lease()
         assert self._heartbeats is not None  # noqa: S101
         self._heartbeats.send_due(overview, partitions)
-        for due in self._of_features:
-            if due.comes_first:
-                yield from due.due_events(overview, partitions)
-        return overview, partitions
+        finalizer, features = self._finalizer, self._of_features
+        first = [due.due_events(overview, partitions) for due in features if due.comes_first]
+        later = [due.due_events(overview, partitions) for due in features if not due.comes_first]
+        finals = batch_events(finalizer.final_events(overview, partitions))
+        searched = batch_events(finalizer.searched_events(overview, partitions))
+        yield from _in_turn([*first, finals, *later, searched])
 
     def _publish_totals(self) -> None:
         """Publish the changed running totals, once in every `publish.interval`."""
@@ -175,16 +157,12 @@ class Publisher(Leader):
         log.debug("published", events=len(batch))
 
 
-def _in_turn(
-    turns: Iterable[Callable[[TopicProgress, int], Iterator[list[Event]]]],
-    overview: TopicProgress,
-    partitions: int,
-) -> Iterator[list[Event]]:
-    """Yield the due events of several finders, even if some fail; then raise the first failure."""
+def _in_turn(turns: Iterable[Iterator[list[Event]]]) -> Iterator[list[Event]]:
+    """Yield the batches of several iterators, even if some fail; then raise the first failure."""
     first_error: Exception | None = None
-    for due_events in turns:
+    for batches in turns:
         try:
-            yield from due_events(overview, partitions)
+            yield from batches
         except Exception as error:
             first_error = first_error or error
     if first_error is not None:

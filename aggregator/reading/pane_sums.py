@@ -52,15 +52,11 @@ class PaneSums:
             return self.store.panes.extent(key, [*partitions])
         return overview.extent(key, partitions)
 
-    def read_window(self, window: Window) -> tuple[Counts | None, bool]:
-        """Return the sum of a window's panes, in two round trips.
+    def read_window(self, window: Window) -> Window:
+        """Return a window with the sum of its panes, in two round trips.
 
-        Returns
-        -------
-        sum : ndarray or None
-            The sum; None if panes of the window have expired.
-        is_same_history : bool
-            Whether Redis has lost no data since the window's progress was read.
+        If panes of the window have expired, it is expired; if Redis has lost data since the
+        window's progress was read, it is not final.
 
         Raises
         ------
@@ -74,26 +70,23 @@ class PaneSums:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
         if window.is_running_total:
             key = metric_key(metric.name, metric.revision)
-            return self._total(metric, key, [*window.watermarks]), True
-        ((statistic,), is_same_history) = self._read_together([window])
-        return statistic, is_same_history
+            return window.with_sums(self._total(metric, key, [*window.watermarks]))
+        return self._read_together([window])[0]
 
-    def read_steps(
-        self, windows: Sequence[Window]
-    ) -> Iterator[tuple[Sequence[Window], list[Counts | None], bool]]:
-        """Yield steps with their results of :meth:`read_window`, in reads of bounded size.
+    def read_steps(self, windows: Sequence[Window]) -> Iterator[list[Window]]:
+        """Yield the results of :meth:`read_window` for steps, in reads of bounded size.
 
         `windows`: the steps in ascending order, which have the same length.
         """
-        for group in step_groups(windows):
-            yield group, *self._read_together(group)
+        yield from map(self._read_together, step_groups(windows))
 
-    def _read_together(self, windows: Sequence[Window]) -> tuple[list[Counts | None], bool]:
-        """Return the sum of each of these ascending windows, and whether Redis has lost no data."""
+    def _read_together(self, windows: Sequence[Window]) -> list[Window]:
         metric, zero = windows[0].metric, windows[0].metric.zero()
         sums: list[Counts | None] = [zero] * len(windows)
         max_panes = max(1, MAX_READ_BYTES // zero.nbytes)
-        return sums, self.read_each(windows, max_panes, self.adder(metric, sums))
+        is_same = self.read_each(windows, max_panes, self.adder(metric, sums))
+        pairs = zip(windows, sums, strict=True)
+        return [window.with_sums(statistic, is_same=is_same) for window, statistic in pairs]
 
     def adder(self, metric: Metric, sums: list[Counts | None]) -> AddPanes:
         """Return a function that adds a metric's panes to the sums of windows, or None to both.
@@ -187,7 +180,7 @@ class PaneSums:
         self, metric: Metric, number: int, key: PaneKey, redis_key: str
     ) -> Counts | None:
         """Return None if a missing pane may have expired; else raise StateUnreadable."""
-        if metric.retention_ms is not None or self.store.panes.has_expiring(number, key.metric):
+        if self.store.panes.may_expire(number, key, metric):
             return None
         error = StateUnreadable(redis_key, "nothing", "a pane that was counted")
         self._missing[metric.name] = number, key, error

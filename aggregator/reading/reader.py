@@ -35,6 +35,7 @@ from aggregator.reading.query import (
 from aggregator.reading.series import Series, merged_bins, read_series
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.window import Window, WindowStatistic
+from aggregator.size_pieces import pieces
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NO_TIME
 from aggregator.storage.connection import connect
@@ -223,18 +224,23 @@ class MetricReader:
         return self.read(self.describe(self.progress(name), name, query))
 
     def windows(
-        self, questions: Sequence[tuple[str, Query]], overview: TopicProgress | None = None
+        self,
+        questions: Sequence[tuple[str, Query]],
+        overview: TopicProgress | None = None,
+        *,
+        are_final: bool = False,
     ) -> list[Window]:
-        """Return windows, given by metric and query, with their contents, read together.
+        """Return windows with their contents, in the round trips of one window.
 
-        `overview`: the progress of counting; it is read if it is not given.
+        `questions`: the metric and the query of each window; `overview`: the progress of counting;
+        it is read if it is not given; `are_final`: whether the windows are known to be final, as in
+        :meth:`read_final`.
         """
         if overview is None:
             overview = self.progress(*dict.fromkeys(name for name, _ in questions))
-        return self.read_together([self.describe(overview, *question) for question in questions])
-
-    def read_together(self, windows: Iterable[Window]) -> list[Window]:
-        """Return windows with their contents, in the round trips of one window."""
+        windows = [self.describe(overview, *question) for question in questions]
+        if are_final:
+            windows = [*map(_as_final, windows)]
         return self.store.together(*(functools.partial(self.read, window) for window in windows))
 
     def progress(self, *names: str) -> TopicProgress:
@@ -308,8 +314,7 @@ class MetricReader:
 
         `overview`, `name`, `query`: as for :meth:`describe`.
         """
-        described = self.describe(overview, name, query)
-        return self.read(dataclasses.replace(described, status="final", arrived_ms=NO_TIME))
+        return self.read(_as_final(self.describe(overview, name, query)))
 
     @staticmethod
     def answer(window: Window, query: Query = RUNNING_TOTAL) -> Estimate:
@@ -329,28 +334,18 @@ class MetricReader:
         For a window of another kind, and for windows read together with an unreadable one, it
         yields None: the caller has to use :meth:`read`.
         """
-        batch: list[Window] = []
-        size = 0
-        for window in windows:
-            batch.append(window)
-            size += window.metric.zero().nbytes * len(window.watermarks)
-            if len(batch) == MAX_TOTALS_PER_READ or size > MAX_TOTALS_BYTES:
-                yield from self._read_batch(batch)
-                batch, size = [], 0
-        yield from self._read_batch(batch)
-
-    def _read_batch(self, windows: Sequence[Window]) -> Iterator[Window | None]:
-        totals = [
-            window
-            for window in windows
-            if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
-        ]
-        sums: dict[str, Counts] = {}
-        with contextlib.suppress(StateUnreadable):
-            sums = self.sums.read_totals(totals)
-        for window in windows:
-            statistic = sums.get(window.metric.name)
-            yield None if statistic is None else window.with_sums(statistic)
+        for batch in pieces(windows, _total_bytes, MAX_TOTALS_BYTES, MAX_TOTALS_PER_READ):
+            totals = [
+                window
+                for window in batch
+                if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
+            ]
+            sums: dict[str, Counts] = {}
+            with contextlib.suppress(StateUnreadable):
+                sums = self.sums.read_totals(totals)
+            for window in batch:
+                statistic = sums.get(window.metric.name)
+                yield None if statistic is None else window.with_sums(statistic)
 
     def _plan(self, metric: Metric) -> ReadingPlan[Any]:
         plan = self._plans.get(metric.name)
@@ -373,3 +368,12 @@ class MetricReader:
             if not isinstance(metric, SearchMetric)
         }
         return {name: closed_ms for name, closed_ms in watermarks.items() if closed_ms != NO_TIME}
+
+
+def _total_bytes(window: Window) -> int:
+    """Return the largest size of the sums that are read for a running total."""
+    return window.metric.zero().nbytes * len(window.watermarks)
+
+
+def _as_final(window: Window) -> Window:
+    return dataclasses.replace(window, status="final", arrived_ms=NO_TIME)

@@ -478,6 +478,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
     field_names = facts.keys() & set(Definition.__struct_fields__)
     domain = {key: value for key, value in facts.items() if key not in field_names}
     attributes = {} if metric.slicing is None else metric.slicing.attributes
+    code = metric.domain.string_code if isinstance(metric.domain, CodedVocabulary) else None
     return Definition(
         **{name: getattr(metric, name) for name in METRIC_FIELDS},
         shape=metric.shape.value,
@@ -493,19 +494,12 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         watch=list(metric.labels) if metric.categories == OPEN_VOCABULARY else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,
-        code=_code(metric),
+        code=UNSET if code is None else decode_json(code.canonical, dict[str, Any]),
         domain=domain or UNSET,
         by=list(attributes) or UNSET,
         attributes={name: list(values) for name, values in attributes.items()} or UNSET,
         **{key: facts[key] for key in field_names},
     )
-
-
-def _code(metric: Metric) -> dict[str, Any] | UnsetType:
-    """Return the code of discovered strings, with bit lengths and tokens; UNSET without one."""
-    if not isinstance(metric.domain, CodedVocabulary):
-        return UNSET
-    return decode_json(metric.domain.string_code.canonical, dict[str, Any])
 
 
 def plain_numbers(

@@ -54,7 +54,6 @@ from aggregator.reading.window import Window
 from aggregator.timestamps import from_iso, iso
 from estimators import Estimate, Metric
 from estimators.distribution import DistributionEstimate
-from estimators.estimate import Counts
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.bins import Bins
 from estimators.rounding import certainty
@@ -272,16 +271,12 @@ def _over_all_steps(plan: SeriesPlan, query: Query, cache: EstimateCache) -> Est
     if plan.released is not None:
         return plan.released[-1]
     reading = _local(plan)
-    first, last, sums = plan.windows[0], plan.windows[-1], reading.sums
-    full_range = dataclasses.replace(last, start_ms=first.start_ms)
-    if plan.window.grouping is not None:
-        statistic: Counts | None = reading.read(full_range).sums
-    else:
-        statistic, _ = sums.read_window(full_range)
-    if statistic is None:  # of the steps that have not expired
-        groups = [group for _, group, _ in sums.read_steps(plan.windows)]
-        steps = (step for group in groups for step in group if step is not None)
-        statistic = sum(steps, last.metric.zero())
+    first, last = plan.windows[0], plan.windows[-1]
+    full_range = reading.read(dataclasses.replace(last, start_ms=first.start_ms))
+    statistic = full_range.sums
+    if full_range.status == "expired":  # of the steps that have not expired
+        groups = reading.sums.read_steps(plan.windows)
+        statistic = sum((step.sums for group in groups for step in group), statistic)
     return reading.cached_answers([last.with_sums(statistic)], query, cache)[0]
 
 
@@ -303,26 +298,16 @@ def _estimates(
     cached = cache.cached(keys[window.start_ms] for window in windows if window.status == "final")
     estimates = {start: cached[key] for start, key in keys.items() if key in cached}
     missing = [window for window in windows if window.start_ms not in estimates]
-    is_same_history = True
-    for group, sums, is_same in reading.sums.read_steps(missing):
-        is_same_history = is_same  # at the end, of all reads
-        steps = [
-            window.expired() if statistic is None else window.with_sums(statistic)
-            for window, statistic in zip(group, sums, strict=True)
-        ]
+    for steps in reading.sums.read_steps(missing):
         steps.sort(key=lambda step: step.used_levels)
         for part in batched(steps, MAX_ESTIMATED_TOGETHER):
             progress(len(estimates) / len(windows))
-            starts = [window.start_ms for window in part]
-            estimates |= zip(starts, reading.cached_answers(part, query, cache), strict=True)
-    for window in missing:
-        start, estimate = window.start_ms, estimates[window.start_ms]
-        if window.status != "final" or estimate.status == "expired":
-            continue
-        if is_same_history:
-            cache.put(keys[start], estimate)
-        elif estimate.status == "final":
-            estimates[start] = dataclasses.replace(estimate, status="provisional")
+            for step, estimate in zip(
+                part, reading.cached_answers(part, query, cache), strict=True
+            ):
+                estimates[step.start_ms] = estimate
+                if step.status == "final":
+                    cache.put(keys[step.start_ms], estimate)
     return [estimates[start] for start in keys]
 
 

@@ -301,9 +301,7 @@ def _partition(
     if number in overview.unreadable:
         reason = str(overview.unreadable[number])
         return PartitionStatus(number, None, True, reason, 0, 0, None, False)
-    progress = overview.partitions.get(number)
-    if progress is None:
-        return PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
+    progress = overview.partitions.get(number, PartitionProgress({}, {}, {}))
     owner = progress.owner
     next_offset, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(

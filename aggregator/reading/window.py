@@ -132,8 +132,13 @@ class Window:
             **fields,
         )
 
-    def with_sums(self, statistic: Counts, *, is_same: bool = True) -> Window:
-        """Return the window with the statistic of its reports; see :meth:`with_content`."""
+    def with_sums(self, statistic: Counts | None, *, is_same: bool = True) -> Window:
+        """Return the window with the statistic of its reports; see :meth:`with_content`.
+
+        `statistic`: the statistic; None if a part of the window has expired.
+        """
+        if statistic is None:
+            return self.expired()
         return self.with_content(WindowStatistic(statistic), is_same=is_same)
 
     def with_content(self, content: WindowStatistic | SliceSums, *, is_same: bool) -> Window:

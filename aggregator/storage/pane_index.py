@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import PaneSpan
-from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
+from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey, retention_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Commands, ask_each, readable
 from aggregator.storage.parsing import Ask, Command, Read
 from aggregator.storage.redis_keys import tag
+from estimators import Metric
 
 T = TypeVar("T")
 NEWEST_GROWTH = 8
@@ -236,10 +237,15 @@ class PaneIndex:
             if number < size
         ]
 
-    def has_expiring(self, partition: int, metric: str) -> bool:
-        """Return whether a partition ever had a pane of this metric that expires."""
+    def may_expire(self, partition: int, pane: PaneKey, metric: Metric) -> bool:
+        """Return whether a pane may have expired: its metric's panes do, or once did.
+
+        `partition`, `pane`: the partition, and the pane's key; `metric`: its metric.
+        """
+        if retention_ms(pane.grain, metric) is not None:
+            return True
         key = f"{tag(self._topic, partition)}:expiring"
-        (is_one,) = self._commands.ask([("SISMEMBER", key, metric)])
+        (is_one,) = self._commands.ask([("SISMEMBER", key, pane.metric)])
         return bool(is_one)
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import redis
@@ -17,7 +17,6 @@ from aggregator.storage.pane_index import MAX_SCANNED_NAMES, PaneIndex
 from aggregator.storage.progress import ProgressRequest, TopicProgress
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
-from producers.wire.decoding import decode_msgpack
 
 if TYPE_CHECKING:
     from aggregator.storage.partition_store import PartitionStore
@@ -126,19 +125,6 @@ class Store(Commands):
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
         return self.hash(f"{redis_keys.tag(self.topic, partition)}:counts", parsing.counts)
-
-    def run_state(self, key: str, kind: type[T], warn: Callable[[str], object]) -> T | None:
-        """Return the stored state of an alarm or comparison; None if it is missing or unusable.
-
-        A run without a state computes it again from the panes, and replaces the unusable one.
-        `key`: the key; `kind`: the type of the state; `warn`: takes the reason why it is unusable.
-        """
-        try:
-            (state,) = self.ask([("GET", key)])
-            return None if state is None else decode_msgpack(state, kind)
-        except (ValueError, StateUnreadable) as error:
-            warn(str(error))
-            return None
 
 
 class TopicRegistry:

@@ -48,7 +48,7 @@ class Output:
     def write(self, frame: Frame) -> None:
         """Print a table, or write it to its file.
 
-        Raises ArrowMissingError if the package that writes Parquet is not installed.
+        Raises LibraryMissingError if the package that writes Parquet is not installed.
         """
         if self.as_csv:
             click.echo(frame.to_csv(), nl=False)

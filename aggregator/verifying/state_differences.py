@@ -278,6 +278,7 @@ class PartitionComparison:
 
     def _check_present(self, keys: list[PaneKey]) -> None:
         """Record the panes that cannot be compared and have no readable statistic."""
+        panes = self._store.panes
         for key, stored_bytes in zip(keys, self._stored_statistics(keys), strict=True):
             metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
             if stored_bytes:
@@ -285,10 +286,7 @@ class PartitionComparison:
                     parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
                     self._add_difference(key, error.fact)
-            elif stored_bytes is not None or not (
-                retention_ms(key.grain, metric) is not None
-                or self._store.panes.has_expiring(self._number, key.metric)
-            ):
+            elif stored_bytes is not None or not panes.may_expire(self._number, key, metric):
                 self._add_difference(key, "missing in the store")
 
     def _comparable(

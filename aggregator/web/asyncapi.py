@@ -13,7 +13,6 @@ from aggregator.config.settings import Settings
 from aggregator.feature import EventType
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
-from aggregator.reading.slices.slice_answers import FinalAnswer
 from producers.device.rounds import ROUND_EVENT_TYPE, Round
 from producers.wire.decoding import decode_json
 
@@ -22,7 +21,7 @@ KAFKA_BINDING_VERSION = "0.5.0"
 ESTIMATE_EVENTS = (
     EventType(
         events.FINAL_TYPE,
-        FinalAnswer,
+        events.FinalAnswer,
         message="finalEstimate",
         summary="The estimate of one closed pane: once for each id, and never changed.",
         key="The metric, its revision and the pane, as in delay@0000001f/2013-01-01T01:00:00Z.",

@@ -19,7 +19,7 @@ from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
-from aggregator.reading.slices.slice_answers import SlicesAnswer, slices_answer
+from aggregator.reading.slices.estimates import SlicesAnswer, slices_answer
 from aggregator.web.http.pools import stop_if_abandoned
 from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import (

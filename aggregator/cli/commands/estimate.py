@@ -15,7 +15,7 @@ from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import MAX_WINDOWS, Query, conditions
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.slices.slice_answers import slices_answer
+from aggregator.reading.slices.estimates import slices_answer
 from aggregator.reading.uncounted_reports import (
     UncountedReports,
     find_uncounted_reports,

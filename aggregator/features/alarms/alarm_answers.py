@@ -1,71 +1,39 @@
-"""Alarms in the form that events, `--json` and HTTP have."""
+"""The states of alarms in the form that `--json`, HTTP and tables have."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.serialization import Moment, Numbers, Value
-from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
+from aggregator.errors import DitherError
+from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
+from aggregator.features.alarms.run import (
+    AlarmRaised,
+    AlarmRun,
+    Baseline,
+    StoredAlarm,
+    promise,
+    series_names,
+    series_of,
+    unit_of,
+)
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.reader import MetricReader
+from aggregator.reading.serialization import Moment, Value, values
+from aggregator.timestamps import from_iso, iso
+from estimators import LocalMetric
+from estimators.errors import meant
 
 State = Literal["learning", "watching", "unwatchable"]
-
-
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The baseline of a series: estimated from panes before the start, or stated by the definition.
-
-    `from`, `to` and `reports` are null if the definition states the value.
-    """
-
-    start: Moment | None = msgspec.field(name="from")
-    end: Moment | None = msgspec.field(name="to")
-    value: Numbers
-    reports: int | None
-
-
-class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate from `since` on, or of the last pane if earlier panes have expired.
-
-    Its bounds are not guaranteed, because the window was chosen from the data.
-    """
-
-    value: Numbers
-    lower: Numbers
-    upper: Numbers
-    reports: int
-
-
-class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of an alarm's event: a series has moved from its baseline.
-
-    `at` is the end of the pane that raised the alarm. `since` is where the change most probably
-    began, without a guarantee. `evidence` is the logarithm of how much more probable the panes are
-    if the series has moved than if it has not; an alarm is raised when it reaches `needed`. `panes`
-    is the number of panes since the start, or since the last alarm of the series. `promise` says
-    how many false alarms are expected at most.
-    """
-
-    alarm: str
-    metric: str
-    unit: str
-    slice: dict[str, Value]
-    category: str | UnsetType = UNSET
-    direction: Literal["up", "down"]
-    at: Moment
-    since: Moment
-    baseline: Baseline
-    now: Since
-    evidence: float
-    needed: float
-    promise: str
-    panes: int
-
-    @property
-    def names(self) -> list[str]:
-        """The series' ``attribute=value`` pairs and category."""
-        return series_names(self.slice, self.category)
+YEAR_MS = 365 * 86_400_000
+NEVER_RUN = "no publisher has looked at a pane yet: `dither serve` runs alarms (publish.enabled)"
+ALARM_COLUMNS = (
+    *("alarm", "metric", "unit", "slice", "label", "direction", "state", "watched_until"),
+    *("baseline", "evidence", "smallest_shift", "panes", "alarms", "last_alarm", "reason"),
+)
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,21 +98,96 @@ class AlarmsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     promised_per_year: float
 
 
-def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str]:  # noqa: A002
-    """Return the ``attribute=value`` pairs of a series, and its category.
+def all_alarms(reader: MetricReader) -> AlarmsAnswer:
+    """Return the states of all alarms in a reader's definitions."""
+    definitions = alarms_of(reader.metrics).values()
+    answers = [alarm_answer(reader, definition) for definition in definitions]
+    promised_per_year = sum(answer.promised_per_year for answer in answers)
+    return AlarmsAnswer(alarms=answers, promised_per_year=promised_per_year)
 
-    Examples
-    --------
-    >>> series_names({"country": "DE", "version": None}, "red")
-    ['country=DE', 'version=none', 'category=red']
+
+def definition_of(reader: MetricReader, name: str) -> AlarmDefinition:
+    """Return the definition of an alarm.
+
+    Raises DitherError if there is no such alarm.
     """
-    names = [
-        f"{name}={NO_VALUE if value is None else value if isinstance(value, str) else OTHER_VALUE}"
-        for name, value in slice.items()
+    definitions = alarms_of(reader.metrics)
+    if name not in definitions:
+        raise DitherError(f"no alarm {name!r} in the definitions: {meant(name, definitions)}")
+    return definitions[name]
+
+
+def alarm_answer(reader: MetricReader, definition: AlarmDefinition) -> AlarmAnswer:
+    """Return the state of an alarm."""
+    metric = LocalMetric.require(reader.metric(definition.metric))
+    alarm_series = series_of(metric, definition)
+    stored_alarm = AlarmRun.read_state(reader, definition)
+    has_run = stored_alarm is not None and len(stored_alarm.series) == len(alarm_series)
+    if stored_alarm is None or not has_run:
+        stored_alarm = StoredAlarm(
+            next_ms=definition.start_ms,
+            is_learning=definition.baseline_ms is not None,
+            series=[series.state for series in alarm_series],
+        )
+    state: State = "learning" if stored_alarm.is_learning else "watching"
+    if stored_alarm.reason:
+        state = "unwatchable"
+    answers = [
+        SeriesAnswer(
+            slice=values(series.slice),
+            category=UNSET if series.category is None else series.category,
+            state="unwatchable" if stored.reason else state,
+            evidence=stored.evidence,
+            baseline=stored.compared_with,
+            smallest_shift=stored.smallest_shift,
+            panes=stored.panes,
+            alarms=stored.alarms,
+            reason=stored.reason,
+        )
+        for series, stored in zip(alarm_series, stored_alarm.series, strict=True)
     ]
-    return names if category is UNSET else [*names, f"category={category}"]
+    answers.sort(key=lambda answer: (answer.state == "unwatchable", -(answer.evidence or 0.0)))
+    if all(answer.state == "unwatchable" for answer in answers):
+        state = "unwatchable"
+    return AlarmAnswer(
+        alarm=definition.name,
+        metric=definition.metric,
+        unit=unit_of(metric, definition),
+        by=list(definition.by),
+        where=values(definition.where),
+        start=iso(definition.start_ms),
+        every_seconds=definition.every_ms / 1000,
+        direction=definition.direction,  # type: ignore[arg-type]
+        state=state,
+        until=iso(stored_alarm.next_ms) if stored_alarm.next_ms > definition.start_ms else None,
+        skipped=stored_alarm.skipped,
+        promise=promise(definition, len(alarm_series)),
+        promised_per_year=definition.false_alarms * YEAR_MS / definition.every_ms,
+        series=answers,
+        raised=stored_alarm.raised,
+        reason=stored_alarm.reason if has_run else NEVER_RUN,
+    )
 
 
-def series_answer_order(series: SeriesAnswer) -> tuple[bool, float]:
-    """Return a sort key: series with most evidence first, those that cannot be watched last."""
-    return series.state == "unwatchable", -(series.evidence or 0.0)
+def alarms_frame(answer: AlarmsAnswer) -> Frame:
+    """Return a table with the state of each series."""
+    return Frame.of(ALARM_COLUMNS, (row for alarm in answer.alarms for row in _series_rows(alarm)))
+
+
+def _series_rows(alarm: AlarmAnswer) -> Iterator[tuple[Any, ...]]:
+    last: dict[tuple[str, ...], str] = {}
+    for raised in alarm.raised:  # the newest first
+        last.setdefault(tuple(raised.names), raised.at)
+    for series in alarm.series:
+        baseline = None if series.baseline is None else series.baseline.value
+        yield (
+            *(alarm.alarm, alarm.metric, alarm.unit, ", ".join(series_names(series.slice, UNSET))),
+            *(None if series.category is UNSET else series.category, alarm.direction, series.state),
+            *(_ms(alarm.until), baseline if isinstance(baseline, int | float) else None),
+            *(series.evidence, series.smallest_shift, series.panes, series.alarms),
+            *(_ms(last.get(tuple(series.names))), series.reason or alarm.reason),
+        )
+
+
+def _ms(moment: str | None) -> int | None:
+    return None if moment is None else round(1000 * from_iso(moment))

@@ -8,9 +8,14 @@ import click
 import msgspec
 
 from aggregator.config.settings import Settings
-from aggregator.features.alarms.alarm_answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
-from aggregator.features.alarms.alarm_state import alarms_frame, all_alarms, definition_of
-from aggregator.features.alarms.run import AlarmRun, WatchedPane
+from aggregator.features.alarms.alarm_answers import (
+    AlarmAnswer,
+    AlarmsAnswer,
+    alarms_frame,
+    all_alarms,
+    definition_of,
+)
+from aggregator.features.alarms.run import AlarmRaised, AlarmRun, WatchedPane
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import slice_name
 from aggregator.terminal.estimate_text import table

@@ -6,8 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.features.alarms.alarm_answers import AlarmsAnswer
-from aggregator.features.alarms.alarm_state import alarms_frame, all_alarms
+from aggregator.features.alarms.alarm_answers import AlarmsAnswer, alarms_frame, all_alarms
 from aggregator.web.operations import Content, Operation, Service, as_json, as_table
 from aggregator.web.query_parameters import Format, parse
 

@@ -1,44 +1,229 @@
-"""Runs an alarm over final panes: learns the baselines of its series, and watches them."""
+"""Runs an alarm over final panes: learns the baselines of its series, and watches them.
+
+The log and the definitions determine the state of a run, which is in Redis.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-from aggregator.features.alarms.alarm_answers import AlarmRaised, Baseline, Since
-from aggregator.features.alarms.alarm_state import (
-    MAX_STORED_RAISED,
-    AlarmSeries,
-    StoredAlarm,
-    identity,
-    promise,
-    read_state,
-    series_of,
-    state_key,
-    unit_of,
-)
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.lazy_log import LazyLog
+from aggregator.publishing.runs import Run
+from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.serialization import plain, values
+from aggregator.reading.serialization import Moment, Numbers, Value, plain, values
 from aggregator.reading.window import SliceSums, Window
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.alarms import Detector, Step, smallest_shift
-from estimators.comparison.distributions import compared_numbers
+from estimators.comparison.distributions import compared_numbers, limit_indices
+from estimators.distribution import share_names
 from estimators.estimate import Counts
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.weights import DEFAULT_POLICY
 
 SINCE_BETA = 0.05
 """The failure probability of the bounds in `now`, which guarantee nothing."""
+MAX_STORED_RAISED = 100
+"""The most events that an alarm's state has."""
 
 log = LazyLog("dither.alarms")
+
+
+def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str]:  # noqa: A002
+    """Return the ``attribute=value`` pairs of a series, and its category.
+
+    Examples
+    --------
+    >>> series_names({"country": "DE", "version": None}, "red")
+    ['country=DE', 'version=none', 'category=red']
+    """
+    names = [
+        f"{name}={NO_VALUE if value is None else value if isinstance(value, str) else OTHER_VALUE}"
+        for name, value in slice.items()
+    ]
+    return names if category is UNSET else [*names, f"category={category}"]
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """The baseline of a series: estimated from panes before the start, or stated by the definition.
+
+    `from`, `to` and `reports` are null if the definition states the value.
+    """
+
+    start: Moment | None = msgspec.field(name="from")
+    end: Moment | None = msgspec.field(name="to")
+    value: Numbers
+    reports: int | None
+
+
+class Since(msgspec.Struct, frozen=True, kw_only=True):
+    """The estimate from `since` on, or of the last pane if earlier panes have expired.
+
+    Its bounds are not guaranteed, because the window was chosen from the data.
+    """
+
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: int
+
+
+class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an alarm's event: a series has moved from its baseline.
+
+    `at` is the end of the pane that raised the alarm. `since` is where the change most probably
+    began, without a guarantee. `evidence` is the logarithm of how much more probable the panes are
+    if the series has moved than if it has not; an alarm is raised when it reaches `needed`. `panes`
+    is the number of panes since the start, or since the last alarm of the series. `promise` says
+    how many false alarms are expected at most.
+    """
+
+    alarm: str
+    metric: str
+    unit: str
+    slice: dict[str, Value]
+    category: str | UnsetType = UNSET
+    direction: Literal["up", "down"]
+    at: Moment
+    since: Moment
+    baseline: Baseline
+    now: Since
+    evidence: float
+    needed: float
+    promise: str
+    panes: int
+
+    @property
+    def names(self) -> list[str]:
+        """The series' ``attribute=value`` pairs and category."""
+        return series_names(self.slice, self.category)
+
+
+class SeriesState(msgspec.Struct, kw_only=True):
+    """A series: the sums of its baseline, the detector's state, and the results of its last step.
+
+    Attributes
+    ----------
+    baseline : bytes or None
+        The sums, int64, little-endian; None if the definition states the baseline, or until it is
+        final.
+    detector : bytes or None
+        The state of the detector; None if the series is not watched, or not yet.
+    compared_with : Baseline or None
+        The value of the baseline, for readers; None if the series is not watched.
+    reason : str
+        Why the series cannot be watched; empty if it can.
+    """
+
+    baseline: bytes | None = None
+    detector: bytes | None = None
+    compared_with: Baseline | None = msgspec.field(name="known", default=None)
+    evidence: float | None = None
+    smallest_shift: float | None = None
+    panes: int = 0
+    alarms: int = 0
+    reason: str = ""
+
+
+class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm's state: its next pane, and its series in the order of slices and categories."""
+
+    next_ms: int
+    skipped: int = 0
+    is_learning: bool
+    series: list[SeriesState]
+    raised: list[AlarmRaised] = []
+    reason: str = ""
+
+
+@dataclasses.dataclass
+class AlarmSeries:
+    """A series of an alarm: a slice, and one of its numbers.
+
+    Attributes
+    ----------
+    group : int
+        The index of the slice.
+    category, index : str and int, or None
+        The name and the index of the number; None if there is a single number.
+    below : tuple of float
+        For a distribution: the edge; the watched number is the share of users below it.
+    state : SeriesState
+        The series' state as it is stored, but without the detector's state.
+    detector : Detector or None
+        Adds up the evidence; None if the series is not watched, or not yet.
+    """
+
+    group: int
+    slice: Slice
+    category: str | None
+    index: int | None
+    below: tuple[float, ...] = ()
+    state: SeriesState = dataclasses.field(default_factory=SeriesState)
+    detector: Detector | None = None
+
+    @property
+    def name(self) -> str:
+        """The ``attribute=value`` pairs of the series' slice, and its category."""
+        category = msgspec.UNSET if self.category is None else self.category
+        return ",".join(series_names(values(self.slice), category))
+
+
+def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[AlarmSeries]:
+    """Return the series of an alarm: each of its slices with each of its categories."""
+    grouping = Grouping.of(metric, Query(by=definition.by, where=definition.where))
+    slices: list[Slice] = [{}]
+    if grouping is not None and definition.by:
+        slices = [grouping.slice(group) for group in range(grouping.size)]
+    return [
+        AlarmSeries(group, values, *number)
+        for group, values in enumerate(slices)
+        for number in _numbers(metric, definition)
+    ]
+
+
+def _numbers(
+    metric: LocalMetric, definition: AlarmDefinition
+) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
+    """Yield the name, the index and the edge of each number that is watched in a slice."""
+    indices = limit_indices((metric, metric), definition.below, None, ratio=False)
+    if indices is not None:
+        for limit, index in zip(definition.below, indices[0].tolist(), strict=True):
+            yield (*share_names([limit]), index, (limit,))
+        return
+    labels, _ = metric.domain.select(definition.categories)
+    for label in labels:
+        yield label, metric.domain.labels.index(label), ()
+    if not labels:
+        yield None, None, ()
+
+
+def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
+    """Return the unit of an alarm's numbers; a share has none."""
+    return "" if definition.below else metric.unit
+
+
+def promise(definition: AlarmDefinition, series: int) -> str:
+    """Return the promise about false alarms as text; `series`: the alarm's number of series."""
+    number, _, stretch = definition.promise.partition("/")
+    scope = f", over {series} series together" if series > 1 else ""
+    alarms = "false alarm" if float(number) == 1 else "false alarms"
+    return (
+        f"by chance alone at most {number} {alarms} expected in the first {stretch} from the start"
+        f"{scope}; "
+        "in longer stretches from the start in proportion"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,18 +236,11 @@ class WatchedPane:
     raised: tuple[AlarmRaised, ...]
 
 
-class AlarmRun:
+class AlarmRun(Run[AlarmDefinition, StoredAlarm]):
     """A run of an alarm over the final panes of its metric.
-
-    Parameters
-    ----------
-    stored : StoredAlarm, optional
-        The state to resume; by default the run starts anew.
 
     Attributes
     ----------
-    name : str
-        The alarm's :func:`aggregator.features.alarms.alarm_state.identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     skipped : int
@@ -73,13 +251,14 @@ class AlarmRun:
         Why the run processes no panes; empty if it does.
     """
 
+    kind, noun, state_class = "alarm", "an alarm", StoredAlarm
+    published = "warning", "alarm raised"
+
     def __init__(
         self, reader: MetricReader, definition: AlarmDefinition, stored: StoredAlarm | None = None
     ) -> None:
-        self.reader, self.definition = reader, definition
+        super().__init__(reader, definition)
         self.metric = LocalMetric.require(reader.metric(definition.metric))
-        self.name = identity(definition, self.metric)
-        self.state_key = state_key(reader.store.topic, self.name)
         self._begin()
         if stored is not None:
             try:
@@ -87,12 +266,6 @@ class AlarmRun:
             except ValueError as error:
                 log.warning("an alarm starts again", alarm=definition.name, reason=str(error))
                 self._begin()
-
-    @classmethod
-    def resumed(cls, reader: MetricReader, definition: AlarmDefinition) -> AlarmRun:
-        """Return a run that resumes the state in Redis, if there is one."""
-        metric = reader.metric(definition.metric)
-        return cls(reader, definition, read_state(reader.store, identity(definition, metric)))
 
     @property
     def position(self) -> object:
@@ -108,6 +281,17 @@ class AlarmRun:
         if not self.is_learning:
             for series in self.series:
                 self._watch(series)
+
+    def due(
+        self, overview: TopicProgress, closed: Mapping[str, int]
+    ) -> Iterator[Sequence[AlarmRaised]]:
+        """Yield the alarms that each of the next final panes raises."""
+        for pane in self.advance(overview, closed.get(self.metric.name, 0)):
+            yield pane.raised
+
+    def event_key(self, data: AlarmRaised) -> str:
+        """Return the key of an alarm's event."""
+        return f"{self.name}/{','.join(data.names)}/{data.at}"
 
     def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[WatchedPane]:
         """Process the next panes that end by `closed_ms`, and yield each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from aggregator.features.alarms.alarm_state import all_alarms
+from aggregator.features.alarms.alarm_answers import all_alarms
 from aggregator.monitoring.metric_definitions import Exported, declared, exported_counter
 from aggregator.monitoring.samples import Sample, Samples
 from aggregator.storage.progress import TopicProgress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from aggregator.features.comparisons.query import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import count_alternatives, count_distinct_policies, coverage_text
@@ -12,7 +11,7 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Progress, Query, ignore_progress
 from aggregator.reading.reader import MetricReader
-from aggregator.reading.window import SliceSums, Window
+from aggregator.reading.window import Window
 from estimators import LocalMetric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.comparison.distributions import compared_numbers, limit_indices, snapped_limits
@@ -30,20 +29,6 @@ class Arms:
     windows: tuple[Window, Window]
     sums: tuple[Counts, Counts]
     where: tuple[Slice, Slice]
-
-
-class _Slices(NamedTuple):
-    """A window, and the sums of its slices, shape (slices, cells)."""
-
-    window: Window
-    grouping: Grouping
-    statistics: Counts
-
-    def against_rest(self, group: int) -> Arms:
-        """Return a slice and the rest of the window."""
-        statistic, total = self.statistics[group], self.statistics.sum(axis=0)
-        where = self.grouping.slice(group), dict[str, str | None]()
-        return Arms((self.window, self.window), (statistic, total - statistic), where)
 
 
 def compare_all(
@@ -92,8 +77,8 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
         conditions = dict(query.a.conditions)
         if not conditions:
             raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
-        slices = _read_slices(read, name, query, tuple(conditions))
-        return slices.against_rest(slices.grouping.index(conditions))
+        window, grouping = _read_slices(read, name, query, tuple(conditions))
+        return _against_rest(window, grouping, grouping.index(conditions))
     query_b = query.b
     if not query_b.has_window:
         a = query.a
@@ -113,26 +98,31 @@ def _compare_slices_with_rest(
         raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
     if query.a.where:
         raise ValueError("by and where: expected one of the two, to compare with the rest")
-    slices = _read_slices(read, name, query, tuple(query.a.by))
-    window = slices.window
-    reports = [int(window.metric.counts(row).sum()) for row in slices.statistics]
-    groups = slices.grouping.order(reports)[: query.a.top]
+    window, grouping = _read_slices(read, name, query, tuple(query.a.by))
+    reports = window.slice_reports
+    groups = grouping.order(reports)[: query.a.top]
     simultaneous = LocalPlan.count_sharing_slices(window, query.a, reports)
     comparisons: list[Compared] = []
     for group in groups:
         progress(len(comparisons) / len(groups))
-        comparisons.append(compared(slices.against_rest(group), query, simultaneous))
+        comparisons.append(compared(_against_rest(window, grouping, group), query, simultaneous))
     return comparisons
 
 
-def _read_slices(read: Read, name: str, query: CompareQuery, by: tuple[str, ...]) -> _Slices:
-    """Return all slices of a window by these attributes; with zeros if the window has expired."""
+def _read_slices(
+    read: Read, name: str, query: CompareQuery, by: tuple[str, ...]
+) -> tuple[Window, Grouping]:
+    """Return the first arm's window with the sums of all slices by these attributes."""
     (window,) = read([(name, dataclasses.replace(query.a, by=by, where=()))])
     assert window.grouping is not None  # noqa: S101
-    if isinstance(window.content, SliceSums):
-        return _Slices(window, window.grouping, window.content.statistics)
-    expired = window.metric.zero()[None].repeat(window.grouping.size, axis=0)
-    return _Slices(window, window.grouping, expired)
+    return window, window.grouping
+
+
+def _against_rest(window: Window, grouping: Grouping, group: int) -> Arms:
+    """Return a slice of a window, and the rest of the window."""
+    statistic, everywhere = window.of_slice(group).sums, dict[str, str | None]()
+    sums = statistic, window.sums - statistic
+    return Arms((window, window), sums, (grouping.slice(group), everywhere))
 
 
 def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:

@@ -64,6 +64,11 @@ class ComparisonDefinition(Watch):
     below: Sequence[float] = ()
     title: str = ""
 
+    @property
+    def metric_names(self) -> tuple[str, str]:
+        """The metrics of both arms."""
+        return self.metric, self.other or self.metric
+
 
 class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The keys of ``[comparisons.NAME]``, as TOML has them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,15 +20,12 @@ from aggregator.features.comparisons.comparison_answers import ComparedArm, comp
 from aggregator.features.comparisons.definitions import ComparisonDefinition, step_ms
 from aggregator.features.comparisons.query import Compared, CompareQuery, number_list
 from aggregator.lazy_log import LazyLog
+from aggregator.publishing.runs import Run
 from aggregator.reading.query import Query
 from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Moment, Numbers, plain
 from aggregator.reading.window import Window
-from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import TopicProgress
-from aggregator.storage.redis_keys import publisher_key
-from aggregator.storage.store import Store
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric
 from estimators.estimate import Counts
@@ -104,27 +101,6 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
     decided: list[ComparisonDecided]
 
 
-def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
-    """Return a comparison's name with a 32-bit hash of the definitions that it depends on."""
-    keys = [metric_key(metric.name, metric.revision) for metric in metrics]
-    keys += ["" if metric.slicing is None else metric.slicing.key for metric in metrics]
-    return definition.hashed(" ".join((definition.key, *keys)))
-
-
-def state_key(topic: str, comparison: str) -> str:
-    """Return the key of a comparison's state; `comparison` is its :func:`identity`."""
-    return f"{publisher_key(topic)}:comparison:{comparison}"
-
-
-def read_state(store: Store, comparison: str) -> StoredComparison | None:
-    """Return the stored state of a comparison, by its :func:`identity`; None if it is unusable."""
-
-    def warn(error: str) -> None:
-        log.warning("state of a comparison is unreadable", name=comparison, error=error)
-
-    return store.run_state(state_key(store.topic, comparison), StoredComparison, warn)
-
-
 def query_of(
     definition: ComparisonDefinition,
     start_ms: int,
@@ -158,20 +134,13 @@ def query_of(
     )
 
 
-class ComparisonRun:
+class ComparisonRun(Run[ComparisonDefinition, StoredComparison]):
     """A run of a living comparison over the final panes of its metrics.
-
-    Parameters
-    ----------
-    stored : StoredComparison, optional
-        The state to resume; by default the run starts anew.
 
     Attributes
     ----------
     metrics : tuple of LocalMetric
         The metrics of both arms.
-    name : str
-        The comparison's :func:`identity`.
     next_ms : int
         The start of the next pane, in ms since the epoch.
     sums : tuple of ndarray of int64
@@ -183,16 +152,17 @@ class ComparisonRun:
         The comparison at the ends of panes: at most :data:`MAX_LOOKS` looks, the oldest first.
     """
 
+    kind, noun, state_class = "comparison", "a comparison", StoredComparison
+    published = "info", "comparison decided"
+
     def __init__(
         self,
         reader: MetricReader,
         definition: ComparisonDefinition,
         stored: StoredComparison | None = None,
     ) -> None:
-        self.reader, self.definition = reader, definition
+        super().__init__(reader, definition)
         self.metrics = arm_metrics(reader, definition)
-        self.name = identity(definition, *self.metrics)
-        self.state_key = state_key(reader.store.topic, self.name)
         self._step_ms = step_ms(*self.metrics)
         self.next_ms, self.incomplete, self._stride = definition.start_ms, 0, 1
         self.sums: tuple[Counts, Counts] = self.metrics[0].zero(), self.metrics[1].zero()
@@ -200,12 +170,6 @@ class ComparisonRun:
         self.decided: list[ComparisonDecided] = []
         if stored is not None:
             self._restore(stored)
-
-    @classmethod
-    def resumed(cls, reader: MetricReader, definition: ComparisonDefinition) -> ComparisonRun:
-        """Return a run that resumes the state in Redis, if there is one."""
-        name = identity(definition, *arm_metrics(reader, definition))
-        return cls(reader, definition, read_state(reader.store, name))
 
     @property
     def position(self) -> object:
@@ -217,14 +181,14 @@ class ComparisonRun:
         """Whether a pane was processed."""
         return self.next_ms > self.definition.start_ms
 
-    def advance(
+    def event_key(self, data: ComparisonDecided) -> str:
+        """Return the key of the event of a decision, which may be about a single category."""
+        return self.name if data.category is UNSET else f"{self.name}/{data.category}"
+
+    def due(
         self, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[ComparisonDecided]]:
-        """Process the next final panes, and yield the new decisions of each pane.
-
-        Panes up to `closed` (event time in ms, by metric) are final. The iteration stops at a pane
-        that changed while it was read; the next call continues there.
-        """
+        """Process the next final panes, and yield the new decisions of each pane."""
         closed_ms = self._closed_by_all(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
@@ -239,11 +203,11 @@ class ComparisonRun:
             self.next_ms = end_ms
             decisions = []
             if any((old != new).any() for old, new in zip(previous_sums, self.sums, strict=True)):
-                decisions = self._compare_sums(arms.windows, arms)
+                decisions = self._compare_sums(arms)
             yield decisions
 
     def is_behind(self, closed: Mapping[str, int]) -> bool:
-        """Return whether final panes are still to be processed; `closed`: see :meth:`advance`."""
+        """Return whether final panes are still to be processed; `closed`: see :meth:`due`."""
         return self.next_ms + self._step_ms <= self._closed_by_all(closed)
 
     def _closed_by_all(self, closed: Mapping[str, int]) -> int:
@@ -251,25 +215,16 @@ class ComparisonRun:
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
         """Return both arms from the next pane on: up to `end_ms` if it is given, or up to now."""
-        query = query_of(self.definition, self.next_ms, end_ms)
-        return read_arms(functools.partial(self._read, overview), self.definition.metric, query)
-
-    def _read(
-        self, overview: TopicProgress, questions: Sequence[tuple[str, Query]]
-    ) -> list[Window]:
-        """Read windows; the caller ensures that a window with an end is final."""
-        windows = [self.reader.describe(overview, *question) for question in questions]
-        if questions[0][1].end is not None:
-            final: dict[str, Any] = {"status": "final", "arrived_ms": NO_TIME}
-            windows = [dataclasses.replace(window, **final) for window in windows]
-        return self.reader.read_together(windows)
+        query, are_final = query_of(self.definition, self.next_ms, end_ms), end_ms is not None
+        read = functools.partial(self.reader.windows, overview=overview, are_final=are_final)
+        return read_arms(read, self.definition.metric, query)
 
     def _metric_window(self, overview: TopicProgress, window: Window, end_ms: int) -> Window:
         """Return an arm's window; if its slices may be empty or expired, the metric's window."""
         if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
         query = Query(self.next_ms / 1000, end_ms / 1000)
-        return self._read(overview, [(window.metric.name, query)])[0]
+        return self.reader.read_final(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
         """Add the sums of both arms to those since the start."""
@@ -317,10 +272,10 @@ class ComparisonRun:
         self._stride = stored_run.stride
         self.history, self.decided = [*stored_run.history], [*stored_run.decided]
 
-    def _compare_sums(self, windows: tuple[Window, Window], arms: Arms) -> list[ComparisonDecided]:
+    def _compare_sums(self, arms: Arms) -> list[ComparisonDecided]:
         """Compare the sums, and return the new decisions."""
-        provisional = tuple(dataclasses.replace(window, status="provisional") for window in windows)
-        compared_sums = self.compare(Arms((provisional[0], provisional[1]), self.sums, arms.where))
+        a, b = (dataclasses.replace(window, status="provisional") for window in arms.windows)
+        compared_sums = self.compare(Arms((a, b), self.sums, arms.where))
         if compared_sums.comparison is None:
             return []
         at = iso(self.next_ms)
@@ -364,10 +319,8 @@ def arm_metrics(
     reader: MetricReader, definition: ComparisonDefinition
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return the metrics of both arms."""
-    metric_a = LocalMetric.require(reader.metric(definition.metric))
-    if definition.other is None:
-        return metric_a, metric_a
-    return metric_a, LocalMetric.require(reader.metric(definition.other))
+    a, b = (LocalMetric.require(reader.metric(name)) for name in definition.metric_names)
+    return a, b
 
 
 def _is_complete(window: Window) -> bool:

@@ -93,8 +93,8 @@ class StringsQuestion:
 class _Search:
     """A search that waits, runs or has ended."""
 
-    def __init__(self, clock: Clock, client: Hashable, subject: Hashable) -> None:
-        self._clock, self._share, self.client, self.subject = clock, 0.0, client, subject
+    def __init__(self, clock: Clock, client: Hashable, question: StringsQuestion) -> None:
+        self._clock, self._share, self.client, self.question = clock, 0.0, client, question
         self.began_at = self.asked_at = clock.monotonic()
         self.is_cancelled = self.is_delivered = False
         self.future: Future[DiscoveryAnswer] = Future()
@@ -104,16 +104,10 @@ class _Search:
         return not self.is_cancelled and not self.future.done()
 
     @property
-    def has_valid_answer(self) -> bool:
-        """Whether the search has an answer that has not expired."""
-        if self.is_cancelled or not self.future.done() or self.future.cancelled():
-            return False
-        return self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
-
-    @property
     def is_usable(self) -> bool:
         """Whether the search is under way, or has an answer that has not expired."""
-        return self.is_under_way or self.has_valid_answer
+        is_fresh = self._clock.monotonic() < self.began_at + ANSWER_LIFETIME_SECONDS
+        return not self.is_cancelled and (is_fresh or not self.future.done())
 
     def note(self, share: float) -> None:
         """Record the finished share of the work.
@@ -131,11 +125,11 @@ class _Search:
         self.is_cancelled = True
         self.future.cancel()
 
-    def progress(self, metric: str, queued_before: int = 0) -> DiscoveryProgress:
+    def progress(self, queued_before: int = 0) -> DiscoveryProgress:
         """Return the progress of the search; `queued_before`: how many searches come before it."""
         status = "searching" if self.future.running() else "waiting"
         return DiscoveryProgress(
-            metric=metric,
+            metric=self.question.window.metric.name,
             status="cancelled" if self.is_cancelled else status,
             share=self._share,
             before=queued_before,
@@ -155,8 +149,7 @@ class Searches:
         self._read, self._clock = read, clock
         self._pool = ThreadPoolExecutor(1, "discovery")
         self._lock = threading.Lock()
-        self._searches: dict[Hashable, _Search] = {}
-        self._latest: dict[Hashable, _Search] = {}
+        self._searches: list[_Search] = []  # in the order of their starts
 
     def result_or_start(
         self, question: StringsQuestion, client: Hashable = None, *, search: bool = True
@@ -171,91 +164,81 @@ class Searches:
         """
         if question.window.status != "final":  # the answer has no strings
             return question.answer(self._read)
-        name, subject = question.window.metric.name, question.subject
         with self._lock:
-            key = self._pending_key(subject) or question.key
-            latest, current = self._latest.get(subject), self._searches.get(key)
-            is_usable = current is not None and current.is_usable
-            is_outdated = latest not in (None, current) and not latest.has_valid_answer
-            if not (is_usable or search or is_outdated):
-                if latest is None:
+            current, latest = self._current(question), self._latest(question)
+            last_answer = None if search or latest is None else latest.future.result()
+            if current is None and not search:
+                if latest is None or last_answer is None:
+                    name = question.window.metric.name
                     return DiscoveryProgress(metric=name, status="not_searched", share=0.0)
-                return latest.future.result()
-            if current is None or not is_usable:
+                if latest.is_usable or latest.question.key == question.key:
+                    return last_answer
+            if current is None:
                 try:
-                    current = self._start_search(key, question, client)
+                    current = self._start_search(question, client)
                 except TooManySearchesError:
-                    if search or latest is None:
+                    if last_answer is None:
                         raise
-                    return latest.future.result()  # no new search was asked for
+                    return last_answer  # no new search was asked for
             current.asked_at = self._clock.monotonic()
             if not current.future.done():
-                if latest is not None and not search:
-                    return latest.future.result()
-                return current.progress(name, self._queued_before(current))
+                return last_answer or current.progress(self._queued_before(current))
             error = current.future.exception()
             if error is not None:
-                del self._searches[key]  # the next request starts it again
+                self._searches.remove(current)  # the next request starts it again
             if isinstance(error, SearchCancelledError):  # after the lookup above
                 current.is_cancelled = True
-                return current.progress(name)
-            if error is None:
-                current.is_delivered = True
-                self._keep_latest(subject, current)
+                return current.progress()
+            current.is_delivered = error is None
         return current.future.result()
 
-    def _pending_key(self, subject: Hashable) -> Hashable:
-        """Return the key of a usable search about a subject if nobody got its answer; else None."""
-        for key, search in self._searches.items():
-            if search.subject == subject and search.is_usable and not search.is_delivered:
-                return key
-        return None
+    def _current(self, question: StringsQuestion) -> _Search | None:
+        """Return a usable search about the subject that nobody got the answer of, or the same."""
+        usable = [search for search in self._searches if search.is_usable]
+        undelivered = (search for search in usable if not search.is_delivered)
+        about = (s for s in undelivered if s.question.subject == question.subject)
+        same = (search for search in usable if search.question.key == question.key)
+        return next(itertools.chain(about, same), None)
 
-    def _keep_latest(self, subject: Hashable, search: _Search) -> None:
-        self._latest.pop(subject, None)
-        self._latest[subject] = search
-        for oldest in [*self._latest][:-MAX_KEPT_ANSWERS]:
-            del self._latest[oldest]
+    def _latest(self, question: StringsQuestion) -> _Search | None:
+        """Return the last search about a question's subject whose answer somebody got."""
+        delivered = (search for search in reversed(self._searches) if search.is_delivered)
+        return next((s for s in delivered if s.question.subject == question.subject), None)
 
     def cancel(self, question: StringsQuestion) -> DiscoveryProgress | None:
         """Cancel a search, and return its progress; None if there is no such search."""
         with self._lock:
-            search = self._searches.get(self._pending_key(question.subject))
+            search = self._current(question)
             if search is None or not search.is_under_way:
                 return None
             search.cancel()
-            return search.progress(question.window.metric.name)
+            return search.progress()
 
     def close(self) -> None:
         """Cancel all searches."""
         with self._lock:
-            for search in self._searches.values():
+            for search in self._searches:
                 search.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _start_search(self, key: Hashable, question: StringsQuestion, client: Hashable) -> _Search:
+    def _start_search(self, question: StringsQuestion, client: Hashable) -> _Search:
         """Start a search as soon as earlier searches end, and return it.
 
         Raises TooManySearchesError if too many searches are waiting or under way.
         """
-        searches = {k: search for k, search in self._searches.items() if search.is_usable}
-        waiting = sum(search.is_under_way for search in searches.values())
-        if waiting > MAX_WAITING_SEARCHES:
+        under_way = [search for search in self._searches if search.is_under_way]
+        if (waiting := len(under_way)) > MAX_WAITING_SEARCHES:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")
-        running = (search for search in searches.values() if search.is_under_way)
-        count = sum(search.client == client for search in running)
+        count = sum(search.client == client for search in under_way)
         if client is not None and count >= MAX_SEARCHES_PER_CLIENT:
             raise TooManySearchesError(f"{count} searches of {client} are waiting or under way")
-        finished = [k for k, search in searches.items() if not search.is_under_way and k != key]
-        for oldest in finished[: max(0, len(finished) - MAX_KEPT_ANSWERS + 1)]:
-            del searches[oldest]
-        searches.pop(key, None)
-        search = searches[key] = _Search(self._clock, client, question.subject)
-        self._searches = searches
+        ended = [s for s in self._searches if s.future.done() and not s.is_cancelled]
+        search = _Search(self._clock, client, question)
+        self._searches = [*ended[1 - MAX_KEPT_ANSWERS :], *under_way, search]
         search.future = self._pool.submit(question.answer, self._read, search.note)
         return search
 
     def _queued_before(self, search: _Search) -> int:
         """Return the number of searches under way that come before a waiting search."""
-        earlier = itertools.takewhile(lambda other: other is not search, self._searches.values())
+        earlier = itertools.takewhile(lambda other: other is not search, self._searches)
         return sum(other.is_under_way for other in earlier)

@@ -35,11 +35,10 @@ class ReleaseDrawer:
         self._unpublished = UnpublishedPanes(publication, self.metrics)
 
     def due_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the events of :meth:`final_events` in batches."""
-        yield from batch_events(self.final_events(overview, partitions))
+        """Yield the events of final panes that have no release yet, in batches."""
+        return batch_events(self._final_events(overview, partitions))
 
-    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of final panes that have no release yet."""
+    def _final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
         for windows in self._unpublished.windows(overview, partitions):
             for window in windows:
                 try:

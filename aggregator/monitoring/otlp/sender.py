@@ -124,8 +124,10 @@ class OtlpSender(Collector):
             metrics = self._translation.translate(self._collect(), time.time_ns())
         except (redis.RedisError, DitherError) as error:
             is_redis = isinstance(error, redis.RedisError)
-            self._unreadable(explain_redis_error(error) if is_redis else str(error))
-            result = "unreadable"
+            reason, result = explain_redis_error(error) if is_redis else str(error), "unreadable"
+            if reason != self._reason:
+                log.warning("metrics are not sent: they cannot be read", reason=reason)
+            self._reason = reason
         else:
             self._reason = ""
             is_delivered = self._exporter.export(metrics) is MetricExportResult.SUCCESS
@@ -140,9 +142,3 @@ class OtlpSender(Collector):
             except Exception:  # a defect in one export must not end the thread
                 self._results["unreadable"] += 1
                 log.exception("metrics are not sent")
-
-    def _unreadable(self, reason: str) -> None:
-        """Log why no metrics were sent, unless the last logged reason is the same."""
-        if reason != self._reason:
-            log.warning("metrics are not sent: they cannot be read", reason=reason)
-        self._reason = reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -25,26 +26,25 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 """The characters with which a formula in a spreadsheet begins, wide forms included."""
 FORMULA_QUOTE = "'"
 MAX_SHOWN_ROWS = 10
-
-
-class ArrowMissingError(DitherError):
-    """The library for Arrow and Parquet is not installed."""
-
-    def __init__(self, form: str) -> None:
-        super().__init__(
-            f"{form} needs arro3, which is not installed: pip install 'dither[tables]' brings it "
-            "(CSV, JSON and to_dict need nothing)"
-        )
+INSTALL_ARROW = "'dither[tables]' brings it (CSV, JSON and to_dict need nothing)"
 
 
 class LibraryMissingError(DitherError):
-    """The library of a kind of table is not installed."""
+    """A library that a form of tables or pictures needs is not installed."""
 
-    def __init__(self, library: str) -> None:
-        super().__init__(
-            f"to_{library}() needs {library}, which is not installed: "
-            f"pip install 'dither[tables]' {library} brings it"
-        )
+
+@contextlib.contextmanager
+def needed_by(user: str, library: str, install: str) -> Iterator[None]:
+    """Raise LibraryMissingError if a library that is imported in this context is not installed.
+
+    `user`: what needs the library; `library`: its name; `install`: what to install with pip.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise LibraryMissingError(
+            f"{user} needs {library}, which is not installed: pip install {install}"
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -113,10 +113,8 @@ class Frame:
 
         Raises LibraryMissingError if pandas is not installed.
         """
-        try:
+        with needed_by("to_pandas()", "pandas", "'dither[tables]' pandas brings it"):
             import pandas
-        except ModuleNotFoundError:
-            raise LibraryMissingError("pandas") from None
         types = {
             ColumnKind.TEXT: ("object", "object"),
             ColumnKind.FLOAT: ("float64", "float64"),
@@ -132,17 +130,10 @@ class Frame:
     def to_polars(self) -> polars.DataFrame:
         """Return the table for polars, with the types of Arrow.
 
-        Raises
-        ------
-        LibraryMissingError
-            If polars is not installed.
-        ArrowMissingError
-            If arro3 is not installed.
+        Raises LibraryMissingError if polars or arro3 is not installed.
         """
-        try:
+        with needed_by("to_polars()", "polars", "'dither[tables]' polars brings it"):
             import polars
-        except ModuleNotFoundError:
-            raise LibraryMissingError("polars") from None
         return polars.DataFrame(self)
 
     def to_csv(self) -> str:
@@ -167,12 +158,10 @@ class Frame:
     def to_arrow(self) -> arro3.core.Table:
         """Return the table as an arro3 table; times are timestamp[us, UTC].
 
-        Raises ArrowMissingError if arro3 is not installed.
+        Raises LibraryMissingError if arro3 is not installed.
         """
-        try:
+        with needed_by("a table for Arrow", "arro3", INSTALL_ARROW):
             from arro3.core import Array, DataType, Field, Schema, Table
-        except ModuleNotFoundError:
-            raise ArrowMissingError("a table for Arrow") from None
         times = DataType.timestamp("us", tz="UTC")
         types = {
             ColumnKind.TEXT: DataType.string(),
@@ -194,12 +183,10 @@ class Frame:
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write the table as Parquet.
 
-        Raises ArrowMissingError if arro3 is not installed.
+        Raises LibraryMissingError if arro3 is not installed.
         """
-        try:
+        with needed_by("Parquet", "arro3", INSTALL_ARROW):
             from arro3.io import write_parquet
-        except ModuleNotFoundError:
-            raise ArrowMissingError("Parquet") from None
         buffer = io.BytesIO()  # arro3 panics if a file of its own cannot be written
         write_parquet(self.to_arrow(), buffer, compression="zstd(3)")
         if isinstance(file, str | os.PathLike):

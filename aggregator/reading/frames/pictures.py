@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from aggregator.errors import DitherError
-from aggregator.reading.frames.frame import Frame
+from aggregator.reading.frames.frame import Frame, needed_by
 from aggregator.timestamps import iso, utc
 from estimators.rounding import common_decimals, interval
 
@@ -68,16 +67,11 @@ class Pictured:
 
         `axes`: the axes to draw into; by default those of a new figure.
 
-        Raises DitherError if matplotlib is not installed.
+        Raises LibraryMissingError if matplotlib is not installed.
         """
         if axes is None:
-            try:
+            with needed_by("plot()", "matplotlib", "'dither[plots]' brings it"):
                 from matplotlib import pyplot
-            except ModuleNotFoundError:
-                raise DitherError(
-                    "plot() needs matplotlib, which is not installed: pip install 'dither[plots]' "
-                    "brings it"
-                ) from None
             _, axes = pyplot.subplots(layout="constrained")
         self.picture.plot(axes)
         return axes

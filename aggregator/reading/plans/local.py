@@ -26,7 +26,8 @@ from aggregator.reading.query import (
     ignore_progress,
     statement_of,
 )
-from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
+from aggregator.reading.slices.estimates import SliceEstimate, Slices
+from aggregator.reading.slices.sums import SliceTables
 from aggregator.reading.window import Window, edges, widened, window_status
 from aggregator.state.slice_tables import chunk_rows
 from aggregator.storage.progress import TopicProgress
@@ -115,8 +116,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         """Return a window with its sums; it is not final if Redis lost data during the read."""
         if window.grouping is not None:
             return next(self.read_slices([window], window.grouping))[0]
-        sums, is_same = self.sums.read_window(window)
-        return window.expired() if sums is None else window.with_sums(sums, is_same=is_same)
+        return self.sums.read_window(window)
 
     def read_slices(self, windows: Sequence[Window], grouping: Grouping) -> Iterator[list[Window]]:
         """Yield windows with the sums of their slices, in reads of bounded size.
@@ -125,9 +125,7 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         """
         chunks = -(-grouping.slicing.size // chunk_rows(self.metric))
         for group in step_groups(windows, grouping.size + 1, chunks + 1):
-            contents, is_same = SliceTables(self.sums, self.metric).read(group, grouping)
-            pairs = zip(group, contents, strict=True)
-            yield [window.with_content(content, is_same=is_same) for window, content in pairs]
+            yield SliceTables(self.sums, self.metric).read(group, grouping)
 
     @staticmethod
     def answer(window: Window, query: Query) -> Estimate:
@@ -135,18 +133,18 @@ class LocalPlan(ReadingPlan[LocalMetric]):
         return with_shares([window], query, functools.partial(LocalPlan.answer_each, [window]))[0]
 
     @staticmethod
-    def answers(windows: Sequence[Window], query: Query = RUNNING_TOTAL) -> Iterator[Estimate]:
+    def answers(windows: Sequence[Window]) -> Iterator[Estimate]:
         """Yield what :meth:`answer` returns, bit for bit, for many final windows of a metric.
 
-        Answers are computed together if the mechanism then computes the same numbers. `windows`:
-        the windows, with their sums; `query`: the query about each of them.
+        Answers are computed together if the mechanism then computes the same numbers.
         """
         metric, size = windows[0].metric, 1
         if metric.randomizer.is_exact_together:
             numbers = steps.numbers_per_estimate(metric, len(metric.labels))
             size = max(1, min(MAX_ESTIMATED_TOGETHER, steps.MAX_QUICK_NUMBERS // numbers))
         for batch in batched(windows, size):
-            yield from with_shares(batch, query, functools.partial(LocalPlan.answer_each, batch))
+            answer_each = functools.partial(LocalPlan.answer_each, batch)
+            yield from with_shares(batch, RUNNING_TOTAL, answer_each)
 
     def cached_answer(self, window: Window, query: Query, cache: EstimateCache) -> Estimate:
         """Return :meth:`answer`, from the cache if the window's sums were estimated before.

@@ -68,7 +68,7 @@ def test_a_feature_is_shown_by_every_interface(
     monkeypatch.setattr(aggregator.features, "FEATURES", (*aggregator.features.FEATURES, toy))
     assert "Show the tides." in CliRunner().invoke(cli, ["--help"]).output
     assert HEIGHT in all_exported()
-    assert "| `port` | a port |" in reference()
+    assert "| `port` | a port |" in reference("")
     client = Client(store, metrics, Settings())
     assert client.get("/v1/tide").json() == {"height": 2.5}
     assert 'toy_tide_height{port="Kiel"} 2.5' in client.get("/metrics").text

@@ -11,13 +11,13 @@ import pytest
 
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
-from aggregator.features.alarms.alarm_state import StoredAlarm, alarm_answer, read_state, state_key
+from aggregator.features.alarms.alarm_answers import alarm_answer
 from aggregator.features.alarms.definitions import AlarmDefinition
-from aggregator.features.alarms.due_events import AlarmWatch
-from aggregator.features.alarms.run import AlarmRun, WatchedPane
+from aggregator.features.alarms.due_events import ALARM_EVENT
+from aggregator.features.alarms.run import AlarmRun, StoredAlarm, WatchedPane
 from aggregator.features.reader import Reader
 from aggregator.publishing import due_events
-from aggregator.publishing.due_events import Publication
+from aggregator.publishing.due_events import Publication, RunWatch
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.window import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -146,8 +146,7 @@ def test_the_series_that_moves_raises_an_alarm_and_none_without_a_baseline(reade
     run = AlarmRun(strict, MOVES)
     assert not any(one.steps for one in take(strict, run))
     assert run.series[0].state.reason == "its baseline has 3600 reports: expected 4000"
-    key = state_key(reader.store.topic, run.name)
-    reader.store.client.set(key, msgspec.msgpack.encode(run.stored()))
+    reader.store.client.set(run.state_key, msgspec.msgpack.encode(run.stored()))
     assert alarm_answer(strict, MOVES).state == "unwatchable", "as each of its series is"
 
 
@@ -233,11 +232,11 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
     for change in ({"series": state.series[1:]}, {"next_ms": state.next_ms + 1}, {"series": bad}):
         again = AlarmRun(reader, MOVES, msgspec.structs.replace(state, **change))
         assert (again.next_ms, again.is_learning) == (MOVES.start_ms, True)
-    store, key = reader.store, state_key(reader.store.topic, run.name)
+    store, key = reader.store, run.state_key
     store.client.set(key, b"\xc1 bad")
-    assert read_state(store, run.name) is None
+    assert run.read_state(reader, MOVES) is None
     store.client.copy(partitions_key(store.topic), key, replace=True)
-    assert read_state(store, run.name) is None, "which stops no publisher"
+    assert run.read_state(reader, MOVES) is None, "which stops no publisher"
 
 
 def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,17 +250,17 @@ def test_a_failing_alarm_stops_no_other(reader: Reader, monkeypatch: pytest.Monk
     assert lease.acquire()
     published = PublishedLog(reader.store.client, lease, key, Settings())
     publication, overview = Publication(reader, published, "/dither/t", 0), reader.store.overview()
-    found = AlarmWatch(publication, [broken, whole]).due_events(overview, 1)
+    found = RunWatch(publication, ALARM_EVENT, [broken, whole]).due_events(overview, 1)
     assert {one.subject for one in next(found)} == {"two"}
     with pytest.raises(ZeroDivisionError):
         next(found)
-    stored = [read_state(reader.store, run.name) for run in (broken, whole)]
+    stored = [run.read_state(reader, run.definition) for run in (broken, whole)]
     assert [state is None for state in stored] == [True, False]
     reader.store.client.set(f"{key}:alarms", "spoilt")
     unsure = AlarmRun.resumed(reader, dataclasses.replace(MOVES, name="three"))
     with pytest.raises(StateUnreadable, match=f"{key}:alarms"):
-        list(AlarmWatch(publication, [unsure]).due_events(overview, 1))
-    assert read_state(reader.store, unsure.name) is None, "its events would be lost"
+        list(RunWatch(publication, ALARM_EVENT, [unsure]).due_events(overview, 1))
+    assert unsure.read_state(reader, unsure.definition) is None, "its events would be lost"
 
 
 def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -> None:

@@ -25,12 +25,11 @@ from aggregator.cli.roles import roles
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.counting.measurements import Measurements
-from aggregator.features.alarms.alarm_state import StoredAlarm, identity, state_key
 from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.features.alarms.run import AlarmRun, StoredAlarm
 from aggregator.features.alarms.samples import AlarmSamples
 from aggregator.features.comparisons.definitions import ComparisonDefinition
 from aggregator.features.comparisons.run import ComparisonRun
-from aggregator.features.comparisons.run import state_key as comparison_key
 from aggregator.features.comparisons.samples import ComparisonSamples
 from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
@@ -297,8 +296,8 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store) -> Non
 def note_comparison(store: Store, metrics: MetricDefinitions) -> None:
     """Store how a comparison stands after the first hour."""
     run = ComparisonRun(Reader(store, metrics), COUNTRIES)
-    assert [*run.advance(store.overview(), {"late": EPOCH + 3_600_000})]
-    store.client.set(comparison_key(store.topic, run.name), msgspec.msgpack.encode(run.stored()))
+    assert [*run.due(store.overview(), {"late": EPOCH + 3_600_000})]
+    store.client.set(run.state_key, msgspec.msgpack.encode(run.stored()))
 
 
 ALARM_RAISED_ONCE = b"""{
@@ -317,7 +316,8 @@ def note_alarm(store: Store) -> None:
     """Store how an alarm stands."""
     state = msgspec.json.decode(ALARM_RAISED_ONCE, type=StoredAlarm)
     state = msgspec.structs.replace(state, next_ms=MOVED.start_ms + MOVED.every_ms)
-    store.client.set(state_key(store.topic, identity(MOVED, LATE)), msgspec.msgpack.encode(state))
+    key = AlarmRun.key_of(Reader(store, {"late": LATE}), MOVED)
+    store.client.set(key, msgspec.msgpack.encode(state))
 
 
 def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
@@ -360,8 +360,8 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
 
 def test_declarations_are_listed_once_and_their_reference_is_up_to_date() -> None:
     file = ROOT / "docs" / "metrics.md"
-    assert file.read_text() == reference.reference(), (
-        "run: python -m aggregator.monitoring.reference > docs/metrics.md"
+    assert file.read_text() == reference.reference(file.read_text()), (
+        "run: python -m aggregator.monitoring.reference"
     )
     declared = [e.name for e in reference.all_exported()]
     assert len(set(declared)) == len(declared)

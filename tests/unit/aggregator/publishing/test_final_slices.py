@@ -15,7 +15,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.slices.slice_answers import slices_answer
+from aggregator.reading.slices.estimates import slices_answer
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, define

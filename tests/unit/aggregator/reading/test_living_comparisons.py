@@ -9,14 +9,12 @@ import pytest
 
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.features.comparisons.definitions import ComparisonDefinition
-from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
 from aggregator.features.comparisons.run import (
     MAX_LOOKS,
     ComparisonDecided,
     ComparisonRun,
     StoredComparison,
-    state_key,
 )
 from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
@@ -112,7 +110,7 @@ def reader(store: Store, counting: Counting) -> Reader:
 def take(reader: Reader, run: ComparisonRun, hours: int = HOURS) -> list[ComparisonDecided]:
     """Look at the panes up to an hour."""
     closed = dict.fromkeys(METRICS, EPOCH + hours * HOUR)
-    return [one for found in run.advance(reader.store.overview(), closed) for one in found]
+    return [one for found in run.due(reader.store.overview(), closed) for one in found]
 
 
 def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
@@ -124,7 +122,7 @@ def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
 
 def store_state(reader: Reader, run: ComparisonRun) -> None:
     client: Any = reader.store.client
-    client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
+    client.set(run.state_key, msgspec.msgpack.encode(run.stored()))
 
 
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:
@@ -244,7 +242,7 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
     assert ComparisonRun.resumed(reader, CHECKOUT).stored() == run.stored()
     client: Any = reader.store.client
     for broken in (b"no state", msgspec.msgpack.encode(run.stored())[:-4]):
-        client.set(state_key(reader.store.topic, run.name), broken)
+        client.set(run.state_key, broken)
         assert not ComparisonRun.resumed(reader, CHECKOUT).has_begun
     odd = msgspec.structs.replace(run.stored(), next_ms=run.next_ms + 1)
     assert not ComparisonRun(reader, CHECKOUT, odd).has_begun
@@ -252,7 +250,5 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
 
 def test_a_decision_about_each_category_is_an_event_of_its_own(reader: Reader) -> None:
     run = ComparisonRun(reader, COLOURS)
-    found = [decision_event(one, run.name, "/dither/t") for one in take(reader, run)]
     expected = {f"{run.name}/{category}": "colours" for category in ("red", "blue")}
-    assert {one.id: one.subject for one in found} == expected
-    assert {one.type for one in found} == {"dither.comparison.decided"}
+    assert {run.event_key(one): one.comparison for one in take(reader, run)} == expected

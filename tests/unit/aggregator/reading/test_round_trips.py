@@ -10,7 +10,7 @@ from redis.connection import AbstractConnection
 
 from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
-from aggregator.features.alarms.alarm_state import all_alarms
+from aggregator.features.alarms.alarm_answers import all_alarms
 from aggregator.features.alarms.definitions import AlarmDefinition
 from aggregator.features.alarms.run import AlarmRun
 from aggregator.features.comparisons.changes import Changes
@@ -91,7 +91,7 @@ def counted(store: Store, count: int) -> Reader:
 
 def compare_panes(reader: Reader) -> list[Any]:
     """Return the decisions of two panes, which the publisher compares."""
-    return [*ComparisonRun(reader, ARMS).advance(reader.progress("asked"), {"asked": CLOSED})]
+    return [*ComparisonRun(reader, ARMS).due(reader.progress("asked"), {"asked": CLOSED})]
 
 
 def watch_panes(reader: Reader) -> list[Any]:
