@@ -191,12 +191,13 @@ class LocalDeployment:
     def _redis(self) -> str:
         if "redis.url" in self.settings.sources:
             return "Redis as configured"
-        server = EmbeddedRedis()
+        server: Callable[[], EmbeddedRedis] = EmbeddedRedis
+        where = ""
         if self.folder is not None:
-            server = self._stack.enter_context(StateFolder(self.folder)).redis()
-        self._embedded = self._stack.enter_context(server)
+            server = self._stack.enter_context(StateFolder(self.folder)).redis
+            where = f" in {self.folder.resolve()}"
+        self._embedded = self._stack.enter_context(server())
         self.settings.redis.url = self._embedded.url
-        where = "" if self.folder is None else f" in {self.folder.resolve()}"
         return f"an embedded Redis-compatible server{where}"
 
     def _store(self) -> Store:
