@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.continuity import is_another
+from aggregator.counting.takeover import store_definitions
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.state.definition_history import CountingDefinitions
@@ -186,9 +187,5 @@ class Committer:
         """Store the definitions in force, for `dither verify`, at most every half a minute."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = CountingDefinitions.current(metrics, self._settings)
-        try:
-            self._store.registry.store_definitions(definitions.digest, definitions.encode())
-        except StateUnreadable as error:  # counting goes on
-            log.warning("definitions not stored", error=str(error))
+        store_definitions(self._store, CountingDefinitions.current(metrics, self._settings))
         self._keep_at = self._clock.monotonic() + DEFINITIONS_SECONDS
