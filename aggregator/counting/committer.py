@@ -108,8 +108,10 @@ class Committer:
             return None
         self._watchdog.enter("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
+        position = TopicPartition(self._topic, owned.number)
+        marks = self._clients.consumer.get_watermark_offsets(position, cached=True)
         try:
-            written = owned.commit(self._store, self._log_end(owned))
+            written = owned.commit(self._store, max(owned.position, marks[1] if marks else 0))
         except Fenced as fence:
             span.note("fenced")
             self._fence(owned, fence)
@@ -163,11 +165,6 @@ class Committer:
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))
-
-    def _log_end(self, owned: AssignedPartition) -> int:
-        position = TopicPartition(self._topic, owned.number)
-        marks = self._clients.consumer.get_watermark_offsets(position, cached=True)
-        return max(marks[1], owned.position) if marks else owned.position
 
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
         """Drop the uncommitted state; if another worker owns the partition, pause, too.

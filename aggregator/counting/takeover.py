@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import structlog
 
@@ -120,7 +119,13 @@ def acquire_partition(
     if halted:
         state.drop_panes()
     else:
-        facts |= _changed_definitions(store, owner | facts, state, settings)
+        definitions = CountingDefinitions.current(state.metrics, settings)
+        changed = definition_history.changed_definitions(
+            owner | facts, state.next_offset, definitions.digest
+        )
+        if changed:
+            store_definitions(store, definitions)
+        facts |= changed
     owned = AssignedPartition(
         number, int(owner["epoch"]), state, committed, facts, settings, clock, excess=excess
     )
@@ -151,17 +156,6 @@ def _find_position(
     if snapshot.next_offset == UNSET:
         facts["begin"] = state.next_offset = low
     return ""
-
-
-def _changed_definitions(
-    store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
-) -> dict[str, str]:
-    """Store the definitions if they have changed; return the fields for the owner's next commit."""
-    definitions = CountingDefinitions.current(state.metrics, settings)
-    facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
-    if facts:
-        store_definitions(store, definitions)
-    return facts
 
 
 def store_definitions(store: Store, definitions: CountingDefinitions) -> None:

@@ -136,7 +136,7 @@ class BatchAdmission:
 
     def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
         """Load the counted ids and uses of the batches' open panes."""
-        for pane_start, _ in self._by_pane(np.arange(self.start.size)):
+        for pane_start, _ in self.by_pane(np.arange(self.start.size)):
             if pane := panes.get(PaneKey("pane", key, pane_start)):
                 self.counted_ids[pane_start], self.used[pane_start] = pane.batch_ids, pane.used
 
@@ -195,10 +195,6 @@ class BatchAdmission:
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
-    def admitted_by_pane(self) -> list[tuple[int, RowIndices]]:
-        """Return the counted rows of each pane, by its start in ms."""
-        return self._by_pane(self.admitted)
-
     def rejections(self) -> list[Rejection]:
         """Return the refused batches, each with the rule that it breaks, in order."""
         return [self._rejection(row) for row in np.flatnonzero(self.rule).tolist()]
@@ -226,7 +222,7 @@ class BatchAdmission:
         if metric.hold_open or not is_in_open_pane.any():
             return late
         latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
-        for pane_start, pane_rows in self._by_pane(np.flatnonzero(is_in_open_pane)):
+        for pane_start, pane_rows in self.by_pane(np.flatnonzero(is_in_open_pane)):
             close = pane_start + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
@@ -237,15 +233,15 @@ class BatchAdmission:
             late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 
-    def _by_pane(self, rows: RowIndices) -> list[tuple[int, RowIndices]]:
-        """Return the start of each pane of some rows, ascending, and its rows."""
+    def by_pane(self, rows: RowIndices) -> list[tuple[int, RowIndices]]:
+        """Return the start in ms of each pane of some rows, ascending, and its rows."""
         groups = split_by_key(rows, self.start[rows]) if rows.size else []
         return [(int(self.start[group[0]]), group) for group in groups]
 
     def _passing(self, rows: RowIndices, test: Callable[[BatchIds, Ids], Bools]) -> Bools:
         """Return which of the rows pass a test of their ids against those counted in their pane."""
         passes = np.zeros(len(self.rule), dtype=np.bool_)
-        for pane_start, pane_rows in self._by_pane(rows):
+        for pane_start, pane_rows in self.by_pane(rows):
             counted_ids = self.counted_ids.get(pane_start) or BatchIds()
             passes[pane_rows] = test(counted_ids, self.batches.ids[pane_rows])
         return passes
