@@ -133,9 +133,7 @@ class PartialCommit(Fenced):
     `failure` has the failed command, its key and Redis's answer.
     """
 
-    def __init__(
-        self, partition: str, epoch: int, expected: int, failure: str, prefix: str
-    ) -> None:
+    def __init__(self, partition: str, epoch: int, expected: int, failure: str) -> None:
         super().__init__(partition, epoch, epoch, expected, -2)
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
