@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aggregator.secrets import masked
 
 MAX_SHOWN_CHARACTERS = 200
@@ -55,42 +53,6 @@ class BrokerRefused(DitherError):  # noqa: N818
 
     def __init__(self, servers: str, detail: str) -> None:
         super().__init__(f"Kafka at {masked('kafka.bootstrap.servers', servers)} {detail}")
-
-
-class ConsumerEnded(DitherError):  # noqa: N818
-    """Kafka's client has a fatal error; `instance` is the worker's `group.instance.id` or empty."""
-
-    def __init__(self, detail: str, instance: str) -> None:
-        remedy = "start the worker again"
-        if instance and "group.instance.id" in detail:
-            remedy = (
-                f"another worker has kafka.group.instance.id = {instance!r}, too. Give each worker "
-                "its own, or remove the setting"
-            )
-        super().__init__(f"Kafka's client has ended this worker ({detail}): {remedy}")
-
-
-class OwnsNothing(DitherError):  # noqa: N818
-    """The consumer group assigns nothing to a worker, though partitions have no owner."""
-
-    def __init__(self, partitions: list[int]) -> None:
-        super().__init__(
-            f"this worker owns nothing, although the partitions {partitions} have no owner, and "
-            "joining its consumer group again did not help. Start it again; if that does not help "
-            "either, restart all workers of the group"
-        )
-
-
-class TransactionOpen(DitherError):  # noqa: N818
-    """An open transaction of another producer hides later messages of a topic."""
-
-    def __init__(self, topic: str, offsets: Mapping[int, int]) -> None:
-        shown = ", ".join(f"{number} from offset {at} on" for number, at in offsets.items())
-        super().__init__(
-            f"topic {topic!r}: a transaction is open in partition {shown}, and later "
-            "messages cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
-            "`kafka-transactions.sh find-hanging` names the producer"
-        )
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
@@ -171,9 +133,7 @@ class PartialCommit(Fenced):
     `failure` has the failed command, its key and Redis's answer.
     """
 
-    def __init__(
-        self, partition: str, epoch: int, expected: int, failure: str, prefix: str
-    ) -> None:
+    def __init__(self, partition: str, epoch: int, expected: int, failure: str) -> None:
         super().__init__(partition, epoch, epoch, expected, -2)
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
@@ -240,11 +200,3 @@ class OtherCluster(DitherError):  # noqa: N818
             "another one. Correct the address, or give this cluster a Redis (or a database of it) "
             "of its own; docs/operations.md#another-kafka-cluster"
         )
-
-
-class StoreEvicts(DitherError):  # noqa: N818
-    """Redis evicts keys when its memory is full, which would lose sums silently."""
-
-
-class TopicCompacted(DitherError):  # noqa: N818
-    """The reports topic is compacted, which would lose reports silently."""

@@ -18,7 +18,7 @@ HARMLESS_PROPERTIES = frozenset(
 """Properties of librdkafka whose values are no secrets."""
 
 REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})
-REGISTRY_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
+REGISTRY_URL = re.compile(r"(https?://[^/?#@\s]+(/[^?#@\s]*)?)?")
 HIDDEN = "***"
 ADDRESS_SETTINGS = ("redis.url", "schemas.url")
 KAFKA_ADDRESSES = ("kafka.bootstrap.servers", "kafka.metadata.broker.list")
@@ -89,7 +89,7 @@ def masked(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return HIDDEN if key in ADDRESS_SETTINGS else value
     if key == "schemas.url":
-        return value if not value or REGISTRY_URL.fullmatch(value) else HIDDEN
+        return value if REGISTRY_URL.fullmatch(value) else HIDDEN
     if key == "redis.url":
         return value if PLAIN_ORIGIN.fullmatch(value) else _address(REDIS_URL.fullmatch(value))
     if key in KAFKA_ADDRESSES:

@@ -19,21 +19,7 @@ if TYPE_CHECKING:
     from aggregator import Reader as Reader
     from aggregator.errors import DitherError as DitherError
     from aggregator.errors import StoreUnreachable as StoreUnreachable
-    from estimators import Comparison as Comparison
-    from estimators import DefinitionError as DefinitionError
-    from estimators import DenyRule as DenyRule
-    from estimators import Discovery as Discovery
-    from estimators import DistributionEstimate as DistributionEstimate
-    from estimators import Estimate as Estimate
-    from estimators import LocalMetric as LocalMetric
-    from estimators import Metric as Metric
-    from estimators import ReportError as ReportError
-    from estimators import SearchMetric as SearchMetric
-    from estimators import SeededBits as SeededBits
-    from estimators import TrustedMetric as TrustedMetric
-    from estimators import compare as compare
-    from estimators import define as define
-    from estimators import load_metrics as load_metrics
+    from estimators import *  # noqa: F403
     from producers import AlreadyAnswered as AlreadyAnswered
     from producers import AsyncHttpReporter as AsyncHttpReporter
     from producers import AsyncReporter as AsyncReporter

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
 import time
-from typing import Self
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from rich.console import Console, Group
@@ -23,33 +24,26 @@ PLAIN_SECONDS = 5.0
 """The time between two views without a terminal."""
 
 
-class Screen:
-    """Shows views of the demo: in place in a terminal, one below the other elsewhere."""
+@contextlib.contextmanager
+def view_screen() -> Iterator[Callable[[View], None]]:
+    """Yield a function that shows views: in place in a terminal, one below the other elsewhere.
 
-    def __init__(self) -> None:
-        self._console = _console()
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._next = 0.0
+    Without a terminal a view is shown only if the last shown view is a few seconds old.
+    """
+    console, next_at = _console(), 0.0
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield lambda view: live.update(draw(view), refresh=True)
+        return
 
-    def __enter__(self) -> Self:
-        """Start drawing if there is a terminal."""
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop drawing."""
-        if self._console.is_terminal:
-            self._live.stop()
-
-    def show(self, view: View) -> None:
-        """Show a view; without a terminal, only if the last shown view is a few seconds old."""
-        if self._console.is_terminal:
-            self._live.update(draw(view), refresh=True)
-        elif time.monotonic() >= self._next:
-            self._next = time.monotonic() + PLAIN_SECONDS
-            self._console.print(draw(view))
+    def show(view: View) -> None:
+        nonlocal next_at
+        if time.monotonic() >= next_at:
+            next_at = time.monotonic() + PLAIN_SECONDS
+            console.print(draw(view))
             sys.stdout.flush()
+
+    yield show
 
 
 def _console() -> Console:

@@ -55,10 +55,6 @@ class MetricDefinitions(dict[str, Metric]):
         kinds = [kind for feature in features() for kind in feature.tables()]
         return cls(metrics, **{kind.kind: kind.read(document, metrics, source) for kind in kinds})
 
-    def is_same(self, definitions: MetricDefinitions) -> bool:
-        """Return whether another file has the same definitions."""
-        return self == definitions and self.tables == definitions.tables
-
 
 def load_definitions(path: str | os.PathLike[str]) -> MetricDefinitions:
     """Return the current definitions of a deployment's file.

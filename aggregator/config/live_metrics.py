@@ -76,7 +76,7 @@ class LiveMetrics(Mapping[str, Metric]):
                 log.error("definitions not reloaded", error=self.unusable)  # noqa: TRY400
                 return False
             self.unusable = ""
-            if loaded.is_same(self._metrics):
+            if loaded == self._metrics and loaded.tables == self._metrics.tables:
                 return False
             added, gone = loaded.keys() - self._metrics.keys(), self._metrics.keys() - loaded.keys()
             changed = {

@@ -21,7 +21,7 @@ SUBJECT_NAMINGS = ("topic", "record", "topic_record")
 GROUPING_SETTINGS = ("publish.slices", "serve.slices")
 ORIGIN_PATTERN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 HOST_NAME = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
-ENDPOINT_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
+ENDPOINT_URL = re.compile(r"(https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces))?")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Check = Callable[[Any], object]
@@ -227,16 +227,16 @@ Origins = Annotated[
 ]
 Endpoint = Annotated[
     str,
-    satisfying(
-        lambda endpoint: not endpoint or ENDPOINT_URL.fullmatch(endpoint),
+    matching(
+        ENDPOINT_URL,
         "a collector's address without user, query and the path of a signal, as in "
         "http://localhost:4318; headers belong in OTEL_EXPORTER_OTLP_HEADERS",
     ),
 ]
 RegistryUrl = Annotated[
     str,
-    satisfying(
-        lambda url: not url or REGISTRY_URL.fullmatch(url),
+    matching(
+        REGISTRY_URL,
         "http:// or https://, a host and perhaps a path, as in http://localhost:8081; user and "
         "password belong in schemas.user and schemas.password",
     ),

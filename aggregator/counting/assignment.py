@@ -15,7 +15,7 @@ from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.rival_deployments import OriginCheck
 from aggregator.counting.takeover import acquire_partition
-from aggregator.errors import OwnsNothing
+from aggregator.errors import DitherError
 from estimators import Metric
 
 UNREADABLE_RETRY_SECONDS = 15.0
@@ -65,7 +65,7 @@ class Assignment:
         """Join the group again if this worker has no partitions, and some have no owner.
 
         A group leader that has seen a topic without partitions may never assign any. Raises
-        OwnsNothing if this worker has already joined again and still has no partitions.
+        DitherError if this worker has already joined again and still has no partitions.
         """
         now = self._clock.monotonic()
         if self.owned or self._pending:
@@ -81,7 +81,11 @@ class Assignment:
         total = self._partitions()
         unowned = self._unowned(range(total)) if total else None
         if unowned and self._has_rejoined:
-            raise OwnsNothing(unowned)
+            raise DitherError(
+                f"this worker owns nothing, although the partitions {unowned} have no owner, and "
+                "joining its consumer group again did not help. Start it again; if that does not "
+                "help either, restart all workers of the group"
+            )
         if unowned:
             log.warning(
                 "owns no partitions, joining the group again", partitions_without_owner=unowned

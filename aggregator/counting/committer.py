@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from aggregator.counting.assigned_partition import AssignedPartition, WorkerContext, limit_memory
 from aggregator.counting.continuity import is_another
+from aggregator.counting.takeover import store_definitions
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.state.definition_history import CountingDefinitions
@@ -107,8 +108,10 @@ class Committer:
             return None
         self._watchdog.enter("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
+        position = TopicPartition(self._topic, owned.number)
+        marks = self._clients.consumer.get_watermark_offsets(position, cached=True)
         try:
-            written = owned.commit(self._store, self._log_end(owned))
+            written = owned.commit(self._store, max(owned.position, marks[1] if marks else 0))
         except Fenced as fence:
             span.note("fenced")
             self._fence(owned, fence)
@@ -163,11 +166,6 @@ class Committer:
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))
 
-    def _log_end(self, owned: AssignedPartition) -> int:
-        position = TopicPartition(self._topic, owned.number)
-        marks = self._clients.consumer.get_watermark_offsets(position, cached=True)
-        return max(marks[1], owned.position) if marks else owned.position
-
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
         """Drop the uncommitted state; if another worker owns the partition, pause, too.
 
@@ -186,9 +184,5 @@ class Committer:
         """Store the definitions in force, for `dither verify`, at most every half a minute."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = CountingDefinitions.current(metrics, self._settings)
-        try:
-            self._store.registry.store_definitions(definitions.digest, definitions.encode())
-        except StateUnreadable as error:  # counting goes on
-            log.warning("definitions not stored", error=str(error))
+        store_definitions(self._store, CountingDefinitions.current(metrics, self._settings))
         self._keep_at = self._clock.monotonic() + DEFINITIONS_SECONDS

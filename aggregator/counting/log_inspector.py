@@ -68,7 +68,7 @@ class LogInspector:
 
     def close(self) -> None:
         """Close the consumer."""
-        self._consumer.close()
+        self._consumer.renew()
 
     def _metadata(self) -> Any:
         with self._answers():

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from redis.commands.core import Script
+
 from aggregator.counting.continuity import VANISHED_FIELD, is_another
 from aggregator.errors import DitherError, StateUnreadable, recount_command
 from aggregator.storage.commands import script
@@ -81,65 +83,49 @@ def delete_counts(store: Store, number: int) -> int:
     """Delete all counts of a partition; return the number of deleted keys.
 
     An interrupted deletion leaves the partition halted until this function is called again. Raises
-    Overtaken if another deletion marks the partition meanwhile, or its mark is lost.
+    DitherError if another deletion marks the partition meanwhile, or its mark is lost.
     """
-    return _Deletion(store, number).run()
+    prefix, token = tag(store.topic, number), os.urandom(TOKEN_BYTES).hex()
+    owner = f"{prefix}:owner"
+    unlink = store.client.register_script(script("recount"))
+
+    def delete(keys: Iterable[bytes | str]) -> int:
+        """Delete keys, except that of the owner; return how many were deleted."""
+        deleted = 0
+        other_keys = (key for key in keys if key not in (owner, owner.encode()))
+        while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:
+            deleted += _unlink(unlink, number, [owner, *chunk], token)
+        return deleted
+
+    _mark(store, owner, token)
+    indexes: list[str] = []
+    with contextlib.suppress(StateUnreadable):
+        indexes = [f"{prefix}:index:{grain}:{key}" for grain, key in store.panes.indexed(number)]
+    deleted = delete([*(f"{prefix}:{name}" for name in FIRST_DELETED), *indexes])
+    client: Any = store.client
+    while more := delete(client.scan_iter(f"{prefix}:*", count=CHUNK_KEYS)):
+        deleted += more
+    return deleted + _unlink(unlink, number, [owner, owner], token)
 
 
-class Overtaken(DitherError):  # noqa: N818
-    """Raised if the mark of a deletion is gone, or was replaced by that of another deletion."""
+def _mark(store: Store, owner: str, token: str) -> None:
+    """Fence a partition's owner or another deletion, and halt the partition."""
+    facts = ("token", token, "recount", token, "next", TORN, "halted", UNDER_WAY)
+    mark = ("HSET", owner, *facts)
+    try:
+        store.ask([mark])
+    except StateUnreadable:  # the key has another type
+        store.ask([("UNLINK", owner), mark])
 
-    def __init__(self, number: int) -> None:
-        super().__init__(
+
+def _unlink(unlink: Script, number: int, keys: Sequence[bytes | str], token: str) -> int:
+    """Delete all keys but the first, which has the mark; return how many were deleted."""
+    deleted: Any = unlink(keys, [token])
+    if deleted < 0:
+        raise DitherError(
             f"partition {number} is no longer marked by this recount: another `dither recount` has "
             "marked it since, or Redis was emptied, restored or failed over. Nothing was deleted "
             "since then. Wait for the other one; if the partition is still halted then, run "
             f"`{recount_command(number)}`"
         )
-
-
-class _Deletion:
-    """Deletes the counts of one partition, while the partition has the mark of this object."""
-
-    def __init__(self, store: Store, number: int) -> None:
-        self._store, self._number, self._prefix = store, number, tag(store.topic, number)
-        self._owner, self._token = f"{self._prefix}:owner", os.urandom(TOKEN_BYTES).hex()
-        self._script = store.client.register_script(script("recount"))
-
-    def run(self) -> int:
-        """Mark the partition, delete all of its keys, the mark last, and return their number."""
-        self._mark()
-        indexes: list[str] = []
-        with contextlib.suppress(StateUnreadable):
-            indexed = self._store.panes.indexed(self._number)
-            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in indexed]
-        first = [f"{self._prefix}:{name}" for name in FIRST_DELETED]
-        deleted = self._delete_keys([*first, *indexes])
-        client: Any = self._store.client
-        while more := self._delete_keys(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
-            deleted += more
-        return deleted + self._unlink([self._owner])
-
-    def _mark(self) -> None:
-        """Fence the partition's owner or another deletion, and halt the partition."""
-        facts = ("token", self._token, "recount", self._token, "next", TORN, "halted", UNDER_WAY)
-        mark = ("HSET", self._owner, *facts)
-        try:
-            self._store.ask([mark])
-        except StateUnreadable:  # the key has another type
-            self._store.ask([("UNLINK", self._owner), mark])
-
-    def _delete_keys(self, keys: Iterable[bytes | str]) -> int:
-        """Delete keys, except that of the owner; return how many were deleted."""
-        owner_keys, deleted = (self._owner, self._owner.encode()), 0
-        other_keys = (key for key in keys if key not in owner_keys)
-        while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:
-            deleted += self._unlink(chunk)
-        return deleted
-
-    def _unlink(self, keys: Sequence[bytes | str]) -> int:
-        """Delete keys and return how many; raise Overtaken if the partition has another mark."""
-        deleted = int(self._script([self._owner, *keys], [self._token]))
-        if deleted < 0:
-            raise Overtaken(self._number)
-        return deleted
+    return int(deleted)

@@ -13,8 +13,7 @@ offset of each closing, and `dither verify` closes the panes at the same offset.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -120,7 +119,13 @@ def acquire_partition(
     if halted:
         state.drop_panes()
     else:
-        facts |= _store_definitions(store, owner | facts, state, settings)
+        definitions = CountingDefinitions.current(state.metrics, settings)
+        changed = definition_history.changed_definitions(
+            owner | facts, state.next_offset, definitions.digest
+        )
+        if changed:
+            store_definitions(store, definitions)
+        facts |= changed
     owned = AssignedPartition(
         number, int(owner["epoch"]), state, committed, facts, settings, clock, excess=excess
     )
@@ -153,18 +158,12 @@ def _find_position(
     return ""
 
 
-def _store_definitions(
-    store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
-) -> dict[str, str]:
-    """Store the definitions if they have changed; return the fields for the owner's next commit."""
-    definitions = CountingDefinitions.current(state.metrics, settings)
-    facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
-    if facts:
-        try:
-            store.registry.store_definitions(definitions.digest, definitions.encode())
-        except StateUnreadable as error:  # counting goes on, and the committer tries again
-            logger.warning("definitions not stored", error=str(error))
-    return facts
+def store_definitions(store: Store, definitions: CountingDefinitions) -> None:
+    """Store the definitions in force; if Redis refuses, counting goes on without them."""
+    try:
+        store.registry.store_definitions(definitions.digest, definitions.encode())
+    except StateUnreadable as error:
+        logger.warning("definitions not stored", error=str(error))
 
 
 def retire_panes(
@@ -215,7 +214,10 @@ def _due_definitions(
         if not key.grain.endswith("total") and counted_metric(metrics, key.question) is None
     ]
     tables = _tables(store, snapshot) if keys else []
-    defined = {key: _latest_definition(tables, key) for key in {key.metric for key in keys}}
+    defined: dict[str, Metric | None] = {}  # the last definition under which each key was counted
+    for name in {key.metric for key in keys}:
+        definitions = (counted_metric(table, name) for table in tables)
+        defined[name] = next(filter(None, definitions), None)
     due: dict[str, tuple[Metric, dict[str, int]]] = {}
     for key in keys:
         metric = defined[key.metric]
@@ -230,12 +232,6 @@ def _due_definitions(
                 _, ends = due.setdefault(name, (metric, {}))
                 ends[key.question] = max(end, ends.get(key.question, end))
     return [*due.values()]
-
-
-def _latest_definition(tables: Sequence[Mapping[str, Metric]], key: str) -> Metric | None:
-    """Return the last definition under which a key was counted; None if it is unknown."""
-    definitions = (counted_metric(metrics, key) for metrics in tables)
-    return next((metric for metric in definitions if metric is not None), None)
 
 
 def _tables(store: Store, snapshot: Snapshot) -> list[Mapping[str, Metric]]:

@@ -18,7 +18,7 @@ from aggregator.counting.assignment import Assignment
 from aggregator.counting.backoff import TRANSIENT_ERRORS
 from aggregator.counting.committer import Committer
 from aggregator.counting.watchdog import Watchdog
-from aggregator.errors import ConsumerEnded
+from aggregator.errors import DitherError
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.storage.store import Store
@@ -221,13 +221,24 @@ class Worker:
             if self.owned[number].is_counting:
                 self.owned[number].fence()
         elif error.fatal() or error.code() == KafkaError._FATAL:
-            raise ConsumerEnded(without_secrets(error.str()), self._instance)
+            raise DitherError(_explain_end(without_secrets(error.str()), self._instance))
         elif number in self.owned and is_of_data(error, message.offset()):
             if self.owned[number].is_counting:
                 self.owned[number].note_stall(message, self._start_probe)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             why = describe_kafka_error(error, message.topic())
             log.warning("kafka error", partition=number, error=why)
+
+
+def _explain_end(detail: str, instance: str) -> str:
+    """Return why Kafka's client has ended this worker, whose `group.instance.id` is `instance`."""
+    remedy = "start the worker again"
+    if instance and "group.instance.id" in detail:
+        remedy = (
+            f"another worker has kafka.group.instance.id = {instance!r}, too. Give each worker its "
+            "own, or remove the setting"
+        )
+    return f"Kafka's client has ended this worker ({detail}): {remedy}"
 
 
 def _next_commit_time(due: float, now: float, interval: float) -> float:

@@ -180,14 +180,10 @@ class RenewedConsumer:
         return self._current
 
     def renew(self) -> None:
-        """Close the consumer; the next query gets a new one."""
+        """Close the consumer; another query gets a new one."""
         if self._current is not None:
             self._current.close()
         self._current = None
-
-    def close(self) -> None:
-        """Close the consumer."""
-        self.renew()
 
 
 class ThrottledErrorLog:

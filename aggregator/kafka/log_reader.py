@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from aggregator.errors import DitherError, TransactionOpen
+from aggregator.errors import DitherError
 from aggregator.kafka.clients import ANSWER_SECONDS
 from producers.kafka.kafka_errors import describe_kafka_error
 
@@ -43,9 +43,8 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     Raises
     ------
     DitherError
-        If a partition cannot be read, or stays silent before its end.
-    TransactionOpen
-        If a partition cannot be read to its end because of an open transaction.
+        If a partition cannot be read, stays silent before its end, or cannot be read to its end
+        because of an open transaction.
     """
     ends_left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in ends_left])
@@ -71,7 +70,12 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
         if messages:
             yield messages
         if ends_left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
-            raise TransactionOpen(topic, stopped)
+            open_in = ", ".join(f"{number} from offset {at} on" for number, at in stopped.items())
+            raise DitherError(
+                f"topic {topic!r}: a transaction is open in partition {open_in}, and later "
+                "messages cannot be read. Kafka ends it after its producer's "
+                "transaction.timeout.ms; `kafka-transactions.sh find-hanging` names the producer"
+            )
         if time.monotonic() - heard > SILENCE_SECONDS:
             raise DitherError(
                 f"topic {topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and partitions "

@@ -20,13 +20,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
-from aggregator.errors import (
-    BrokerRefused,
-    BrokerUnreachable,
-    DitherError,
-    TopicCompacted,
-    TopicGone,
-)
+from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, TopicGone
 from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
 from producers.kafka.kafka_errors import describe_kafka_error
 
@@ -249,10 +243,10 @@ def stamps_messages(settings: Settings, topic: str) -> bool | None:
 
 
 def refuse_compaction(settings: Settings) -> None:
-    """Raise TopicCompacted if the cluster says that the reports topic is compacted."""
+    """Raise DitherError if the cluster says that the reports topic is compacted."""
     watch = TopicWatch(settings, settings.topics.reports)
     watch.compaction()
     if watch.policy_answer is not None:
         concurrent.futures.wait([watch.policy_answer], ANSWER_SECONDS)
     if why := watch.compaction():
-        raise TopicCompacted(why)
+        raise DitherError(why)

@@ -144,14 +144,15 @@ class Demonstration:
         reached, deadline, counted_at = None, 0.0, 0.0
         while True:
             overview = self._store.overview()
-            counted, looks = self._counted(overview), read_looks(self.reader, overview)
+            counted = self._counted(overview)
+            looked_until, is_complete = read_looks(self.reader, overview)
             if counted >= sent_reports and not counted_at:
                 counted_at = time.monotonic()
                 self._relay.stop()  # others need its memory
-            if counted >= sent_reports and looks.are_complete and self._is_released(overview):
+            if counted >= sent_reports and is_complete and self._is_released(overview):
                 break
             _, events = self._store.registry.publisher_status()
-            if (now := (counted, looks.until, events["final"])) != reached:
+            if (now := (counted, looked_until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(

@@ -134,26 +134,14 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
     return notes
 
 
-@dataclasses.dataclass(frozen=True)
-class Looks:
-    """How far alarms and comparisons have processed the final panes.
+def read_looks(reader: MetricReader, overview: TopicProgress) -> tuple[list[float], bool]:
+    """Return how far alarms and comparisons have looked, and whether they have looked at all.
 
-    Attributes
-    ----------
-    until : tuple of float
-        How far each alarm has looked, in seconds since the epoch, then each comparison, in ms.
-    are_complete : bool
-        Whether all of them have processed all final panes.
+    The first are times: of each alarm in seconds since the epoch, then of each comparison in ms.
+    `overview` tells which panes are final.
     """
-
-    until: tuple[float, ...]
-    are_complete: bool
-
-
-def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
-    """Return how far alarms and comparisons have looked; `overview` tells what is final."""
     closed = reader.finality_watermarks(overview, len(overview.partitions))
-    looked_until, behind = [], False
+    looked_until, behind = list[float](), False
     for alarm in all_alarms(reader).alarms:
         looked_until.append(from_iso(alarm.until or alarm.start))
         waiting_ms = closed.get(alarm.metric, 0) - 1000 * looked_until[-1]
@@ -162,7 +150,7 @@ def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
         run = ComparisonRun.resumed(reader, definition)
         looked_until.append(run.next_ms)
         behind |= run.is_behind(closed)
-    return Looks(tuple(looked_until), not behind)
+    return looked_until, not behind
 
 
 def _true_mean(

@@ -22,7 +22,7 @@ from aggregator.kafka.log_ends import KafkaLog
 from aggregator.local.child_process import Child, describe_exit
 from aggregator.local.embedded_servers import EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
-from aggregator.local.state_folder import StateFolder, begin_new_log
+from aggregator.local.state_folder import begin_new_log, redis_in_folder
 from aggregator.malloc_settings import MALLOC_VARIABLES, apply_malloc_variables
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
@@ -191,12 +191,13 @@ class LocalDeployment:
     def _redis(self) -> str:
         if "redis.url" in self.settings.sources:
             return "Redis as configured"
-        server = EmbeddedRedis()
-        if self.folder is not None:
-            server = self._stack.enter_context(StateFolder(self.folder)).redis()
+        if self.folder is None:
+            server, where = EmbeddedRedis(), ""
+        else:
+            server = self._stack.enter_context(redis_in_folder(self.folder))
+            where = f" in {self.folder.resolve()}"
         self._embedded = self._stack.enter_context(server)
-        self.settings.redis.url = self._embedded.url
-        where = "" if self.folder is None else f" in {self.folder.resolve()}"
+        self.settings.redis.url = server.url
         return f"an embedded Redis-compatible server{where}"
 
     def _store(self) -> Store:

@@ -7,13 +7,12 @@ import contextlib
 import importlib.util
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -22,9 +21,6 @@ from redis.retry import Retry
 from aggregator import child_guard
 from aggregator.errors import DitherError
 from aggregator.malloc_settings import MALLOC_VARIABLES
-
-if TYPE_CHECKING:
-    from confluent_kafka import Producer
 
 #: Partitions of each topic of librdkafka's in-process broker; not settable.
 EMBEDDED_PARTITIONS = 4
@@ -58,29 +54,21 @@ class EmbeddedBroker:
     """
 
     def __init__(self) -> None:
-        self._handle: Producer | None = None
-        self.bootstrap_servers = ""
-
-    def __enter__(self) -> Self:
         from confluent_kafka import Producer
 
         # at level 5 librdkafka writes a notice about its mock cluster to stderr
         self._handle = Producer({"test.mock.num.brokers": 1, "log_level": 4})
         brokers = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
-            self._handle.close()
+        self._handle.close()
 
     def create_topic(self, topic: str) -> int:
-        """Create a topic if it is missing, and return the number of its partitions.
-
-        Raises RuntimeError if the broker was not started.
-        """
-        if self._handle is None:
-            raise RuntimeError("the embedded broker is not running: enter it first")
+        """Create a topic if it is missing, and return the number of its partitions."""
         return len(self._handle.list_topics(topic, timeout=READY_TIMEOUT).topics[topic].partitions)
 
 
@@ -114,12 +102,14 @@ class EmbeddedRedis:
     ) -> None:
         self._binary, self._options, self._descriptors = binary, options, descriptors
         self._process: subprocess.Popen[bytes] | None = None
-        self._scratch: Path | None = None
+        # The folder of the socket, whose path must be short.
+        self._scratch = tempfile.TemporaryDirectory(prefix="dither-", ignore_cleanup_errors=True)
+        self._log = Path(self._scratch.name, "redis.log")
 
     @property
     def url(self) -> str:
         """The address for clients."""
-        return f"unix://{self._scratch_folder / 'redis.sock'}"
+        return f"unix://{self._scratch.name}/redis.sock"
 
     @property
     def exit_code(self) -> int | None:
@@ -132,13 +122,11 @@ class EmbeddedRedis:
         Raises EmbeddedUnavailableError if the server is not installed, has ended, or did not answer
         in time.
         """
-        binary = self._binary or valkey_binary()
-        self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
-        command = [str(binary), *self._address(), "--save", "", *self._options]
+        binary = str(self._binary or valkey_binary())
         atexit.register(self.stop)
-        with (self._scratch / "redis.log").open("ab") as log:
+        with self._log.open("ab") as log:
             self._process = child_guard.start(
-                command,
+                [binary, *self._address(), "--save", "", *self._options],
                 env={**MALLOC_VARIABLES, **os.environ},
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -156,9 +144,7 @@ class EmbeddedRedis:
         if self._process is not None:
             self._process.terminate()
         self._end(STOP_GRACE)
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+        self._scratch.cleanup()
         atexit.unregister(self.stop)
 
     def __enter__(self) -> Self:
@@ -169,8 +155,8 @@ class EmbeddedRedis:
 
     def _address(self) -> list[str]:
         """Return the options for the server's socket and folder."""
-        folder = self._scratch_folder
-        return ["--port", "0", "--unixsocket", f"{folder / 'redis.sock'}", "--dir", str(folder)]
+        folder = self._scratch.name
+        return ["--port", "0", "--unixsocket", f"{folder}/redis.sock", "--dir", folder]
 
     def _end(self, grace: float) -> None:
         process, self._process = self._process, None
@@ -181,8 +167,8 @@ class EmbeddedRedis:
         deadline = time.monotonic() + READY_TIMEOUT
         while not (self._answers() and process.poll() is None):
             if process.poll() is not None or time.monotonic() > deadline:
-                log = (self._scratch_folder / "redis.log").read_text(errors="replace")
-                tail = "\n".join(log.splitlines()[-15:])
+                lines = self._log.read_text(errors="replace").splitlines()
+                tail = "\n".join(lines[-15:])
                 raise EmbeddedUnavailableError(f"Redis did not start; its log ends with:\n{tail}")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.01)
@@ -196,13 +182,6 @@ class EmbeddedRedis:
         ):
             return bool(client.ping())
         return False
-
-    @property
-    def _scratch_folder(self) -> Path:
-        """The folder of the socket, whose path must be short."""
-        if self._scratch is None:
-            raise RuntimeError("the embedded Redis was not started: call start() first")
-        return self._scratch
 
 
 def valkey_binary() -> Path:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import VANISHED_FIELD
@@ -32,53 +33,41 @@ EMBEDDED_CLUSTER = "mockCluster"
 """The beginning of the id of an embedded broker's cluster; each start has a new id."""
 
 
-class StateFolder:
-    """A folder with the data of an embedded Redis; a context manager, which locks the folder.
+@contextlib.contextmanager
+def redis_in_folder(folder: Path) -> Iterator[EmbeddedRedis]:
+    """Lock a folder; yield an embedded Redis that keeps its data there, and is not started yet.
 
-    The server inherits the lock, so that the lock holds until the server has ended.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; if it is missing, it is created, with access for this user alone.
-
-    Raises
-    ------
-    DitherError
-        On entering, if another process uses the folder.
+    A missing folder is created, with access for this user alone. The server inherits the lock, so
+    that the lock holds until the server has ended. Raises DitherError if another process uses the
+    folder.
     """
+    folder = folder.resolve()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    opened = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+    os.close(opened)
+    try:
+        _lock(lock, folder)
+        options = ["--dir", str(folder), "--appendonly", "yes"]
+        yield EmbeddedRedis(options=options, descriptors=[lock])
+    finally:
+        os.close(lock)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self._lock = -1
 
-    def __enter__(self) -> Self:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = os.open(self.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        self._lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
-        os.close(opened)
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(self._lock)
-                    raise DitherError(
-                        f"another `dither up` uses the folder {self.folder}: stop that one, or "
-                        "name another folder"
-                    ) from None
-                time.sleep(LOOK_SECONDS)
-            else:
-                return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
-
-    def redis(self) -> EmbeddedRedis:
-        """Return an embedded Redis that keeps its data in the folder; it is not started yet."""
-        options = ["--dir", str(self.folder), "--appendonly", "yes"]
-        return EmbeddedRedis(options=options, descriptors=[self._lock])
+def _lock(lock: int, folder: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise DitherError(
+                    f"another `dither up` uses the folder {folder}: stop that one, or name another "
+                    "folder"
+                ) from None
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 def begin_new_log(store: Store, settings: Settings) -> int:

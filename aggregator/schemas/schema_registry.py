@@ -9,7 +9,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Self
+from typing import Any
 
 from aggregator.config.settings import Schemas
 from aggregator.errors import DitherError
@@ -43,39 +43,13 @@ class RegistryError(DitherError):
 
 
 class SchemaRegistry:
-    """A client of a schema registry, whose requests raise :class:`RegistryError`.
+    """A client of the schema registry that the settings name.
 
-    Parameters
-    ----------
-    url : str
-        The address of the Confluent-compatible interface.
-    authorization : str
-        The value of the header Authorization; empty to send none.
-    tls : SSLContext, optional
-        A context that trusts the authority of `schemas.ca`.
+    Its requests raise :class:`RegistryError`. Raises DitherError if the settings name no registry,
+    or cannot be used.
     """
 
-    def __init__(
-        self, url: str, authorization: str = "", tls: ssl.SSLContext | None = None
-    ) -> None:
-        self.url = url.rstrip("/")
-        self._headers = {
-            "Content-Type": REGISTRY_CONTENT_TYPE,
-            "Accept": f"{REGISTRY_CONTENT_TYPE}, application/json",
-        }
-        if authorization:
-            self._headers["Authorization"] = authorization
-        handlers: list[Any] = [_NoRedirect]
-        if tls is not None:
-            handlers.append(urllib.request.HTTPSHandler(context=tls))
-        self._opener = urllib.request.build_opener(*handlers)
-
-    @classmethod
-    def of(cls, settings: Schemas) -> Self:
-        """Return the registry that the settings name.
-
-        Raises DitherError if they name no registry, or cannot be used.
-        """
+    def __init__(self, settings: Schemas) -> None:
         if not settings.url:
             raise DitherError(
                 "schemas.url is not set: expected the address of a schema registry, as in "
@@ -85,13 +59,17 @@ class SchemaRegistry:
             raise DitherError("schemas.token and schemas.user are both set: expected one of them")
         if settings.password and not settings.user:
             raise DitherError("schemas.password is set, and schemas.user is not: expected both")
-        authorization = ""
+        self.url = settings.url.rstrip("/")
+        self._headers = {
+            "Content-Type": REGISTRY_CONTENT_TYPE,
+            "Accept": f"{REGISTRY_CONTENT_TYPE}, application/json",
+        }
         if settings.token:
-            authorization = f"Bearer {settings.token}"
+            self._headers["Authorization"] = f"Bearer {settings.token}"
         elif settings.user:
-            credentials = f"{settings.user}:{settings.password}".encode()
-            authorization = f"Basic {base64.b64encode(credentials).decode()}"
-        tls = None
+            credentials = base64.b64encode(f"{settings.user}:{settings.password}".encode())
+            self._headers["Authorization"] = f"Basic {credentials.decode()}"
+        handlers: list[Any] = [_NoRedirect]
         if settings.ca:
             try:
                 tls = ssl.create_default_context(cafile=settings.ca)
@@ -99,7 +77,8 @@ class SchemaRegistry:
                 raise DitherError(
                     f"schemas.ca = {settings.ca!r}: expected a PEM file with certificates ({error})"
                 ) from None
-        return cls(settings.url, authorization, tls)
+            handlers.append(urllib.request.HTTPSHandler(context=tls))
+        self._opener = urllib.request.build_opener(*handlers)
 
     def lookup(self, subject: Subject) -> tuple[bool, int | None]:
         """Return whether the subject exists, and the id of this schema in it, or None."""
@@ -163,7 +142,7 @@ class SchemaRegistry:
             HTTP_CONFLICT: "`dither schemas --check` says why; the compatibility level of the "
             "subject decides what it takes",
         }.get(error.code, "See the registry's log")
-        shown = "".join(c if c.isprintable() else " " for c in message[:MAX_SHOWN_CHARACTERS])
+        shown = printable(message[:MAX_SHOWN_CHARACTERS])
         return RegistryError(
             f"the schema registry at {self.url} answered {error.code}: {shown}. {remedy}",
             error.code,
@@ -176,6 +155,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Return None, which turns the redirect into an error with its status."""
+
+
+def printable(text: str) -> str:
+    """Return a registry's text with spaces in place of what cannot be printed."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _quoted(subject: Subject) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds, Ids
-from aggregator.state.batch_layout import Integers
+from aggregator.state.batch_layout import split_by_key
 from aggregator.state.decoder import DecodedBatches, Rejection
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
@@ -136,7 +136,7 @@ class BatchAdmission:
 
     def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
         """Load the counted ids and uses of the batches' open panes."""
-        for pane_start in _distinct(self.start):
+        for pane_start, _ in self.by_pane(np.arange(self.start.size)):
             if pane := panes.get(PaneKey("pane", key, pane_start)):
                 self.counted_ids[pane_start], self.used[pane_start] = pane.batch_ids, pane.used
 
@@ -195,10 +195,6 @@ class BatchAdmission:
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
-    def admitted_by_pane(self) -> list[tuple[int, RowIndices]]:
-        """Return the counted rows of each pane, by its start in ms."""
-        return _by_start(self.start[self.admitted], self.admitted)
-
     def rejections(self) -> list[Rejection]:
         """Return the refused batches, each with the rule that it breaks, in order."""
         return [self._rejection(row) for row in np.flatnonzero(self.rule).tolist()]
@@ -226,7 +222,7 @@ class BatchAdmission:
         if metric.hold_open or not is_in_open_pane.any():
             return late
         latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
-        for pane_start in _distinct(start[is_in_open_pane]):
+        for pane_start, pane_rows in self.by_pane(np.flatnonzero(is_in_open_pane)):
             close = pane_start + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
             confirming_index = (
@@ -234,14 +230,18 @@ class BatchAdmission:
             )
             if confirming_index is None:
                 break
-            pane_rows = np.flatnonzero(is_in_open_pane & (start == pane_start))
             late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
+
+    def by_pane(self, rows: RowIndices) -> list[tuple[int, RowIndices]]:
+        """Return the start in ms of each pane of some rows, ascending, and its rows."""
+        groups = split_by_key(rows, self.start[rows]) if rows.size else []
+        return [(int(self.start[group[0]]), group) for group in groups]
 
     def _passing(self, rows: RowIndices, test: Callable[[BatchIds, Ids], Bools]) -> Bools:
         """Return which of the rows pass a test of their ids against those counted in their pane."""
         passes = np.zeros(len(self.rule), dtype=np.bool_)
-        for pane_start, pane_rows in _by_start(self.start[rows], rows):
+        for pane_start, pane_rows in self.by_pane(rows):
             counted_ids = self.counted_ids.get(pane_start) or BatchIds()
             passes[pane_rows] = test(counted_ids, self.batches.ids[pane_rows])
         return passes
@@ -282,19 +282,3 @@ class BatchAdmission:
             f"pane that begins at {pane_start}: {metric.name} allows {metric.max_key_reports} "
             "(max_key_reports)"
         )
-
-
-def _by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
-    """Return the rows of each start, in ascending order; usually there is a single start."""
-    if start.size and (start == start[0]).all():
-        return [(int(start[0]), rows)]
-    order = np.argsort(start, kind="stable")
-    first = np.flatnonzero(np.diff(start[order], prepend=-1))
-    return list(zip(start[order][first].tolist(), np.split(rows[order], first[1:]), strict=False))
-
-
-def _distinct(times: Integers) -> list[int]:
-    """Return the distinct times, ascending; usually there is a single time."""
-    if times.size and (times == times[0]).all():
-        return [int(times[0])]
-    return sorted(set(times.tolist()))

@@ -23,6 +23,7 @@ from aggregator.state.batch_layout import (
     BatchLayout,
     BatchRows,
     Integers,
+    split_by_key,
 )
 from estimators import Metric, ReportError
 from producers.wire.batch import attributes_of, check_batch, parse_batch
@@ -274,14 +275,12 @@ def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> by
 def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     """Return the indices of the payloads of each length, ascending."""
     try:
-        payload_sizes = list(map(len, payloads))  # type: ignore[arg-type]
+        lengths = list(map(len, payloads))  # type: ignore[arg-type]
     except TypeError:  # a tombstone
         return _by_length([payload or b"" for payload in payloads])
-    if not payload_sizes or payload_sizes.count(payload_sizes[0]) == len(payload_sizes):
-        return [np.arange(len(payload_sizes))]
-    lengths = np.array(payload_sizes)
-    order = np.argsort(lengths, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
+    indices = np.arange(len(lengths))
+    is_single = not lengths or lengths.count(lengths[0]) == len(lengths)
+    return [indices] if is_single else split_by_key(indices, np.array(lengths))
 
 
 def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
@@ -304,9 +303,7 @@ def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:
     name = matrix[:, : int(matrix[0, 1]) + MIN_BATCH_BYTES]
     if (name == name[0]).all():
         return [slice(None)]
-    mixed = name @ NAME_HASH_FACTORS[: name.shape[1]]
-    order = np.argsort(mixed, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(mixed[order])) + 1)
+    return split_by_key(np.arange(len(name)), name @ NAME_HASH_FACTORS[: name.shape[1]])
 
 
 def _parse(payload: bytes | None) -> ReportBatch:

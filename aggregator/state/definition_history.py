@@ -120,7 +120,7 @@ def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) 
     return {f"{RETIRED_PREFIX}{offset}": ends_text}
 
 
-def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
+def changed_definitions(owner: Mapping[str, Any], offset: int, digest: str) -> dict[str, str]:
     """Return the owner's field with the digest of new definitions; {} if they did not change.
 
     `owner`: the stored facts of the partition; `offset`: the first offset at which the definitions

@@ -141,7 +141,7 @@ class Partition:
     def _add_batches(self, metric: Metric, name: str, batches: DecodedBatches) -> list[Rejection]:
         """Add a metric's batches to the panes of the key `name`; return the refused ones."""
         admission = admit(metric, batches, self._limits, self.watermarks[name], self.panes, name)
-        for begin, rows in admission.admitted_by_pane():
+        for begin, rows in admission.by_pane(admission.admitted):
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:

@@ -8,6 +8,7 @@ docs/decisions/0018-watermarks-are-confirmed.md explains the numbers.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -133,18 +134,13 @@ def _confirming_position(positions: Times, times: Times, time: int) -> int | Non
 
 def _latest_confirmed(positions: Times, times: Times) -> int:
     """Return the latest confirmed time at any of these positions; NO_TIME if none is."""
-    if times.size < CONFIRMING_BATCHES:
-        return NO_TIME
     falling = np.sort(times)[::-1]
-    low, high = CONFIRMING_BATCHES - 2, CONFIRMING_BATCHES - 1  # the first is never confirmed
-    while _confirming_position(positions, times, int(falling[high])) is None:
-        if high == falling.size - 1:
-            return NO_TIME
-        low, high = high, min(2 * high, falling.size - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _confirming_position(positions, times, int(falling[middle])) is None:
-            low = middle
-        else:
-            high = middle
-    return int(falling[high])
+
+    def is_confirmed(index: int) -> bool:
+        return _confirming_position(positions, times, int(falling[index])) is not None
+
+    first = CONFIRMING_BATCHES - 1  # too few batches have reached earlier times in this order
+    if times.size > first and is_confirmed(first):  # as usual
+        return int(falling[first])
+    index = bisect_left(range(falling.size), True, lo=min(first, falling.size), key=is_confirmed)
+    return int(falling[index]) if index < falling.size else NO_TIME

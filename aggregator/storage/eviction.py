@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from redis.cluster import RedisCluster
 
-from aggregator.errors import StoreEvicts
+from aggregator.errors import DitherError
 
 KEEPS_ALL = "noeviction"
 CHECK_SECONDS = 60.0
@@ -17,9 +17,9 @@ CHECK_SECONDS = 60.0
 
 
 def refuse_eviction(client: redis.Redis) -> None:
-    """Raise StoreEvicts, with the policy, if Redis deletes keys when its memory is full."""
+    """Raise DitherError, with the policy, if Redis deletes keys when its memory is full."""
     if why := eviction_problem(client):
-        raise StoreEvicts(why)
+        raise DitherError(why)
 
 
 class EvictionWatch:

@@ -160,7 +160,7 @@ class PartitionStore:
             size, _, expected_size = detail.partition(b":")
             raise parsing.loss_error(stored_epoch.decode(errors="replace"), size, expected_size)
         if outcome == b"torn":
-            torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"), prefix)
+            torn = PartialCommit(name, epoch, expected, detail.decode(errors="replace"))
             self.halt(number, str(torn))
             raise torn
         if outcome == b"fenced":

@@ -7,8 +7,9 @@ The ids of a pane's batches are in chunks, to which commits append
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aggregator.errors import StateUnreadable
@@ -207,12 +208,17 @@ def read_panes(
     for first in range(0, len(members), PANES_PER_READ):
         page = members[first : first + PANES_PER_READ]
         keys = [parsing.opened(f"{prefix}:open", member)[0] for member in page]
-        reads = [_pane_reads(prefix, key, has_uses(key)) for key in keys]
-        replies = iter(ask([command for commands in reads for command in commands]))
+        commands: list[Command] = []
+        for key in keys:
+            commands.append(("GET", f"{prefix}:{key}"))
+            if key.grain == "pane":  # other panes have no ids
+                commands.append(("STRLEN", f"{prefix}:seen:{key}"))
+            if has_uses(key):
+                commands.append(_scan(prefix, key, 0))
+        replies = iter(ask(commands))
         for member, key in zip(page, keys, strict=True):
-            statistic, unchunked, used = next(replies), 0, dict[bytes, bytes]()
-            if key.grain == "pane":
-                unchunked = next(replies)
+            statistic, used = next(replies), dict[bytes, bytes]()
+            unchunked = next(replies) if key.grain == "pane" else 0
             if has_uses(key):
                 cursor, used = next(replies)
                 while cursor:
@@ -220,14 +226,6 @@ def read_panes(
                     used.update(more)
             panes.append(open_pane(prefix, member, statistic, unchunked, chunked, used))
     return panes
-
-
-def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
-    """Return the commands that read an open pane; only panes of the metric's own width have ids."""
-    commands: list[Command] = [("GET", f"{prefix}:{key}")]
-    if key.grain == "pane":
-        commands.append(("STRLEN", f"{prefix}:seen:{key}"))
-    return [*commands, _scan(prefix, key, 0)] if has_uses else commands
 
 
 def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
@@ -244,53 +242,33 @@ def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
 def read_ids(ask: Ask, prefix: str, panes: Sequence[OpenPane]) -> None:
     """Add the ids of open panes, except ids that were stored after the panes were read.
 
-    A repeated id or a wrong size raises StateUnreadable. `ask`: runs commands in one round trip;
-    `prefix`: the beginning of the keys of the partition; `panes`: the open panes.
+    `ask`: runs commands in one round trip; `prefix`: the beginning of the keys of the partition;
+    `panes`: the open panes. Raises StateUnreadable if an id is repeated, or a value has a wrong
+    size.
     """
-    pane_loads = [_Loading(pane) for pane in panes]
-    all_reads = _reads(prefix, panes)
-    for reads in pieces(all_reads, operator.attrgetter("size"), ROUND_BYTES, ROUND_COMMANDS):
-        replies = ask([read.command for read in reads])
-        for read, reply in zip(reads, replies, strict=True):
-            pane_loads[read.pane].take(str(read.command[1]), reply, read.size)
-    for pane_load in pane_loads:
-        pane_load.finish(prefix)
-
-
-class _Loading:
-    """Collects the ids of a pane while they are read."""
-
-    def __init__(self, pane: OpenPane) -> None:
-        self._pane = pane
-        self._waiting: list[bytes] = []
-        self._bytes = 0
-
-    def take(self, key: str, reply: bytes, size: int) -> None:
-        """Add the ids in a reply to a read of `size` bytes at a key."""
-        if size and not reply:
-            self._pane.gone = self._pane.gone or key
-            return
-        if len(reply) < size or size % BATCH_ID_BYTES:
-            raise StateUnreadable(key, f"{len(reply)} bytes", EXPECTED_IDS)
-        self._waiting.append(reply)
-        self._bytes += size
-        if self._bytes >= max(ROUND_BYTES, len(self._pane.ids) * BATCH_ID_BYTES // MERGE_DIVISOR):
-            self._load()
-
-    def finish(self, prefix: str) -> None:
-        """Add the last ids, and check that none is repeated."""
-        self._load()
-        if self._pane.ids.has_repeats():
-            raise StateUnreadable(f"{prefix}:seen:{self._pane.key}", "an id twice", EXPECTED_IDS)
-
-    def _load(self) -> None:
-        self._pane.ids.load(as_ids(self._waiting))
-        self._waiting, self._bytes = [], 0
+    replies = _replies(ask, _reads(prefix, panes))
+    for number, pane_replies in itertools.groupby(replies, lambda answered: answered[0].pane):
+        pane, waiting, waiting_bytes = panes[number], list[bytes](), 0
+        for read, reply in pane_replies:
+            if not reply:
+                pane.gone = pane.gone or read.key
+                continue
+            if len(reply) < read.size or read.size % BATCH_ID_BYTES:
+                raise StateUnreadable(read.key, f"{len(reply)} bytes", EXPECTED_IDS)
+            waiting.append(reply)
+            waiting_bytes += read.size
+            if waiting_bytes >= max(ROUND_BYTES, len(pane.ids) * BATCH_ID_BYTES // MERGE_DIVISOR):
+                pane.ids.load(as_ids(waiting))
+                waiting, waiting_bytes = [], 0
+        pane.ids.load(as_ids(waiting))
+        if pane.ids.has_repeats():
+            raise StateUnreadable(f"{prefix}:seen:{pane.key}", "an id twice", EXPECTED_IDS)
 
 
 class _Read(NamedTuple):
     pane: int
-    command: Command
+    key: str
+    first: int
     size: int
 
 
@@ -298,8 +276,13 @@ def _reads(prefix: str, panes: Sequence[OpenPane]) -> Iterator[_Read]:
     for number, pane in enumerate(panes):
         key = f"{prefix}:seen:{pane.key}"
         for first in range(0, pane.unchunked_bytes, PIECE_BYTES):
-            end = min(first + PIECE_BYTES, pane.unchunked_bytes)
-            yield _Read(number, ("GETRANGE", key, first, end - 1), end - first)
+            yield _Read(number, key, first, min(PIECE_BYTES, pane.unchunked_bytes - first))
         for chunk, ids in chunks(prefix, pane.key, pane.chunked):
-            size = ids * BATCH_ID_BYTES
-            yield _Read(number, ("GETRANGE", chunk, 0, size - 1), size)
+            yield _Read(number, chunk, 0, ids * BATCH_ID_BYTES)
+
+
+def _replies(ask: Ask, reads: Iterable[_Read]) -> Iterator[tuple[_Read, bytes]]:
+    """Yield each read with its reply; a round trip reads at most ROUND_BYTES."""
+    for group in pieces(reads, operator.attrgetter("size"), ROUND_BYTES, ROUND_COMMANDS):
+        ranges = [("GETRANGE", read.key, read.first, read.first + read.size - 1) for read in group]
+        yield from zip(group, ask(ranges), strict=True)

@@ -67,6 +67,10 @@ class Service:
         Collectors that export the counts of other parts of this server.
     silent_ms : int
         After this time without a commit, the status says that no worker counts.
+    eviction : EvictionWatch
+        Watches whether Redis may evict counts.
+    hub : Hub
+        The hub of live events.
     """
 
     reader: MetricReader
@@ -82,6 +86,16 @@ class Service:
         self.traffic, self.rates = Traffic(), Rates()
         self._lock, self._shared = threading.Lock(), dict[type[object], object]()
         self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
+        self.eviction = EvictionWatch(self.reader.store.client)
+        self.hub = Hub(self.reader, self.status)
+        # For cheap reads: readiness, and the definitions and rounds that devices fetch. Many
+        # devices behind a proxy that is not trusted count as one client.
+        self.lookups = Pool(threads=4, share=2, waiting=150)
+        self.estimates = Pool(threads=4, share=2)  # for single estimates
+        # For questions that need many estimates, and seconds of processor time.
+        self.surveys = Pool(threads=2, share=1)
+        # For the status, Prometheus and the documents of the interface.
+        self.probes = Pool(threads=4, share=2)
 
     @property
     def needs_redis(self) -> bool:
@@ -116,11 +130,6 @@ class Service:
             registry.register(collector)
         return registry
 
-    @functools.cached_property
-    def eviction(self) -> EvictionWatch:
-        """Watches whether Redis may evict counts."""
-        return EvictionWatch(self.reader.store.client)
-
     def shared(self, kind: type[S], build: Callable[[], S]) -> S:
         """Return a feature's shared object, built on first use and closed with the server."""
         with self._lock:
@@ -142,34 +151,6 @@ class Service:
         Raises UnknownMetric if it is not defined.
         """
         return self.reader.metric(request.path_params["name"]).name
-
-    @functools.cached_property
-    def hub(self) -> Hub:
-        """The hub of live events."""
-        return Hub(self.reader, self.status)
-
-    @functools.cached_property
-    def lookups(self) -> Pool:
-        """The pool for cheap reads: readiness, and the definitions and rounds that devices fetch.
-
-        Many devices behind a proxy that is not trusted count as one client.
-        """
-        return Pool(threads=4, share=2, waiting=150)
-
-    @functools.cached_property
-    def estimates(self) -> Pool:
-        """The pool for single estimates."""
-        return Pool(threads=4, share=2)
-
-    @functools.cached_property
-    def surveys(self) -> Pool:
-        """The pool for questions that need many estimates, and seconds of processor time."""
-        return Pool(threads=2, share=1)
-
-    @functools.cached_property
-    def probes(self) -> Pool:
-        """The pool for the status, Prometheus and the documents of the interface."""
-        return Pool(threads=4, share=2)
 
 
 @dataclasses.dataclass(frozen=True)

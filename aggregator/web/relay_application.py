@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from prometheus_client import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -24,7 +23,7 @@ from aggregator.errors import UnknownMetric
 from aggregator.health_port import Page
 from aggregator.monitoring import metric_definitions, relay_metrics
 from aggregator.monitoring.collector import DITHER_VERSION
-from aggregator.monitoring.families import Families
+from aggregator.monitoring.families import Collected, Families
 from aggregator.reading import serialization
 from aggregator.web.http.access import Guard
 from aggregator.web.http.hosts import ExpectedHosts, cors_middleware, proxy_middleware
@@ -93,10 +92,10 @@ def relay_application(relay: CrowdRelay, settings: Settings, traffic: Traffic) -
 
 def relay_pages(relay: CrowdRelay, traffic: Traffic) -> Mapping[str, Callable[[], Page]]:
     """Return the pages of a relay's health port, by path."""
-    collector = RelayCollector(relay, traffic)
 
     def metrics() -> Page:
-        return Page(200, generate_latest(collector), CONTENT_TYPE_LATEST)
+        families = Collected(relay_families(relay, traffic))
+        return Page(200, generate_latest(families), CONTENT_TYPE_LATEST)
 
     return {"/readyz": lambda: readiness(relay), "/metrics": metrics}
 
@@ -113,32 +112,26 @@ def readiness(relay: CrowdRelay) -> Page:
     return Page(200, "\n".join(["ready", *filter(None, warnings), ""]).encode())
 
 
-class RelayCollector(Collector):
-    """Collects the metrics of a relay at each scrape."""
-
-    def __init__(self, relay: CrowdRelay, traffic: Traffic) -> None:
-        self._relay, self._traffic = relay, traffic
-
-    def collect(self) -> Iterable[Family]:
-        """Return all metric families."""
-        relay, folder = self._relay, self._relay.forwarder.folder
-        parts, now_ms = folder.parts().values(), relay.now_ms()
-        samples: dict[metric_definitions.Exported, Mapping[Any, float]] = {
-            relay_metrics.RELAY_REPORTS: folder.reports,
-            relay_metrics.RELAY_REFUSED: {
-                str(status): count
-                for (route, status), count in list(self._traffic.statuses.items())
-                if route == SEALED_PATH and status >= HTTPStatus.BAD_REQUEST
-            },
-            relay_metrics.RELAY_WAITING: relay.waiting,
-            relay_metrics.RELAY_CROWDS: folder.crowds,
-            relay_metrics.RELAY_PARTS: Counter(part.label.metric for part in parts),
-            relay_metrics.RELAY_OVERDUE_PARTS: {(): sum(p.is_overdue(now_ms) for p in parts)},
-            metric_definitions.DEFINITIONS_UNUSABLE: {(): int(bool(unusable(relay.metrics)))},
-            metric_definitions.BUILD_INFO: {DITHER_VERSION: 1},
-        }
-        families = Families()
-        for exported, values in samples.items():
-            for labels, value in sorted(values.items()):
-                families.put(exported, value, *([labels] if isinstance(labels, str) else labels))
-        return [*families.filled(), *self._traffic.collect()]
+def relay_families(relay: CrowdRelay, traffic: Traffic) -> list[Family]:
+    """Return the metric families of a relay."""
+    folder, now_ms = relay.forwarder.folder, relay.now_ms()
+    parts = folder.parts().values()
+    samples: dict[metric_definitions.Exported, Mapping[Any, float]] = {
+        relay_metrics.RELAY_REPORTS: folder.reports,
+        relay_metrics.RELAY_REFUSED: {
+            str(status): count
+            for (route, status), count in list(traffic.statuses.items())
+            if route == SEALED_PATH and status >= HTTPStatus.BAD_REQUEST
+        },
+        relay_metrics.RELAY_WAITING: relay.waiting,
+        relay_metrics.RELAY_CROWDS: folder.crowds,
+        relay_metrics.RELAY_PARTS: Counter(part.label.metric for part in parts),
+        relay_metrics.RELAY_OVERDUE_PARTS: {(): sum(p.is_overdue(now_ms) for p in parts)},
+        metric_definitions.DEFINITIONS_UNUSABLE: {(): int(bool(unusable(relay.metrics)))},
+        metric_definitions.BUILD_INFO: {DITHER_VERSION: 1},
+    }
+    families = Families()
+    for exported, values in samples.items():
+        for labels, value in sorted(values.items()):
+            families.put(exported, value, *([labels] if isinstance(labels, str) else labels))
+    return [*families.filled(), *traffic.collect()]

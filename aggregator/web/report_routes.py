@@ -14,8 +14,9 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, SettingsError
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.clients import ThrottledErrorLog
-from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.families import Families
+from aggregator.monitoring.metric_definitions import CROWD_REPORTS
+from aggregator.monitoring.samples import Sample
 from aggregator.secrets import masked_path
 from aggregator.web.operations import Content, Operation
 from estimators import Metric
@@ -87,10 +88,8 @@ class CrowdCounts(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Return the counts as a metric family."""
-        families = Families()
-        for labels, count in sorted(self._counts.items()):
-            families.put(metric_definitions.CROWD_REPORTS, count, *labels)
-        return families.filled()
+        counts = sorted(self._counts.items())
+        return Families(Sample(CROWD_REPORTS, count, labels) for labels, count in counts).filled()
 
 
 def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import dither
+import estimators
 from tests.support.base_install import link_base_requirements, run_as_device
 
 PROGRAM = """import sys, dither
@@ -20,4 +21,5 @@ def test_every_name_is_typed_and_on_a_device_or_told_its_extra(tmp_path: Path) -
     assert re.fullmatch(TOLD, run_as_device(tmp_path, PROGRAM).stdout)
     assert {*dir(dither)} == {*dither.__all__, "__version__"}
     typed = re.findall(r"    from (\S+) import (\w+) as \2\n", Path(dither.__file__).read_text())
+    typed += [("estimators", name) for name in estimators.__all__]
     assert {name: home for home, name in typed} == dither._HOME_MODULES

@@ -20,18 +20,13 @@ from aggregator.kafka.topic_admin import refuse_compaction
 from aggregator.malloc_settings import apply_malloc_variables
 from aggregator.monitoring.tracing_setup import configured_tracing, process_instance
 from aggregator.storage.eviction import refuse_eviction
-from aggregator.terminal.options import (
-    live_metrics,
-    logging_options,
-    opened_store,
-    settings_options,
-)
+from aggregator.terminal import options
 
 
 @click.command()
 @click.option("--workers", type=click.IntRange(1), help="Number of worker processes.")
-@logging_options
-@settings_options
+@options.logging_options
+@options.settings_options
 def aggregate(settings: Settings, workers: int | None) -> None:
     """Count reports from Kafka into Redis.
 
@@ -41,10 +36,10 @@ def aggregate(settings: Settings, workers: int | None) -> None:
     definitions take effect within seconds, or at SIGHUP.
     """
     apply_malloc_variables("MALLOC_ARENA_MAX")  # librdkafka has twenty threads
-    metrics = live_metrics(settings)
+    metrics = options.live_metrics(settings)
     topic_admin.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)
-    store = opened_store(settings)
+    store = options.opened_store(settings)
     refuse_eviction(store.client)
     count = workers or settings.aggregate.workers
     runner: Any

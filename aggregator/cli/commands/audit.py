@@ -13,13 +13,8 @@ import click
 
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
+from aggregator.terminal import options
 from aggregator.terminal.estimate_text import table
-from aggregator.terminal.options import (
-    NumberRange,
-    chosen_metrics,
-    metric_argument,
-    settings_options,
-)
 from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
 from estimators.limits import LARGEST_LEVEL
@@ -36,7 +31,7 @@ LARGEST_CROWD = 10**9
 
 
 @click.command()
-@metric_argument(required=False)
+@options.metric_argument(required=False)
 @click.option(
     "--shuffled",
     type=click.IntRange(1, LARGEST_CROWD),
@@ -46,18 +41,18 @@ LARGEST_CROWD = 10**9
 )
 @click.option(
     "--delta",
-    type=NumberRange(0, 1, min_open=True),
+    type=options.NumberRange(0, 1, min_open=True),
     default=1e-6,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
 @click.option(
     "--central",
-    type=NumberRange(0, min_open=True),
+    type=options.NumberRange(0, min_open=True),
     metavar="EPSILON",
     help="With --shuffled: also show the largest level that keeps this epsilon in the crowd.",
 )
 @output_options
-@settings_options
+@options.settings_options
 def audit(
     settings: Settings,
     metric: str | None,
@@ -76,7 +71,7 @@ def audit(
     """
     if central is not None and shuffled is None:
         raise click.UsageError("--central needs the size of a crowd: --shuffled REPORTS")
-    definitions = chosen_metrics(settings, metric).values()
+    definitions = options.chosen_metrics(settings, metric).values()
     randomized = [definition for definition in definitions if not definition.sends_true_values]
     for definition in definitions:
         if definition.sends_true_values:

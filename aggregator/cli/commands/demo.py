@@ -45,7 +45,7 @@ def demo(
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # an exit stops all that the demo started
         signal.signal(ending, lambda number, _: sys.exit(SIGNAL_EXIT_CODE + number))
-    from aggregator.cli.demo_screen import Screen, summary
+    from aggregator.cli.demo_screen import summary, view_screen
     from aggregator.local.demo import Demonstration
 
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
@@ -55,8 +55,8 @@ def demo(
         if as_json:
             demonstration.run()
         else:
-            with Screen() as screen:
-                demonstration.run(screen.show)
+            with view_screen() as show:
+                demonstration.run(show)
         outcome = demonstration.finish()
         click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
         if stay or is_watched:

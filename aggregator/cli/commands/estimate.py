@@ -22,15 +22,8 @@ from aggregator.reading.uncounted_reports import (
     refused_reports,
 )
 from aggregator.reading.window import Window
+from aggregator.terminal import options
 from aggregator.terminal.estimate_text import MAX_SHOWN_CATEGORIES, EstimateView, as_text
-from aggregator.terminal.options import (
-    Moment,
-    Probability,
-    metric_argument,
-    opened_reader,
-    settings_options,
-    slice_options,
-)
 from aggregator.terminal.output import Output, output_options
 from aggregator.terminal.slice_text import scope_lines, slices_as_text, window_lines
 from aggregator.terminal.two_way_tables import axes_of_table
@@ -43,11 +36,14 @@ from estimators.weights import WEIGHTINGS
 
 
 @click.command()
-@metric_argument()
+@options.metric_argument()
 @click.option(
-    "--from", "start", type=Moment(), help="Start of the window (UTC unless a time zone is given)."
+    "--from",
+    "start",
+    type=options.Moment(),
+    help="Start of the window (UTC unless a time zone is given).",
 )
-@click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--to", "end", type=options.Moment(), help="End of the window.")
 @click.option(
     "--window",
     metavar="DURATION",
@@ -100,7 +96,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--quantile",
     "quantiles",
-    type=Probability(),
+    type=options.Probability(),
     multiple=True,
     help="Of a distribution: show only this quantile, as in 0.95; may be repeated. A single "
     "quantile has narrower bounds.",
@@ -112,7 +108,7 @@ from estimators.weights import WEIGHTINGS
     metavar="VALUE",
     help="Of a distribution: show the share below this value, too; may be repeated.",
 )
-@slice_options
+@options.slice_options
 @click.option(
     "--pointwise",
     is_flag=True,
@@ -125,7 +121,7 @@ from estimators.weights import WEIGHTINGS
     "have no bounds.",
 )
 @output_options
-@settings_options
+@options.settings_options
 def estimate(
     settings: Settings,
     metric: str,
@@ -158,7 +154,7 @@ def estimate(
     the value before you look at answers for others, or use --by. A window by attributes is widened
     to whole stretches of by_pane.
     """
-    reader = opened_reader(settings)
+    reader = options.opened_reader(settings)
     definition = reader.metric(metric)
     if simplex and (
         categories or definition.kind != "frequency" or definition.categories == OPEN_VOCABULARY

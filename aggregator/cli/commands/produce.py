@@ -19,12 +19,7 @@ from aggregator.errors import DitherError
 from aggregator.features.rounds.waiting_devices import Waiting
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.serialization import plain
-from aggregator.terminal.options import (
-    cell_options,
-    chosen_metrics,
-    metric_argument,
-    settings_options,
-)
+from aggregator.terminal import options
 from aggregator.terminal.output import progress_bar
 from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
@@ -50,7 +45,7 @@ AXES_REMEDY = (
 
 
 @click.command()
-@metric_argument()
+@options.metric_argument()
 @click.option(
     "--csv",
     "table",
@@ -78,7 +73,7 @@ AXES_REMEDY = (
     metavar="VALUE",
     help="Of a column of numbers, report 1 if a number is above this one, else 0.",
 )
-@cell_options
+@options.cell_options
 @click.option(
     "--simulate",
     metavar="DISTRIBUTION",
@@ -102,7 +97,7 @@ AXES_REMEDY = (
 )
 @click.option("--seed", default=0, help="Seed for the population and for each device's epsilon.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-@settings_options
+@options.settings_options
 def produce(
     settings: Settings,
     metric: str,
@@ -141,7 +136,7 @@ def produce(
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
     if attributes and table is None:
         raise click.UsageError("--attribute: expected --csv FILE, which has the column")
-    definition = chosen_metrics(settings, metric)[metric]
+    definition = options.chosen_metrics(settings, metric)[metric]
     if definition.kind not in KINDS.built_in:
         raise click.UsageError(
             f"{metric} is of kind {definition.kind!r}, which another distribution brings: expected "

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from aggregator.config.settings import Settings
-from aggregator.schemas.schema_registry import SchemaRegistry
+from aggregator.schemas.schema_registry import SchemaRegistry, printable
 from aggregator.schemas.subjects import Subject, subjects
 from aggregator.terminal.estimate_text import table
 from aggregator.terminal.options import settings_options
@@ -38,17 +38,17 @@ def schemas(settings: Settings, check: bool, as_json: bool) -> None:
     dither schemas --set schemas.url=http://localhost:8081
     dither schemas --check --set schemas.url=https://registry.example
     """  # noqa: D301  click reads the backspace: these lines stay as they are
-    registry = SchemaRegistry.of(settings.schemas)
-    act = _check if check else _register
-    subject_states = [act(registry, subject) for subject in subjects(settings)]
+    registry = SchemaRegistry(settings.schemas)
+    subject_states = [
+        _check(registry, subject)
+        if check
+        else _subject_row(subject, REGISTERED_STATE, registry.register(subject))
+        for subject in subjects(settings)
+    ]
     document = {"schemas": subject_states}
     click.echo(json.dumps(document) if as_json else "\n".join(_lines(subject_states)))
     if any(subject["state"] == INCOMPATIBLE_STATE for subject in subject_states):
         sys.exit(1)
-
-
-def _register(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
-    return _subject_row(subject, REGISTERED_STATE, registry.register(subject))
 
 
 def _check(registry: SchemaRegistry, subject: Subject) -> dict[str, Any]:
@@ -73,10 +73,6 @@ def _lines(subject_states: list[dict[str, Any]]) -> Iterator[str]:
     yield table(keys, rows)
     for state in subject_states:
         for conflict in state.get("conflicts", ()):
-            yield f"{state['subject']}: {_printable(conflict)}"
+            yield f"{state['subject']}: {printable(conflict)}"
     if subject_states[0]["id"] is not None:
         yield f"Frames of reports: schemas.schema_id = {subject_states[0]['id']}"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)

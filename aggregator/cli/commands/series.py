@@ -13,14 +13,8 @@ from aggregator.reading.frames.columns import ATTRIBUTE_PREFIX
 from aggregator.reading.query import SeriesQuery, conditions
 from aggregator.reading.series import Series
 from aggregator.reading.steps import duration
+from aggregator.terminal import options
 from aggregator.terminal.estimate_text import MAX_LINE_CATEGORIES, table
-from aggregator.terminal.options import (
-    Moment,
-    metric_argument,
-    opened_reader,
-    settings_options,
-    slice_options,
-)
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 from estimators import Metric
@@ -29,9 +23,9 @@ from estimators.weights import WEIGHTINGS
 
 
 @click.command()
-@metric_argument()
-@click.option("--from", "start", type=Moment(), help="Start of the range.")
-@click.option("--to", "end", type=Moment(), help="End of the range.")
+@options.metric_argument()
+@click.option("--from", "start", type=options.Moment(), help="Start of the range.")
+@click.option("--to", "end", type=options.Moment(), help="End of the range.")
 @click.option(
     "--window", metavar="DURATION", help="Instead of --from and --to: the last 1d (1h, 30s, ...)."
 )
@@ -67,12 +61,12 @@ from estimators.weights import WEIGHTINGS
     multiple=True,
     help="Of a distribution: show only this quantile, as in 0.95; may be repeated.",
 )
-@slice_options
+@options.slice_options
 @click.option(
     "--pointwise", is_flag=True, help="Make the bounds hold for each category and slice by itself."
 )
 @output_options
-@settings_options
+@options.settings_options
 def series(
     settings: Settings,
     metric: str,
@@ -80,7 +74,7 @@ def series(
     where: tuple[str, ...],
     pointwise: bool,
     output: Output,
-    **options: Any,
+    **parameters: Any,
 ) -> None:
     """Show a metric's estimates over time, one for each step.
 
@@ -88,7 +82,7 @@ def series(
     hold for each step alone; with --together those of all steps hold at once. With --by a step has
     a line for each slice, and the bounds of all slices of a step hold at once.
     """
-    reader = opened_reader(settings)
+    reader = options.opened_reader(settings)
     definition = reader.metric(metric)
     try:
         query = SeriesQuery(
@@ -96,7 +90,7 @@ def series(
             categories=categories or None,
             where=conditions(where),
             simultaneous=not pointwise,
-            **options,
+            **parameters,
         )
         is_text = not (output.as_json or output.is_table)
         if is_text and query.top is None and query.categories is None:

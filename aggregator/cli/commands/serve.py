@@ -13,12 +13,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
 from aggregator.errors import SettingsError
 from aggregator.lazy_log import LazyLog
-from aggregator.terminal.options import (
-    live_metrics,
-    logging_options,
-    opened_store,
-    settings_options,
-)
+from aggregator.terminal import options
 
 log = LazyLog("dither.serve")
 FAILED_TO_START = 3
@@ -36,8 +31,8 @@ FAILED_TO_START = 3
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free port."
 )
-@logging_options
-@settings_options
+@options.logging_options
+@options.settings_options
 def serve(
     settings: Settings, host: str | None, port: int | None, workers: int | None, worker: int | None
 ) -> None:
@@ -70,7 +65,7 @@ def _supervise(settings: Settings) -> None:
     refuse_taken(serve.host, serve.port)
     for port in worker_ports:
         refuse_taken(serve.host, port, "serve.worker_port")
-    live_metrics(settings)
+    options.live_metrics(settings)
     certificate_files(settings)
     # Held until the end: nobody else takes the port.
     shared = shared_sockets(serve.host, serve.port)
@@ -104,11 +99,11 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from estimators.metrics.crowd_epsilon import crowd_warnings
 
     log_level = click.get_current_context().params["log_level"]
-    defined = live_metrics(settings)
+    defined = options.live_metrics(settings)
     check_groupings(settings, defined)
     for warning in [] if worker else crowd_warnings(defined.values()):
         log.warning(warning)
-    store = opened_store(settings)
+    store = options.opened_store(settings)
     reader = MetricReader(store, defined)
     gateway = report_routes.gateway(settings, defined) if settings.serve.gateway else None
     certificate = certificate_files(settings)

@@ -16,29 +16,23 @@ from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.serialization import values
 from aggregator.reading.window import SliceSums, Window
+from aggregator.terminal import options
 from aggregator.terminal.estimate_text import table
-from aggregator.terminal.options import (
-    Moment,
-    metric_argument,
-    opened_reader,
-    settings_options,
-    slice_options,
-)
 from aggregator.terminal.output import Output, output_options
 from aggregator.terminal.slice_text import scope_lines
 from estimators.metrics.attributes import NO_VALUE
 
 
 @click.command()
-@metric_argument()
-@click.option("--from", "start", type=Moment(), help="Start of the window.")
-@click.option("--to", "end", type=Moment(), help="End of the window.")
+@options.metric_argument()
+@click.option("--from", "start", type=options.Moment(), help="Start of the window.")
+@click.option("--to", "end", type=options.Moment(), help="End of the window.")
 @click.option(
     "--window", metavar="DURATION", help="Instead of --from and --to: the last 1h (30s, 1d, ...)."
 )
-@slice_options
+@options.slice_options
 @output_options
-@settings_options
+@options.settings_options
 def slices(
     settings: Settings,
     metric: str,
@@ -52,7 +46,7 @@ def slices(
     A slice is a combination of the values of the attributes by which the metric is summed. Nothing
     is estimated: the number of reports reveals nobody's value.
     """
-    reader = opened_reader(settings)
+    reader = options.opened_reader(settings)
     slicing = reader.metric(metric).slicing
     try:
         slice_conditions = conditions(where)

@@ -42,20 +42,14 @@ class QuietTransport:
     uvloop raises an error, which would be logged each time a client leaves early.
     """
 
-    __slots__ = (
-        "_transport",
-        "abort",
-        "close",
-        "get_write_buffer_size",
-        "is_closing",
-        "set_protocol",
-    )
+    __slots__ = ("_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self.abort, self.close = transport.abort, transport.close
-        self.is_closing, self.set_protocol = transport.is_closing, transport.set_protocol
-        self.get_write_buffer_size = transport.get_write_buffer_size
+        self._transport, self.is_closing = transport, transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        """Return any other method of the transport."""
+        return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
         """Send bytes, if the connection is not closing."""

@@ -57,7 +57,7 @@ class Pool:
 
     def __init__(self, threads: int, share: int, waiting: int = 0) -> None:
         self._threads, self._share = anyio.CapacityLimiter(threads), share
-        self._waiting = waiting or MAX_WAITING_PER_CLIENT
+        self._max_waiting = waiting
         self._shares: WeakValueDictionary[Client, anyio.CapacityLimiter] = WeakValueDictionary()
         self._running = 0
 
@@ -97,7 +97,7 @@ class Pool:
         if share is None:
             share = self._shares[client] = anyio.CapacityLimiter(self._share)
         waiting = share.statistics().tasks_waiting
-        if waiting >= self._waiting:
+        if waiting >= (self._max_waiting or MAX_WAITING_PER_CLIENT):
             raise Problem(
                 429,
                 f"{waiting} requests of {client} are already waiting",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator.counting import rival_deployments
-from aggregator.errors import BrokerRefused, ConsumerEnded
+from aggregator.errors import BrokerRefused, DitherError
 from aggregator.kafka.topic_admin import TopicWatch
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
@@ -201,7 +201,7 @@ def test_a_worker_whose_instance_id_is_taken_names_the_setting(deployment: Deplo
             wait_until(lambda: not fenced.owned, "the first has ended")
             deployment.produce(traffic(deployment, 10))
             deployment.wait_until_counted()
-        with pytest.raises(ConsumerEnded, match=r"kafka\.group\.instance\.id = 'east'"):
+        with pytest.raises(DitherError, match=r"kafka\.group\.instance\.id = 'east'"):
             stack.close()
 
 

@@ -93,7 +93,7 @@ def test_settings_that_cannot_be_used_are_told() -> None:
         (Schemas(url="https://x", ca="/no/such/file"), "expected a PEM file"),
     ):
         with row(said), pytest.raises(DitherError, match=said):
-            SchemaRegistry.of(settings)
+            SchemaRegistry(settings)
 
 
 def test_an_address_with_a_password_is_refused_and_not_shown() -> None:

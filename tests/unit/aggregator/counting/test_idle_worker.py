@@ -10,7 +10,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import WorkerContext
 from aggregator.counting.assignment import IDLE_CHECK_SECONDS, Assignment
 from aggregator.counting.watchdog import Watchdog
-from aggregator.errors import OwnsNothing
+from aggregator.errors import DitherError
 from aggregator.storage.store import Store
 from tests.support.clocks import Hands
 
@@ -52,5 +52,5 @@ def test_a_worker_without_partitions_that_nobody_has_joins_again_or_ends(store: 
     unowned += [2, 5]
     wait()
     assert consumer.calls == ["subscribe", "unsubscribe", "subscribe"]
-    with pytest.raises(OwnsNothing, match=r"\[2, 5\] have no owner"):
+    with pytest.raises(DitherError, match=r"\[2, 5\] have no owner"):
         wait()

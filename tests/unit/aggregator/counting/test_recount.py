@@ -10,7 +10,7 @@ from aggregator.counting import recount
 from aggregator.counting.continuity import Log
 from aggregator.counting.recount import UNDER_WAY, delete_counts
 from aggregator.counting.takeover import acquire_partition
-from aggregator.errors import Fenced
+from aggregator.errors import DitherError, Fenced
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
@@ -61,9 +61,9 @@ def test_everything_of_a_partition_goes_and_it_is_counted_again_alike(store: Sto
 
 def test_nothing_is_counted_while_deleted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     epoch, partition = counted(store, 0)
-    unlink, tried = recount._Deletion._unlink, []
+    unlink, tried = recount._unlink, []
 
-    def meanwhile(self: Any, keys: Any) -> int:
+    def meanwhile(script: Any, number: int, keys: Any, token: str) -> int:
         assert store.owner(0)["next"] == str(TORN)
         partition.count(log(batch(DELAY, [1.0], 1, EPOCH, 10**6), first=PANES))
         with pytest.raises(Fenced):
@@ -72,9 +72,9 @@ def test_nothing_is_counted_while_deleted(store: Store, monkeypatch: pytest.Monk
         assert owned.halted == UNDER_WAY
         owned.commit(store, PANES)  # of what is halted: nothing
         tried.append(len(keys))
-        return unlink(self, keys)
+        return unlink(script, number, keys, token)
 
-    monkeypatch.setattr(recount._Deletion, "_unlink", meanwhile)
+    monkeypatch.setattr(recount, "_unlink", meanwhile)
     delete_counts(store, 0)
     assert len(tried) > 2
     assert contents(store, 0) == {}
@@ -82,17 +82,17 @@ def test_nothing_is_counted_while_deleted(store: Store, monkeypatch: pytest.Monk
 
 def deleted_under(store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int, what: Any) -> None:
     """Do something before one of the chunks of a deletion, which must then stop."""
-    unlink, left = recount._Deletion._unlink, [chunk]
+    unlink, left = recount._unlink, [chunk]
 
-    def overtaken(self: Any, keys: Any) -> int:
+    def overtaken(*arguments: Any) -> int:
         left[0] -= 1
         if left[0] < 0:
-            monkeypatch.setattr(recount._Deletion, "_unlink", unlink)
+            monkeypatch.setattr(recount, "_unlink", unlink)
             what()
-        return unlink(self, keys)
+        return unlink(*arguments)
 
-    monkeypatch.setattr(recount._Deletion, "_unlink", overtaken)
-    with pytest.raises(recount.Overtaken, match=r"another `dither recount` has marked it"):
+    monkeypatch.setattr(recount, "_unlink", overtaken)
+    with pytest.raises(DitherError, match=r"another `dither recount` has marked it"):
         delete_counts(store, 0)
 
 
@@ -114,7 +114,8 @@ def test_one_that_was_overtaken_deletes_nothing_that_was_counted_since(
 
 def test_who_was_overtaken_leaves_the_mark(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted(store, 0)
-    deleted_under(store, monkeypatch, 2, recount._Deletion(store, 0)._mark)
+    mark = functools.partial(recount._mark, store, f"{{dither:{TOPIC}:0}}:owner", "other")
+    deleted_under(store, monkeypatch, 2, mark)
     assert store.overview().partitions[0].is_halted
     delete_counts(store, 0)
 

@@ -11,7 +11,7 @@ from aggregator.dead_letters.reader import MessagePosition
 from aggregator.dead_letters.selection import HandledMarks
 from aggregator.errors import DitherError, StateUnreadable
 from aggregator.local import state_folder
-from aggregator.local.state_folder import StateFolder, begin_new_log
+from aggregator.local.state_folder import begin_new_log, redis_in_folder
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, publisher_key, tag
 from aggregator.storage.store import Store
@@ -62,12 +62,12 @@ def test_a_new_log_begins_beside_the_counts_of_earlier_ones(store: Store) -> Non
 
 def test_a_folder_is_locked_by_its_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "new" / "counts"
-    with StateFolder(folder) as kept:
-        server = kept.redis().start()
+    with redis_in_folder(folder) as server:
+        server.start()
     with monkeypatch.context() as impatient:
         impatient.setattr(state_folder, "LOCK_SECONDS", 0.0)
         with pytest.raises(DitherError, match=f"another `dither up` uses the folder {folder}"):
-            StateFolder(folder).__enter__()
+            redis_in_folder(folder).__enter__()
     server.stop()
-    with StateFolder(folder) as second, second.redis():
+    with redis_in_folder(folder) as second, second:
         assert folder.stat().st_mode & 0o777 == 0o700

@@ -257,7 +257,7 @@ def test_a_server_that_evicts_is_refused_with_what_mends_it(store: Store) -> Non
         refuse_eviction(client)
         client.config_set("maxmemory", "100mb")
         told = f"maxmemory-policy = {policy} with maxmemory = 104857600"
-        with pytest.raises(errors.StoreEvicts, match=told):
+        with pytest.raises(errors.DitherError, match=told):
             refuse_eviction(client)
     client.config_set("maxmemory-policy", "noeviction")
     refuse_eviction(client)
