@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time as clocks
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
+from producers.delivery.batches import Columns, Delivered, PendingBatch
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.device.metric_checks import check_metric
 from producers.kafka.connection import Connection
-from producers.kafka.transport import KafkaTransport, Outbox, PaneBuffer
+from producers.kafka.transport import Outbox, PaneBuffer
+from producers.wire.batch import encode_randomized, new_batch_id
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"
@@ -114,7 +118,7 @@ class Reporter(BaseReporter):
         check_metric(metric)
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
-        self.topic, owns_connection = topic, not isinstance(config, Connection)
+        self.topic, self._owns_connection = topic, not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
         room_for_frame = 0 if schema_id is None else LONGEST_FRAME
         try:
@@ -128,18 +132,21 @@ class Reporter(BaseReporter):
                 bits=bits,
                 clock=clock,
             )
-            self._transport: KafkaTransport = KafkaTransport(
-                metric,
-                Outbox(self._connection, topic, key, schema_id),
-                PaneBuffer(metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age),
-                timer,
-                self,
-                owns_connection=owns_connection,
+            self._key, self._timer, self._lock = key, timer, threading.Lock()
+            self._outbox = Outbox(self._connection, topic, key, schema_id)
+            self._waiting = PaneBuffer(
+                metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age
             )
+            self._connection.add(self)
         except BaseException:
-            if owns_connection:
+            if self._owns_connection:
                 self._connection.close()
             raise
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that Kafka has acknowledged so far."""
+        return self._outbox.delivered
 
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements for up to `timeout` seconds, then send what is due.
@@ -151,4 +158,65 @@ class Reporter(BaseReporter):
 
     def send_aged(self) -> None:
         """Send the batches that have reached their age, and call the scheduled functions if due."""
-        self._transport.send_aged()
+        now = self._timer()
+        with self._lock:
+            self._seal(self._waiting.pop_aged(now))
+        self._outbox.send()
+        if self._scheduled:
+            self.run_scheduled()
+
+    def _has_capacity(self, reports: int) -> bool:
+        """Return True; raise DeliveryError for new failures, or if over 64 MiB have failed."""
+        if self._outbox.failed:
+            self._outbox.check()
+        return True
+
+    def _buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Buffer reports, and send the full batches; wait while librdkafka's queue is full."""
+        now = self._timer()
+        with self._lock:
+            self.check_open()
+            is_ready = self._seal(self._waiting.add(panes, now))
+        if is_ready:
+            self._outbox.send()
+
+    def _send(self, batch: PendingBatch) -> None:
+        """Send a batch; wait while librdkafka's queue is full."""
+        with self._lock:
+            self.check_open()
+            self._outbox.put(batch)
+        self._outbox.send()
+
+    def _send_all(self, deadline: float) -> None:
+        """Send everything, including failed batches, and wait for Kafka's acknowledgement."""
+        with self._lock:
+            self._seal(self._waiting.pop_all())
+        self._outbox.flush(deadline)
+
+    def _finish(self, deadline: float) -> None:
+        """Send everything until a deadline, then no more; raise DeliveryError for lost reports."""
+        with self._lock:
+            self._is_closed = True
+        try:
+            self._send_all(deadline)
+        except DeliveryError:
+            self._unsent()
+        finally:
+            self._connection.remove(self)
+            if self._owns_connection:
+                self._connection.close(max(0.0, deadline - clocks.monotonic()))
+
+    def _unsent(self) -> None:
+        """Raise DeliveryError for the reports that are not acknowledged."""
+        raise self._outbox.error(are_kept=False) from None
+
+    def _seal(self, ready: Iterable[Columns]) -> bool:
+        """Make batches of reports, in order, and queue them; return whether there were any."""
+        is_ready = False
+        for level, reports, times, attributes in ready:
+            key, last, is_ready = new_batch_id(), int(times.max()), True
+            payload = encode_randomized(
+                self.metric, level, reports, last, key, attributes=attributes
+            )
+            self._outbox.put(PendingBatch(key, payload, level.size))
+        return is_ready

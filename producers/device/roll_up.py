@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from estimators.durations import above_zero
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import ReportedMetric
-from producers.delivery.transport import DeviceFile
-from producers.device.base_reporter import BaseReporter
+from producers.device.base_reporter import BaseReporter, DeviceFile
 from producers.device.event_times import event_times
 from producers.device.metric_checks import check_ledger
 from producers.device.roll_up_windows import Course, Windows
