@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from producers.delivery.thread_log import log_from_thread
+from producers.http import gateway_answers
 from producers.http.definitions import GatewayDefinitions
-from producers.http.gateway_answers import (
-    LONGEST_PAUSE,
-    Verdict,
-    asked_pause,
-    explain,
-    pause,
-    problem_of,
-    verdict,
-)
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.past_answers import DefinitionChanged
@@ -239,27 +231,29 @@ class Background:
             answer = self._client.post(batch.payload)
         except GatewayError as error:
             return self._count_failure(dataclasses.replace(failure, detail=str(error))), False
-        outcome = verdict(answer, batch.key)
-        if outcome is Verdict.ACCEPTED:
+        outcome = gateway_answers.verdict(answer, batch.key)
+        if outcome is gateway_answers.Verdict.ACCEPTED:
             self._queue.acknowledged(batch)
             self._in_a_row, self._asked_until = 0, 0.0
             return 0.0, False
         self._client.close()  # a second answer would be taken for that to the next post
-        detail = f"{self._client.server} {self._client.url}: {explain(answer)}"
+        detail = f"{self._client.server} {self._client.url}: {gateway_answers.explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
-        if outcome is Verdict.AGAIN:
-            return self._count_failure(failure, asked_pause(answer.retry_after, time.time())), False
-        is_refusal = outcome is Verdict.REFUSED
+        if outcome is gateway_answers.Verdict.AGAIN:
+            return self._count_failure(
+                failure, gateway_answers.asked_pause(answer.retry_after, time.time())
+            ), False
+        is_refusal = outcome is gateway_answers.Verdict.REFUSED
         if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
             self._checks.append(batch.metric)
-        own_words = bool(problem_of(answer))
+        own_words = bool(gateway_answers.problem_of(answer))
         errors = self._queue.failed(batch, refusal=is_refusal, own_words=own_words)
         if errors == 0:
             is_news = not self._sealed or batch.metric not in self._warned_metrics
             self._warned_metrics.add(batch.metric)
             self._tell(dataclasses.replace(failure, kind="refused"), is_news=is_news)
             return 0.0, False
-        pause_seconds = pause(errors, None, LONGEST_PAUSE)
+        pause_seconds = gateway_answers.pause(errors, None, gateway_answers.LONGEST_PAUSE)
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=errors == 1)
         return pause_seconds, True
 
@@ -288,7 +282,7 @@ class Background:
     def _pause_all(self, retry_after: float | None) -> float:
         """Let all batches wait; return for how many seconds."""
         self._in_a_row += 1
-        pause_seconds = pause(self._in_a_row, retry_after)
+        pause_seconds = gateway_answers.pause(self._in_a_row, retry_after)
         with self._state:
             now = time.monotonic()
             self._not_before = now + pause_seconds
@@ -315,7 +309,7 @@ def _call_safely(call: Callable[[], float]) -> float:
         return call()
     except Exception:
         log_from_thread(logging.ERROR, "what is scheduled raised an error", with_error=True)
-        return LONGEST_PAUSE
+        return gateway_answers.LONGEST_PAUSE
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from producers.ledger.lottery import (
     Turn,
     claim_turn,
     describe_lottery,
-    draw_turn,
+    drawn_turn,
     read_lottery,
     read_turn,
     store_lottery,
@@ -302,11 +302,8 @@ class Ledger:
             If the turn is in the future or more than 62 days ago, or the file cannot be used.
         """
         with self.transaction() as database:
-            turn = read_turn(database, start_ms) if has_table(database, "turns") else None
-            if turn is not None:
-                return turn
             now = max(self._moment_ms, _setting(database, "latest_ms"))
-            return draw_turn(database, self.path, now, start_ms, bits)
+            return drawn_turn(database, self.path, now, start_ms, bits)
 
     def of_turn(self, start_ms: int) -> Ledger:
         """Return a copy of this ledger that can pay for a turn, once the turn is over.
@@ -338,9 +335,7 @@ class Ledger:
         if lottery is None or tickets is None or lottery.tickets == tickets:
             return
         now = max(self._now(), _setting(database, "latest_ms"))
-        start_ms = now - now % lottery.turn_ms
-        if read_turn(database, start_ms) is None:
-            draw_turn(database, self.path, now, start_ms, None)
+        drawn_turn(database, self.path, now, now - now % lottery.turn_ms, None)
 
     # -- Within a transaction ---------------------------------------------------------------------
 

@@ -163,19 +163,22 @@ def read_turn(database: sqlite3.Connection, start_ms: int) -> Turn | None:
     return None if row is None else Turn(row[0], bool(row[1]))
 
 
-def draw_turn(
+def drawn_turn(
     database: sqlite3.Connection, path: Path, now: int, start_ms: int, bits: Bits | None
 ) -> Turn:
-    """Draw a turn's metric and store it; the ledger's time does not change.
+    """Return the draw of a turn; draw and store its metric if that was not done before.
 
-    `database`: a transaction of the ledger; `path`: the ledger's file; `now`: the ledger's time in
-    ms; `start_ms`: the start of a turn that is not drawn yet; `bits`: the source of randomness.
+    `database`: a transaction of the ledger, whose time does not change; `path`: the ledger's file;
+    `now`: the ledger's time in ms; `start_ms`: the start of the turn; `bits`: the source of
+    randomness.
     Raises ValueError if the ledger has no lottery, or no turn begins at that time. Raises
     LedgerError if the turn is in the future or too old, because a clock is wrong.
     """
     lottery = read_lottery(database)
     if lottery is None or start_ms % lottery.turn_ms:
         raise ValueError(f"ledger {path} has no turn that begins at {start_ms} ms")
+    if (turn := read_turn(database, start_ms)) is not None:
+        return turn
     if not now - KEPT_MS < start_ms <= now:
         raise LedgerError(
             path,

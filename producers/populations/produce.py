@@ -131,7 +131,7 @@ class Replay:
         return float(self.population.time_ms[row] - self.population.time_ms[0]) / 1000 / self.speed
 
     def _report(self, begin: int, end: int) -> int:
-        part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
+        part, epsilons, reports = (self.population.part(begin, end), self._epsilons[begin:end], 0)
         for name, reporter in self.reporters.items():
             present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
             domain, values = reporter.metric.domain, column[present]

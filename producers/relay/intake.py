@@ -178,14 +178,6 @@ class CrowdRelay:
         Problem
             If the post is refused; then `answer` is not called.
         """
-        hold = Hold(self._memory)
-        with hold:
-            self._queue_report(head, body, client, hold, answer)
-
-    def _queue_report(
-        self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer
-    ) -> None:
-        """Check a post, and queue its report for the disk; `answer` is called later."""
         if head.encoding:
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -195,18 +187,20 @@ class CrowdRelay:
             )
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
-        hold.reserve(POST_OVERHEAD + len(body))
-        try:  # posts are not counted while the relay can take none: devices then retry often
-            self._clients.admit(client, head.length)
-        except Problem as refusal:
-            refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
-            raise
-        try:
-            label, sealed = decode_post(body)
-            crowd = self._crowd(label, len(sealed))
-        except ValueError as error:
-            problem = f"not a sealed report: {error}"
-            raise Problem(HTTPStatus.BAD_REQUEST, problem, DROP_REMEDY) from None
+        hold = Hold(self._memory)
+        with hold:
+            hold.reserve(POST_OVERHEAD + len(body))
+            try:  # posts are not counted while the relay can take none: devices then retry often
+                self._clients.admit(client, head.length)
+            except Problem as refusal:
+                refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
+                raise
+            try:
+                label, sealed = decode_post(body)
+                crowd = self._crowd(label, len(sealed))
+            except ValueError as error:
+                problem = f"not a sealed report: {error}"
+                raise Problem(HTTPStatus.BAD_REQUEST, problem, DROP_REMEDY) from None
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
             self._is_write_due = True
