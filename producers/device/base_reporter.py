@@ -27,7 +27,7 @@ from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
 from producers.device.event_times import Times, event_times
-from producers.device.metric_checks import check_ledger, check_metric, check_relay, rules_of
+from producers.device.metric_checks import check_ledger, check_relay, rules_of
 from producers.wire.batch import encode_randomized, new_batch_id
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ class BaseReporter(Closing):
         clock: Callable[[], float] = clocks.time,
         has_relay: bool = False,
     ) -> None:
-        check_metric(metric)
         check_relay(metric, has_relay=has_relay)
         if batch_reports < 1:
             raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")

@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -26,7 +25,7 @@ from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers import sealing
 from producers.gateway.bodies import PostedBatch, Times
-from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 from producers.gateway.receiving import Hold, Memory, Receiver, read_head
 from producers.wire.reports_pb2 import ReportBatch
 
@@ -173,7 +172,7 @@ class Crowds:
         try:
             crowd_id, label, reports = sealing.decode_crowd(body)
         except ValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, str(error), DROP_CROWD) from None
+            raise bad_request(str(error), DROP_CROWD) from None
         metric = self._metrics.get(label.metric)
         if metric is None:
             expected = meant(label.metric, self._metrics)
@@ -226,7 +225,7 @@ class Crowds:
 
     def _refused_crowd(self, metric: Metric, reports: list[bytes], detail: str) -> Problem:
         self.counts[metric.name, "refused"] += len(reports)
-        return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
+        return bad_request(detail, DROP_CROWD)
 
 
 def time_of(label: sealing.CrowdLabel, metric: Metric) -> int:

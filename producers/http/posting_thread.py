@@ -172,23 +172,22 @@ class Background:
     def _step(self) -> float:
         """Do what is due; return the seconds until something is due, infinity if nothing waits."""
         due = math.inf if self._sealed else self._queue.seal_due()
-        pause_seconds = self._not_before - time.monotonic()
-        if pause_seconds <= 0:
-            while self._checks and not self._is_stopping:
-                name = self._checks.pop(0)
-                if (pause_seconds := self._check_definition(name)) > 0:
-                    self._checks.insert(0, name)
-                    return pause_seconds
-            if not self._has_batches():
-                return due
-            with _sole_sender(
-                self._queue.file.path, "relay" if self._sealed else "sender"
-            ) as is_alone:
-                if not is_alone:
-                    return OTHERS_SECONDS
-                pause_seconds = self._send()
-        elif not self._checks and not self._has_batches():
+        if not (self._checks or self._has_batches()):
             return due
+        if (pause_seconds := self._not_before - time.monotonic()) > 0:
+            return min(pause_seconds, due)
+        while self._checks and not self._is_stopping:
+            name = self._checks.pop(0)
+            if (pause_seconds := self._check_definition(name)) > 0:
+                self._checks.insert(0, name)
+                return pause_seconds
+        if not self._has_batches():
+            return due
+        receiver = "relay" if self._sealed else "sender"
+        with _sole_sender(self._queue.file.path, receiver) as is_alone:
+            if not is_alone:
+                return OTHERS_SECONDS
+            pause_seconds = self._send()
         return due if pause_seconds <= 0 else min(pause_seconds, due)
 
     def _has_batches(self) -> bool:
@@ -240,9 +239,8 @@ class Background:
         detail = f"{self._client.server} {self._client.url}: {gateway_answers.explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
         if outcome is gateway_answers.Verdict.AGAIN:
-            return self._count_failure(
-                failure, gateway_answers.asked_pause(answer.retry_after, time.time())
-            ), False
+            retry_after = gateway_answers.asked_pause(answer.retry_after, time.time())
+            return self._count_failure(failure, retry_after), False
         is_refusal = outcome is gateway_answers.Verdict.REFUSED
         if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
             self._checks.append(batch.metric)

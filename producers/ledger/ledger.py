@@ -50,16 +50,17 @@ WITH names AS (
     SELECT '' AS name UNION SELECT metric FROM budgets UNION SELECT metric FROM totals
     UNION SELECT metric FROM spent WHERE time_ms > :horizon
 )
-SELECT name, budgets.parts, coalesce(sum(spent.parts), 0), coalesce(sum(spent.reports), 0),
+SELECT name, budgets.parts, coalesce(sum(spent.parts), 0),
+    max(0, budgets.parts - coalesce(sum(spent.parts), 0)), coalesce(sum(spent.reports), 0),
     count(spent.answer), min(spent.time_ms),
     (SELECT coalesce(sum(parts), 0) FROM totals WHERE name IN ('', metric)),
     (SELECT coalesce(sum(reports), 0) FROM totals WHERE name IN ('', metric))
 FROM names LEFT JOIN budgets ON budgets.metric = name
 LEFT JOIN spent ON name IN ('', spent.metric) AND time_ms > :horizon
 GROUP BY name ORDER BY name"""
-"""Selects for each metric, and for all metrics (the empty name): the budget; the parts, the
-reports, the permanent answers and the oldest time since the horizon; the parts and the reports
-since the ledger was created."""
+"""Selects for each metric, and for all metrics (the empty name): the budget; the parts, what
+is left of the budget, the reports, the permanent answers and the oldest time since the horizon; the
+parts and the reports since the ledger was created."""
 
 
 class Ledger:
@@ -230,17 +231,15 @@ class Ledger:
                 metric=name,
                 budget=None if budget is None else Fraction(budget, PARTS_PER_EPSILON),
                 spent=Fraction(parts, PARTS_PER_EPSILON),
-                left=None
-                if budget is None
-                else Fraction(max(0, budget - parts), PARTS_PER_EPSILON),
+                left=None if left is None else Fraction(left, PARTS_PER_EPSILON),
                 reports=reports,
-                permanent=permanent,
+                permanent=answers,
                 ever_spent=Fraction(ever_parts, PARTS_PER_EPSILON),
                 ever_reports=ever_reports,
-                more_at=None if oldest is None else utc_time(oldest + self.period_ms),
+                more_at=None if first is None else utc_time(first + self.period_ms),
                 trusted=name in trusted,
             )
-            for name, budget, parts, reports, permanent, oldest, ever_parts, ever_reports in rows
+            for name, budget, parts, left, reports, answers, first, ever_parts, ever_reports in rows
         }
 
     def summary(self) -> str:

@@ -249,7 +249,5 @@ def _rows_of(columns: Mapping[str, Column], rows: slice | NDArray[np.intp]) -> d
 def _extended(column: Column, leading: int, trailing: int) -> Column:
     """Return a column with rows without a value added at both ends."""
     nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
-    ends = [
-        np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (leading, trailing)
-    ]
-    return np.concatenate([ends[0], column, ends[1]])
+    widths = [(leading, trailing), *[(0, 0)] * (column.ndim - 1)]
+    return np.pad(column, widths, constant_values=nothing)

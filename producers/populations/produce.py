@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.exact.randomness import Bits
 from estimators.metrics.categories import Categories
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
-from producers.device.reporter import REPORTS_TOPIC, Reporter
+from producers.device.reporter import Reporter
 from producers.device.round_follower import Rounds
 from producers.device.rounds import Round
 from producers.kafka.connection import Connection
@@ -131,7 +130,7 @@ class Replay:
         return float(self.population.time_ms[row] - self.population.time_ms[0]) / 1000 / self.speed
 
     def _report(self, begin: int, end: int) -> int:
-        part, epsilons, reports = (self.population.part(begin, end), self._epsilons[begin:end], 0)
+        part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
         for name, reporter in self.reporters.items():
             present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
             domain, values = reporter.metric.domain, column[present]
@@ -205,14 +204,10 @@ def produce(
     speed: float | None = None,
     seconds: float | None = None,
     seed: int = 0,
-    topic: str = REPORTS_TOPIC,
-    schema_id: int | None = None,
-    batch_reports: int = 1000,
-    batch_age: float = 1.0,
-    bits: Bits | None = None,
     stop: threading.Event | None = None,
     progress: Callable[[ReplayProgress, dict[str, Truth]], object] | None = None,
     flush_timeout: float = 60.0,
+    **options: Any,
 ) -> Produced:
     """Report a population to Kafka, and wait for all acknowledgements.
 
@@ -226,12 +221,12 @@ def produce(
         librdkafka's properties.
     mix, speed, seconds, seed, stop
         See :class:`producers.populations.produce.Replay`.
-    topic, schema_id, batch_reports, batch_age, bits
-        See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
         A function that is called with the progress and the truth so far, after every chunk.
     flush_timeout : float
         Seconds to wait for the last acknowledgements of each metric.
+    **options
+        Options of each :class:`producers.device.reporter.Reporter`.
 
     Raises
     ------
@@ -242,16 +237,7 @@ def produce(
     """
     with Connection(config) as connection:
         reporters = {
-            name: Reporter(
-                metric,
-                connection,
-                trusted=metric.sends_true_values,
-                topic=topic,
-                schema_id=schema_id,
-                batch_reports=batch_reports,
-                batch_age=batch_age,
-                bits=bits,
-            )
+            name: Reporter(metric, connection, trusted=metric.sends_true_values, **options)
             for name, metric in metrics.items()
         }
         replay = Replay(

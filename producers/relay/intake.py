@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope
 
 from estimators import Metric
 from producers.gateway.gateway import POST_OVERHEAD, Endpoint
-from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
@@ -199,8 +199,7 @@ class CrowdRelay:
                 label, sealed = decode_post(body)
                 crowd = self._crowd(label, len(sealed))
             except ValueError as error:
-                problem = f"not a sealed report: {error}"
-                raise Problem(HTTPStatus.BAD_REQUEST, problem, DROP_REMEDY) from None
+                raise bad_request(f"not a sealed report: {error}", DROP_REMEDY) from None
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
             self._is_write_due = True
