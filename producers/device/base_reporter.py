@@ -418,13 +418,10 @@ class BaseReporter(Closing):
                     return 0
             answers = metric.search.answer(values, level, threshold, self.bits)
             now = int(1000 * self._clock())  # for all, as batches sent again stay in their pane
+            columns = Columns(level, answers, np.full(len(answers), now))
             for begin in range(0, len(answers), self.batch_reports):
-                report_columns = slice(begin, begin + self.batch_reports)
-                key = new_batch_id()
-                payload = encode_randomized(
-                    metric, level[report_columns], answers[report_columns], now, key, number
-                )
-                self._send(PendingBatch(key, payload, len(answers[report_columns])))
+                part = columns.part(slice(begin, begin + self.batch_reports))
+                self._send(self._encoded(part, new_batch_id(), number))
             return len(answers)
 
     def _send_true_values(self, ledger: Ledger, columns: Columns) -> None:
@@ -438,10 +435,15 @@ class BaseReporter(Closing):
             )
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):
-            report = columns.part(slice(row, row + 1))
-            time = int(report.time_ms[0])
-            payload = encode_randomized(self.metric, report.level, report.reports, time, key)
-            self._send(PendingBatch(key, payload, 1))
+            self._send(self._encoded(columns.part(slice(row, row + 1)), key))
+
+    def _encoded(self, columns: Columns, key: bytes, number: int = 0) -> PendingBatch:
+        """Return reports of one pane and slice as a batch; `number` is that of a round, or 0."""
+        level, reports, times, attributes = columns
+        payload = encode_randomized(
+            self.metric, level, reports, int(times.max()), key, number, attributes
+        )
+        return PendingBatch(key, payload, len(level))
 
     # -- Opened and closed ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.metric_checks import check_metric
 from producers.kafka.connection import Connection
 from producers.kafka.transport import Outbox, PaneBuffer
-from producers.wire.batch import encode_randomized, new_batch_id
+from producers.wire.batch import new_batch_id
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"
@@ -213,10 +213,7 @@ class Reporter(BaseReporter):
     def _seal(self, ready: Iterable[Columns]) -> bool:
         """Make batches of reports, in order, and queue them; return whether there were any."""
         is_ready = False
-        for level, reports, times, attributes in ready:
-            key, last, is_ready = new_batch_id(), int(times.max()), True
-            payload = encode_randomized(
-                self.metric, level, reports, last, key, attributes=attributes
-            )
-            self._outbox.put(PendingBatch(key, payload, level.size))
+        for columns in ready:
+            self._outbox.put(self._encoded(columns, new_batch_id()))
+            is_ready = True
         return is_ready

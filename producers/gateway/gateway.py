@@ -166,7 +166,7 @@ class Gateway:
             crowd_keys,
             times,
             self._check_kafka,
-            lambda batch: self._sent_batch(batch, _nothing),
+            lambda batch: self._sent_batch(batch, lambda: None),  # not in the memory for posts
         )
 
     @property
@@ -259,7 +259,7 @@ class Gateway:
             answered.set_result(batch)
             return answered
         try:
-            self._send(batch, functools.partial(_set, answered), release)
+            self._send(batch, functools.partial(set_answer, answered), release)
         except Exception as error:
             release()
             if isinstance(error, Problem):
@@ -365,10 +365,7 @@ class Gateway:
             raise unavailable(problem, SAME_BATCH) from None
 
 
-def _nothing() -> None:
-    """Release nothing: a crowd does not use the memory for posts."""
-
-
-def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
-    if not answered.done():  # its task may have been cancelled
+def set_answer(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
+    """Say what became of a post, unless its task was cancelled."""
+    if not answered.done():
         answered.set_result(problem)

@@ -242,20 +242,14 @@ class DitherMetricExporter(MetricExporter):
 
     def _reporters(self) -> list[BaseReporter]:
         """Return the reporters without repetition."""
-        return [
-            *{id(export.reporter): export.reporter for export in self._mapped.values()}.values()
-        ]
+        return [*dict.fromkeys(export.reporter for export in self._mapped.values())]
 
 
 def _interval(streams: list[Data]) -> tuple[int, int] | None:
     """Return the start and the end of an instrument's increases, in ns; None without increases."""
     delta = AggregationTemporality.DELTA
-    increases = [
-        points
-        for points in streams
-        if not isinstance(points, Gauge) and points.aggregation_temporality is delta
-    ]
-    points = points_of(increases)
+    sums = (stream for stream in streams if not isinstance(stream, Gauge))
+    points = points_of(stream for stream in sums if stream.aggregation_temporality is delta)
     if not points:
         return None
     starts = [point.start_time_unix_nano or 0 for point in points]

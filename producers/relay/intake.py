@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 import time
@@ -18,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from estimators import Metric
-from producers.gateway.gateway import POST_OVERHEAD, Endpoint
+from producers.gateway.gateway import POST_OVERHEAD, Endpoint, set_answer
 from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
@@ -157,7 +156,10 @@ class CrowdRelay:
             body = await self._receiver.receive(receive, "", hold, lambda _: None)
         finally:
             hold.release()
-        answer = functools.partial(_set, answered)
+
+        def answer(_: bytes, problem: Problem | None) -> None:
+            set_answer(answered, problem)
+
         self.post_whole(head, body, client_of(scope), answer, is_secret=False)
         if (refusal := await answered) is not None:
             raise refusal
@@ -335,8 +337,3 @@ def default_rate_limit(metrics: Iterable[Metric]) -> str:
 
 def _not_in_force(detail: str) -> Problem:
     return Problem(HTTPStatus.CONFLICT, detail, DROP_REMEDY)
-
-
-def _set(answered: asyncio.Future[Problem | None], _: bytes, problem: Problem | None) -> None:
-    if not answered.done():  # its task may have been cancelled
-        answered.set_result(problem)
