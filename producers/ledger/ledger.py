@@ -62,6 +62,12 @@ GROUP BY name ORDER BY name"""
 is left of the budget, the reports, the permanent answers and the oldest time since the horizon; the
 parts and the reports since the ledger was created."""
 
+_SELECT_WHEN_FREED = """
+SELECT min(time_ms) FROM (
+    SELECT time_ms, sum(parts) OVER (ORDER BY time_ms) AS freed FROM spent WHERE ? IN ('', metric)
+) WHERE freed >= ?"""
+"""Selects the time of the charge with which enough parts have expired."""
+
 
 class Ledger:
     """One person's account of epsilon, on their device.
@@ -405,14 +411,7 @@ class Ledger:
 
     def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
         """Return the time from which `missing` more parts can be spent."""
-        rows = database.execute(
-            "SELECT time_ms, parts FROM spent WHERE ? IN ('', metric) ORDER BY time_ms", (name,)
-        )
-        freed, last = 0, 0
-        for time_ms, parts in rows:
-            freed, last = freed + parts, time_ms
-            if freed >= missing:
-                break
+        (last,) = database.execute(_SELECT_WHEN_FREED, (name, missing)).fetchone()
         return utc_time(last + self.period_ms)
 
     def _now(self) -> int:

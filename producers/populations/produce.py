@@ -30,12 +30,11 @@ TICK_SECONDS = 0.05  # devices that are due within this time report together
 
 @dataclasses.dataclass(frozen=True)
 class ReplayProgress:
-    """Devices and reports so far, the last event time (ms; 0 at the start), and elapsed seconds."""
+    """Devices and reports so far, and the last event time (ms; 0 at the start)."""
 
     devices: int
     reports: int
     time_ms: int
-    seconds: float
 
 
 class Replay:
@@ -110,10 +109,10 @@ class Replay:
                 reports += self._report(done, end)
                 done = end
                 if progress is not None:
-                    progress(self._progress(done, reports, started))
+                    progress(self._progress(done, reports))
             if done >= due and done < len(self.population):
                 self._sleep(max(TICK_SECONDS, self._offset(done) - (self._timer() - started)))
-        return self._progress(done, reports, started)
+        return self._progress(done, reports)
 
     def truths(self) -> dict[str, Truth]:
         """Return the truth of the reports so far, by metric."""
@@ -163,10 +162,9 @@ class Replay:
             values = slicing.slice(int(slices[group[0]]))
             yield group, {name: value for name, value in values.items() if value is not None}
 
-    def _progress(self, done: int, reports: int, started: float) -> ReplayProgress:
+    def _progress(self, done: int, reports: int) -> ReplayProgress:
         reached = int(self.population.time_ms[done - 1]) if done else 0
-        seconds = self._timer() - started
-        return ReplayProgress(done, reports, reached, seconds)
+        return ReplayProgress(done, reports, reached)
 
 
 def _speed(population: Population, speed: float | None, seconds: float | None) -> float | None:
