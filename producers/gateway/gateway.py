@@ -115,15 +115,6 @@ class Gateway:
         Called in a thread before anything is sent, and again if it raises: it creates the topic.
     schema_id : int, optional
         As for :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
-
-    Examples
-    --------
-    >>> from estimators import define
-    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
-    ...                 range=(0, 1), levels=[0.5, 1])
-    >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
-    >>> [route.path for route in gateway.routes]
-    ['/v1/reports', '/v1/reports/batches', '/v1/crowds']
     """
 
     post_path = POST_PATH

@@ -120,14 +120,9 @@ def store_lottery(
         raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
     stored_lottery = read_lottery(database)
     turn_ms = None if turn is None else above_zero("turn", turn)
-    if stored_lottery is None and (turn_ms is None or tickets is None):
-        raise ValueError(f"turn = {turn!r}, tickets = {tickets!r}: expected both, or neither")
-    if stored_lottery is not None and turn_ms not in (None, stored_lottery.turn_ms):
-        raise ValueError(
-            f"turn = {turn!r}: this ledger has turns of {stored_lottery.turn_ms} ms; leave turn "
-            "out, or create another file"
-        )
-    if stored_lottery is None and turn_ms is not None:
+    if stored_lottery is None:
+        if turn_ms is None or tickets is None:
+            raise ValueError(f"turn = {turn!r}, tickets = {tickets!r}: expected both, or neither")
         if not period_ms <= turn_ms <= LONGEST_TURN_MS:
             raise ValueError(
                 f"turn = {turn!r}: expected at least the ledger's period, {period_ms} ms, and at "
@@ -138,6 +133,11 @@ def store_lottery(
         for schema in _CREATE_TABLES:
             database.execute(schema)
         database.execute("INSERT INTO settings VALUES (?, ?)", (TURN_SETTING, turn_ms))
+    elif turn_ms not in (None, stored_lottery.turn_ms):
+        raise ValueError(
+            f"turn = {turn!r}: this ledger has turns of {stored_lottery.turn_ms} ms; leave turn "
+            "out, or create another file"
+        )
     if tickets is not None:
         rows = check_tickets(tickets).items()
         database.execute("DELETE FROM tickets")

@@ -122,8 +122,6 @@ def visible(text: str) -> str:
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
     matches = positions(header, name)
-    if not matches:
-        raise NoColumnError(path, name, header)
     if len(matches) > 1:
         listed = " and ".join(
             f"{shortened(header[position])} at position {position + 1}" for position in matches
