@@ -88,9 +88,6 @@ class Background:
         self._state = threading.Condition()
         self._is_woken = self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="dither-http", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
