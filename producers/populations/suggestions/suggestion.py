@@ -160,8 +160,6 @@ def suggest(
     DefinitionError
         If the metric cannot be defined this way.
     """
-    if kind not in (None, *SUGGESTED_KINDS):
-        raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     by = [*dict.fromkeys(by)]
     titles = [column] if isinstance(column, str) else [*dict.fromkeys(column)]
     table = read_table(path, [*titles, *time, *by])
