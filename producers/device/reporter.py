@@ -1,13 +1,21 @@
-"""The reporter: the interface for an application on a device."""
+"""The reporter: the interface for an application on a device.
+
+A batch has the reports of one pane and one slice, whose devices send the same attributes. Reports
+wait until their batch is full or old, or their pane is over.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time as clocks
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from estimators.exact.randomness import Bits
+from estimators.metrics.attributes import Attributes
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
@@ -15,11 +23,88 @@ from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.device.metric_checks import check_metric
 from producers.kafka.connection import Connection
-from producers.kafka.transport import Outbox, PaneBuffer
+from producers.kafka.transport import Outbox
 from producers.wire.batch import new_batch_id
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"
+
+
+@dataclasses.dataclass(slots=True)
+class _Slice:
+    opened: float
+    count: int = 0
+    columns: list[Columns] = dataclasses.field(default_factory=list)
+
+    def joined(self) -> Columns:
+        if len(self.columns) == 1:
+            return self.columns[0]
+        level, reports, time_ms, attributes = zip(*self.columns, strict=True)
+        return Columns(
+            np.concatenate(level), np.concatenate(reports), np.concatenate(time_ms), attributes[0]
+        )
+
+
+class PaneBuffer:
+    """Randomized reports that wait for their batch, by pane and slice.
+
+    The reports of a slice in a pane are sent once there are `batch_reports` of them, or `batch_age`
+    seconds after the first. Reports count until `lateness_ms` after the end of their pane.
+    """
+
+    def __init__(
+        self, pane_ms: int, lateness_ms: int, batch_reports: int, batch_age: float
+    ) -> None:
+        self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
+        self.batch_reports, self.batch_age = batch_reports, batch_age
+        self._panes: dict[int, dict[Attributes, _Slice]] = {}
+
+    def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
+        """Add reports at monotonic time `now`; return the batches to send, by event time.
+
+        A batch has one pane and one slice. The result has the full batches, and the batches of
+        panes that the new reports will close on the workers: these must arrive before the new
+        reports.
+        """
+        full: list[Columns] = []
+        for start, report_columns in panes:
+            over = int(report_columns.time_ms.max()) - self.pane_ms - self.lateness_ms
+            for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
+                full += [reports.joined() for reports in self._panes.pop(closed).values()]
+            pane = self._panes.setdefault(start, {})
+            sliced = pane.setdefault(report_columns.attributes, _Slice(now))
+            sliced.columns.append(report_columns)
+            sliced.count += report_columns.level.size
+            if sliced.count >= self.batch_reports:
+                full += self._cut(pane, sliced, now)
+        return full
+
+    def pop_aged(self, now: float) -> list[Columns]:
+        """Remove and return the batches that have reached their age, in order of event time."""
+        batches = []
+        for start in sorted(self._panes):
+            pane = self._panes[start]
+            old = [key for key, waiting in pane.items() if now - waiting.opened >= self.batch_age]
+            batches += [pane.pop(key).joined() for key in old]
+            if not pane:
+                del self._panes[start]
+        return batches
+
+    def pop_all(self) -> list[Columns]:
+        """Remove and return all waiting batches, in order of event time."""
+        panes = [self._panes.pop(start) for start in sorted(self._panes)]
+        return [waiting.joined() for pane in panes for waiting in pane.values()]
+
+    def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
+        columns, size = full.joined(), self.batch_reports
+        cut_count = full.count - full.count % size
+        if cut_count == full.count:
+            del pane[columns.attributes]
+        else:  # what is left came with the last call: a slice is cut as soon as it is full
+            remaining = columns.part(slice(cut_count, None))
+            pane[columns.attributes] = _Slice(now, full.count - cut_count, [remaining])
+        for begin in range(0, cut_count, size):
+            yield columns.part(slice(begin, begin + size))
 
 
 class Reporter(BaseReporter):
