@@ -1,15 +1,17 @@
-"""The base of all reporters: takes values, and gives reports to a transport."""
+"""The base of all reporters: takes values, and randomizes them; a subclass sends the reports."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import threading
 import time as clocks
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,9 +26,8 @@ from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric, ReportedMetric
 from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.delivery.closing import CLOSED_MESSAGE, Calls, Closing
-from producers.delivery.transport import DeviceFile, Transport
 from producers.device.event_times import Times, event_times
-from producers.device.metric_checks import check_ledger, check_metric, check_relay, rules_of
+from producers.device.metric_checks import check_ledger, check_relay, rules_of
 from producers.wire.batch import encode_randomized, new_batch_id
 
 if TYPE_CHECKING:
@@ -41,15 +42,29 @@ _MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns a
 _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
 
+class DeviceFile(Protocol):
+    """A file on the device, whose content survives a restart."""
+
+    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Provide the database for a transaction.
+
+        `erasing`: whether no file may contain the deleted data afterwards.
+        """
+
+
 class BaseReporter(Closing):
-    """Randomizes values of one metric immediately; a transport sends the reports.
+    """Randomizes values of one metric immediately; a subclass sends the reports.
 
     Raw values are never stored: `report` randomizes them before it returns. All methods are
     thread-safe. See :class:`producers.Reporter` for the parameters; `most_bytes` limits the bytes
-    of a batch. A subclass sets the transport.
+    of a batch.
     """
 
-    _transport: Transport
+    file: DeviceFile | None = None
+    """The file in which reports wait; None without a file."""
+    _key: bytes | None = None
+    """The key of all batches; None if the key of each batch is its id."""
+    _is_closed = False
 
     def __init__(
         self,
@@ -64,7 +79,6 @@ class BaseReporter(Closing):
         clock: Callable[[], float] = clocks.time,
         has_relay: bool = False,
     ) -> None:
-        check_metric(metric)
         check_relay(metric, has_relay=has_relay)
         if batch_reports < 1:
             raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")
@@ -93,20 +107,48 @@ class BaseReporter(Closing):
         self._scheduled: dict[str, Callable[[], object]] = {}
         self._calls, self._next_look = Calls(), 0.0
 
-    @property
-    def delivered(self) -> Delivered:
-        """Reports, batches and bytes that are acknowledged so far."""
-        return self._transport.delivered
+    # -- What a subclass does with reports --------------------------------------------------------
 
     @property
-    def file(self) -> DeviceFile | None:
-        """The file in which reports wait; None without a file."""
-        return self._transport.file
+    @abstractmethod
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that are acknowledged so far."""
+
+    @abstractmethod
+    def _has_capacity(self, reports: int) -> bool:
+        """Return whether there is room for `reports` reports; if not, count them as dropped.
+
+        Raises DeliveryError if there is no room and nothing may be dropped, or if earlier reports
+        have failed.
+        """
+
+    @abstractmethod
+    def _buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Put reports into batches; each item has the start of a pane in ms, and its reports."""
+
+    @abstractmethod
+    def _send(self, batch: PendingBatch) -> None:
+        """Send a batch."""
+
+    @abstractmethod
+    def _send_all(self, deadline: float) -> None:
+        """Send everything; raise DeliveryError if it is not acknowledged in time."""
+
+    @abstractmethod
+    def _finish(self, deadline: float) -> int | None:
+        """Send everything, then nothing more; return how many reports wait in the file.
+
+        Raises DeliveryError if reports are lost.
+        """
+
+    @abstractmethod
+    def _unsent(self) -> int | None:
+        """Return what `close` would return now, or raise its error, while another thread closes."""
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing more is sent."""
-        return self._transport.is_closed
+        return self._is_closed
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -124,11 +166,13 @@ class BaseReporter(Closing):
         """Call a function each minute in the sending thread, replacing one of the same name."""
         if not self._scheduled:
             self._next_look = clocks.monotonic() + LOOK_SECONDS
-            self._transport.serve(self.run_scheduled)
         self._scheduled[name] = call
 
     def run_scheduled(self) -> float:
-        """Call the scheduled functions if they are due; return the seconds until they are due."""
+        """Call the scheduled functions if they are due; return the seconds until they are due.
+
+        The sending thread does so regularly.
+        """
         now = clocks.monotonic()
         if now < self._next_look:
             return self._next_look - now
@@ -262,7 +306,7 @@ class BaseReporter(Closing):
         values, denied = self.permitted(values)
         if level.ndim == 0:
             level = np.full(len(values), level)
-        if not self._transport.has_capacity(len(values)) or values.size == 0:
+        if not self._has_capacity(len(values)) or values.size == 0:
             return
         self.check_open()
         reports = self._charged_reports(metric, values, level, times, ledger, permanent, changes)
@@ -273,7 +317,7 @@ class BaseReporter(Closing):
         for rows, attributes in parts:
             report_columns = columns if rows is None else columns.part(rows)
             report_columns = report_columns._replace(attributes=attributes)
-            self._transport.buffer(by_pane(report_columns, metric.pane_ms))
+            self._buffer(by_pane(report_columns, metric.pane_ms))
         with self._counting:
             self.denied += denied
 
@@ -358,7 +402,7 @@ class BaseReporter(Closing):
         level = np.broadcast_to(metric.level_of(epsilon), values.shape)
         number, threshold = open_round.number, open_round.threshold
         with self.calling():
-            if not self._transport.has_capacity(len(values)):
+            if not self._has_capacity(len(values)):
                 return 0
             self.check_open()
             metric.domain.to_unit(values)  # what cannot be answered costs nothing
@@ -374,30 +418,32 @@ class BaseReporter(Closing):
                     return 0
             answers = metric.search.answer(values, level, threshold, self.bits)
             now = int(1000 * self._clock())  # for all, as batches sent again stay in their pane
+            columns = Columns(level, answers, np.full(len(answers), now))
             for begin in range(0, len(answers), self.batch_reports):
-                report_columns = slice(begin, begin + self.batch_reports)
-                key = new_batch_id()
-                payload = encode_randomized(
-                    metric, level[report_columns], answers[report_columns], now, key, number
-                )
-                self._transport.send(PendingBatch(key, payload, len(answers[report_columns])))
+                part = columns.part(slice(begin, begin + self.batch_reports))
+                self._send(self._encoded(part, new_batch_id(), number))
             return len(answers)
 
     def _send_true_values(self, ledger: Ledger, columns: Columns) -> None:
         """Send the true values of one person, each in its own batch, at most one in a pane."""
         from producers.ledger.single_answers import entrusted
 
-        if self._transport.key is not None:
+        if self._key is not None:
             raise ValueError(
                 "a reporter with a key cannot send one person's true values for "
                 f"{self.metric.name!r}: open it without a key. The pane's pseudonym is the key"
             )
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):
-            report = columns.part(slice(row, row + 1))
-            time = int(report.time_ms[0])
-            payload = encode_randomized(self.metric, report.level, report.reports, time, key)
-            self._transport.send(PendingBatch(key, payload, 1))
+            self._send(self._encoded(columns.part(slice(row, row + 1)), key))
+
+    def _encoded(self, columns: Columns, key: bytes, number: int = 0) -> PendingBatch:
+        """Return reports of one pane and slice as a batch; `number` is that of a round, or 0."""
+        level, reports, times, attributes = columns
+        payload = encode_randomized(
+            self.metric, level, reports, int(times.max()), key, number, attributes
+        )
+        return PendingBatch(key, payload, len(level))
 
     # -- Opened and closed ------------------------------------------------------------------------
 
@@ -423,7 +469,7 @@ class BaseReporter(Closing):
         `flush` sends it again.
         """
         with self._calls.flushing():
-            self._transport.flush(clocks.monotonic() + timeout)
+            self._send_all(clocks.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> int | None:
         """Wait for calls under way, then flush; afterwards no reports are accepted.
@@ -445,9 +491,9 @@ class BaseReporter(Closing):
             return None
         deadline = clocks.monotonic() + timeout
         try:
-            return self._calls.close(deadline, lambda: self._transport.close(deadline))
+            return self._calls.close(deadline, lambda: self._finish(deadline))
         except TimeoutError:
-            return self._transport.unsent()
+            return self._unsent()
 
 
 def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:

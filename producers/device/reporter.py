@@ -1,21 +1,110 @@
-"""The reporter: the interface for an application on a device."""
+"""The reporter: the interface for an application on a device.
+
+A batch has the reports of one pane and one slice, whose devices send the same attributes. Reports
+wait until their batch is full or old, or their pane is over.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 import time as clocks
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from estimators.exact.randomness import Bits
+from estimators.metrics.attributes import Attributes
 from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
+from producers.delivery.batches import Columns, Delivered, PendingBatch
+from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.device.metric_checks import check_metric
 from producers.kafka.connection import Connection
-from producers.kafka.transport import KafkaTransport, Outbox, PaneBuffer
+from producers.kafka.transport import Outbox
+from producers.wire.batch import new_batch_id
 from producers.wire.framing import LONGEST_FRAME
 
 REPORTS_TOPIC = "dither.reports"
+
+
+@dataclasses.dataclass(slots=True)
+class _Slice:
+    opened: float
+    count: int = 0
+    columns: list[Columns] = dataclasses.field(default_factory=list)
+
+    def joined(self) -> Columns:
+        if len(self.columns) == 1:
+            return self.columns[0]
+        level, reports, time_ms, attributes = zip(*self.columns, strict=True)
+        return Columns(
+            np.concatenate(level), np.concatenate(reports), np.concatenate(time_ms), attributes[0]
+        )
+
+
+class PaneBuffer:
+    """Randomized reports that wait for their batch, by pane and slice.
+
+    The reports of a slice in a pane are sent once there are `batch_reports` of them, or `batch_age`
+    seconds after the first. Reports count until `lateness_ms` after the end of their pane.
+    """
+
+    def __init__(
+        self, pane_ms: int, lateness_ms: int, batch_reports: int, batch_age: float
+    ) -> None:
+        self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
+        self.batch_reports, self.batch_age = batch_reports, batch_age
+        self._panes: dict[int, dict[Attributes, _Slice]] = {}
+
+    def add(self, panes: Iterable[tuple[int, Columns]], now: float) -> list[Columns]:
+        """Add reports at monotonic time `now`; return the batches to send, by event time.
+
+        A batch has one pane and one slice. The result has the full batches, and the batches of
+        panes that the new reports will close on the workers: these must arrive before the new
+        reports.
+        """
+        full: list[Columns] = []
+        for start, report_columns in panes:
+            over = int(report_columns.time_ms.max()) - self.pane_ms - self.lateness_ms
+            for closed in sorted(start_ms for start_ms in self._panes if start_ms <= over):
+                full += [reports.joined() for reports in self._panes.pop(closed).values()]
+            pane = self._panes.setdefault(start, {})
+            sliced = pane.setdefault(report_columns.attributes, _Slice(now))
+            sliced.columns.append(report_columns)
+            sliced.count += report_columns.level.size
+            if sliced.count >= self.batch_reports:
+                full += self._cut(pane, sliced, now)
+        return full
+
+    def pop_aged(self, now: float) -> list[Columns]:
+        """Remove and return the batches that have reached their age, in order of event time."""
+        batches = []
+        for start in sorted(self._panes):
+            pane = self._panes[start]
+            old = [key for key, waiting in pane.items() if now - waiting.opened >= self.batch_age]
+            batches += [pane.pop(key).joined() for key in old]
+            if not pane:
+                del self._panes[start]
+        return batches
+
+    def pop_all(self) -> list[Columns]:
+        """Remove and return all waiting batches, in order of event time."""
+        panes = [self._panes.pop(start) for start in sorted(self._panes)]
+        return [waiting.joined() for pane in panes for waiting in pane.values()]
+
+    def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
+        columns, size = full.joined(), self.batch_reports
+        cut_count = full.count - full.count % size
+        if cut_count == full.count:
+            del pane[columns.attributes]
+        else:  # what is left came with the last call: a slice is cut as soon as it is full
+            remaining = columns.part(slice(cut_count, None))
+            pane[columns.attributes] = _Slice(now, full.count - cut_count, [remaining])
+        for begin in range(0, cut_count, size):
+            yield columns.part(slice(begin, begin + size))
 
 
 class Reporter(BaseReporter):
@@ -114,7 +203,7 @@ class Reporter(BaseReporter):
         check_metric(metric)
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
-        self.topic, owns_connection = topic, not isinstance(config, Connection)
+        self.topic, self._owns_connection = topic, not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
         room_for_frame = 0 if schema_id is None else LONGEST_FRAME
         try:
@@ -128,18 +217,21 @@ class Reporter(BaseReporter):
                 bits=bits,
                 clock=clock,
             )
-            self._transport: KafkaTransport = KafkaTransport(
-                metric,
-                Outbox(self._connection, topic, key, schema_id),
-                PaneBuffer(metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age),
-                timer,
-                self,
-                owns_connection=owns_connection,
+            self._key, self._timer, self._lock = key, timer, threading.Lock()
+            self._outbox = Outbox(self._connection, topic, key, schema_id)
+            self._waiting = PaneBuffer(
+                metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age
             )
+            self._connection.add(self)
         except BaseException:
-            if owns_connection:
+            if self._owns_connection:
                 self._connection.close()
             raise
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that Kafka has acknowledged so far."""
+        return self._outbox.delivered
 
     def poll(self, timeout: float = 0.0) -> None:
         """Process acknowledgements for up to `timeout` seconds, then send what is due.
@@ -151,4 +243,62 @@ class Reporter(BaseReporter):
 
     def send_aged(self) -> None:
         """Send the batches that have reached their age, and call the scheduled functions if due."""
-        self._transport.send_aged()
+        now = self._timer()
+        with self._lock:
+            self._seal(self._waiting.pop_aged(now))
+        self._outbox.send()
+        if self._scheduled:
+            self.run_scheduled()
+
+    def _has_capacity(self, reports: int) -> bool:
+        """Return True; raise DeliveryError for new failures, or if over 64 MiB have failed."""
+        if self._outbox.failed:
+            self._outbox.check()
+        return True
+
+    def _buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Buffer reports, and send the full batches; wait while librdkafka's queue is full."""
+        now = self._timer()
+        with self._lock:
+            self.check_open()
+            is_ready = self._seal(self._waiting.add(panes, now))
+        if is_ready:
+            self._outbox.send()
+
+    def _send(self, batch: PendingBatch) -> None:
+        """Send a batch; wait while librdkafka's queue is full."""
+        with self._lock:
+            self.check_open()
+            self._outbox.put(batch)
+        self._outbox.send()
+
+    def _send_all(self, deadline: float) -> None:
+        """Send everything, including failed batches, and wait for Kafka's acknowledgement."""
+        with self._lock:
+            self._seal(self._waiting.pop_all())
+        self._outbox.flush(deadline)
+
+    def _finish(self, deadline: float) -> None:
+        """Send everything until a deadline, then no more; raise DeliveryError for lost reports."""
+        with self._lock:
+            self._is_closed = True
+        try:
+            self._send_all(deadline)
+        except DeliveryError:
+            self._unsent()
+        finally:
+            self._connection.remove(self)
+            if self._owns_connection:
+                self._connection.close(max(0.0, deadline - clocks.monotonic()))
+
+    def _unsent(self) -> None:
+        """Raise DeliveryError for the reports that are not acknowledged."""
+        raise self._outbox.error(are_kept=False) from None
+
+    def _seal(self, ready: Iterable[Columns]) -> bool:
+        """Make batches of reports, in order, and queue them; return whether there were any."""
+        is_ready = False
+        for columns in ready:
+            self._outbox.put(self._encoded(columns, new_batch_id()))
+            is_ready = True
+        return is_ready

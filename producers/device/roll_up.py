@@ -8,15 +8,16 @@ window. `add` only stores a value; the clock decides when to send
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import logging
 import math
 import random
-import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -26,8 +27,7 @@ from msgspec.structs import replace
 from estimators.durations import above_zero
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import ReportedMetric
-from producers.delivery.transport import DeviceFile
-from producers.device.base_reporter import BaseReporter
+from producers.device.base_reporter import BaseReporter, DeviceFile
 from producers.device.event_times import event_times
 from producers.device.metric_checks import check_ledger
 from producers.device.roll_up_windows import Course, Windows
@@ -67,6 +67,14 @@ class Ended(NamedTuple):
 
     start: int
     value: Any
+
+
+@dataclasses.dataclass
+class _Gathered:
+    """The windows of a roll-up, and what was gathered in each, by the start of the window."""
+
+    course: Course
+    values: dict[int, Any]
 
 
 class RollUp:
@@ -237,19 +245,16 @@ class RollUp:
         """
         if self.how == "flags" and (axes := self._metric.axes) is not None:
             value = axes.flag(value, self._metric.name)
-        gathered, now = self._checked_value(value), self._now()
+        new_value, now = self._checked_value(value), self._now()
         if not self._is_drawn(now):
             return
-        with self._file.transaction(erasing=True) as database:
-            start = self._windows.present(self._course(database), now)
+        with self._gathered() as gathered:
+            start = self._windows.present(gathered.course, now)
             if self._lottery is not None and start != now - now % self.window_ms:
                 return  # the clock was set back: another turn's window is open
-            held_value = self._values(database).get(start)
-            self._store_value(
-                database,
-                start,
-                gathered if held_value is None else self._joined_values(held_value, gathered),
-            )
+            if start in gathered.values:
+                new_value = self._joined_values(gathered.values[start], new_value)
+            gathered.values[start] = new_value
 
     def report_ended(self) -> int:
         """Report the windows that are over; return the number of reports.
@@ -315,8 +320,8 @@ class RollUp:
     @property
     def missed(self) -> int:
         """How many windows were not reported in time since the file was created."""
-        with self._file.transaction() as database:
-            return self._course(database).missed
+        with self._gathered() as gathered:
+            return gathered.course.missed
 
     def _report_by_itself(self) -> None:
         """Report the windows that are over, in the reporter's thread; wait after a failure.
@@ -341,21 +346,20 @@ class RollUp:
         the application is called in the transaction, because it may use this roll-up or its ledger.
         """
         now, ended, count = self._now(), None, 0
-        with self._file.transaction(erasing=True) as database:
-            old_course = self._course(database)
-            course = self._close_windows(database, old_course, now)
-            latest, values = now - self.window_ms - course.delay, self._values(database)
+        with self._gathered() as gathered:
+            old_open = gathered.course.open
+            self._close_windows(gathered, now)
+            course = gathered.course
             for start in course.due:
-                if ended is not None or start > latest:
+                if ended is not None or start > now - self.window_ms - course.delay:
                     break
                 count += 1
-                value = values.get(start, self._nothing if self.how in OF_NOTHING else None)
+                default = self._nothing if self.how in OF_NOTHING else None
+                value = gathered.values.pop(start, default)
                 if value is not None or self._lottery is not None:
                     ended = Ended(start, value)
-                    self._delete_value(database, start)
-            if count:
-                self._store_course(database, replace(course, due=course.due[count:]))
-        if course.open < old_course.open:
+            gathered.course = replace(course, due=course.due[count:])
+        if course.open < old_open:
             logger.warning(
                 "the clock was set back: what was gathered of %r is in the present window",
                 self._metric.name,
@@ -377,45 +381,33 @@ class RollUp:
                 return False
         return True
 
-    def _close_windows(self, database: sqlite3.Connection, old_course: Course, now: int) -> Course:
-        """Close the windows that are over, so that no more values are added to them."""
-        new_course = self._windows.look(old_course, now, _random.randint(0, self._longest_delay))
-        late = self._delete_late_values(database, new_course, now)
-        if self.how not in OF_NOTHING:
-            new_course = replace(new_course, missed=old_course.missed + late)
-        if new_course != old_course:
-            self._store_course(database, new_course)
-        return new_course
+    def _close_windows(self, gathered: _Gathered, now: int) -> None:
+        """Close the windows that are over, so that no more values are added to them.
 
-    def _delete_late_values(self, database: sqlite3.Connection, course: Course, now: int) -> int:
-        """Delete the values of late windows; return the number of these windows.
-
-        Values that were gathered when the clock was wrong move to the current window.
+        The values of late windows are deleted. Values that were gathered when the clock was wrong
+        move to the current window.
         """
-        values, present = self._values(database), self._windows.present(course, now)
-        stray = values.keys() - {present, *course.due}
-        if not stray:
-            return 0
-        counted = self._windows.first_counted(now)
-        moved = [values[start] for start in sorted(stray) if start >= counted]
-        if self._lottery is not None:
-            moved = []  # another turn's draw decides about the present window
-        for start in stray:
-            self._delete_value(database, start)
-        if moved:
+        values, missed = gathered.values, gathered.course.missed
+        course = self._windows.look(gathered.course, now, _random.randint(0, self._longest_delay))
+        present, counted = self._windows.present(course, now), self._windows.first_counted(now)
+        stray = {
+            start: values.pop(start) for start in sorted(values.keys() - {present, *course.due})
+        }
+        moved = [value for start, value in stray.items() if start >= counted]
+        if moved and self._lottery is None:  # else another turn's draw decides about that window
             moved += [values[present]] if present in values else []
-            self._store_value(database, present, functools.reduce(self._joined_values, moved))
-        return sum(start < counted for start in stray)
+            values[present] = functools.reduce(self._joined_values, moved)
+        if self.how not in OF_NOTHING:
+            course = replace(course, missed=missed + sum(start < counted for start in stray))
+        gathered.course = course
 
     def _give_back(self, ended: Ended) -> None:
         """Store a window again because its report failed."""
-        with self._file.transaction() as database:
-            course = self._course(database)
-            self._store_course(
-                database, replace(course, due=tuple(sorted({*course.due, ended.start})))
-            )
+        with self._gathered() as gathered:
+            due = {*gathered.course.due, ended.start}
+            gathered.course = replace(gathered.course, due=tuple(sorted(due)))
             if ended.value is not None:
-                self._store_value(database, ended.start, ended.value)
+                gathered.values[ended.start] = ended.value
 
     # -- The lottery ------------------------------------------------------------------------------
 
@@ -461,31 +453,26 @@ class RollUp:
 
     # -- The file ---------------------------------------------------------------------------------
 
-    def _course(self, database: sqlite3.Connection) -> Course:
-        (encoded,) = database.execute(
-            "SELECT course FROM courses WHERE name = ?", (self._name,)
-        ).fetchone()
-        return decode_json(encoded, Course)
-
-    def _store_course(self, database: sqlite3.Connection, course: Course) -> None:
-        text = msgspec.json.encode(course).decode()
-        database.execute("UPDATE courses SET course = ? WHERE name = ?", (text, self._name))
-
-    def _values(self, database: sqlite3.Connection) -> dict[int, Any]:
-        """Return the gathered values, by the start of their window."""
-        rows = database.execute(
-            "SELECT start_ms, value FROM gathered WHERE name = ?", (self._name,)
-        ).fetchall()
-        return {start: json.loads(value) for start, value in rows}  # noqa: TID251  also infinity
-
-    def _store_value(self, database: sqlite3.Connection, start: int, value: Any) -> None:
-        row = (self._name, start, json.dumps(value))
-        database.execute("INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", row)
-
-    def _delete_value(self, database: sqlite3.Connection, start: int) -> None:
-        database.execute(
-            "DELETE FROM gathered WHERE name = ? AND start_ms = ?", (self._name, start)
-        )
+    @contextmanager
+    def _gathered(self) -> Iterator[_Gathered]:
+        """Provide what the file has for a transaction, at whose end changes are stored."""
+        name = (self._name,)
+        with self._file.transaction(erasing=True) as database:
+            (course,) = database.execute(
+                "SELECT course FROM courses WHERE name = ?", name
+            ).fetchone()
+            rows = database.execute("SELECT start_ms, value FROM gathered WHERE name = ?", name)
+            old = dict(rows.fetchall())
+            values = {start: json.loads(text) for start, text in old.items()}  # noqa: TID251  inf, too
+            gathered = _Gathered(decode_json(course, Course), values)
+            yield gathered
+            new = {start: json.dumps(value) for start, value in gathered.values.items()}
+            deleted = [(*name, start) for start in old.keys() - new.keys()]
+            database.executemany("DELETE FROM gathered WHERE name = ? AND start_ms = ?", deleted)
+            stored = [(*name, *row) for row in new.items() - old.items()]
+            database.executemany("INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", stored)
+            if (text := msgspec.json.encode(gathered.course).decode()) != course:
+                database.execute("UPDATE courses SET course = ? WHERE name = ?", (text, *name))
 
     def _now(self) -> int:
         return int(event_times(self._clock(), 1)[0])

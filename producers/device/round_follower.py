@@ -223,14 +223,13 @@ class Rounds(Closing):
             except ValueError as wrong:
                 logger.warning("topic %s: not a round: %s", self.topic, wrong)
             else:
-                key = (received.metric, received.revision)
-                held = self._latest.get(key)
-                if (
-                    held is not None
-                    and held.extends(received)
-                    and held.opened_ms > received.opened_ms
-                ):
-                    return int(message.offset()) + 1  # it is read a second time
-                if key in self._latest:
-                    self._latest[key] = received
+                self._keep_newer(received)
         return int(message.offset()) + 1
+
+    def _keep_newer(self, received: Round) -> None:
+        """Store a round of a metric that is followed, unless it is read a second time."""
+        key = (received.metric, received.revision)
+        held = self._latest.get(key)
+        is_old = held and held.extends(received) and held.opened_ms > received.opened_ms
+        if key in self._latest and not is_old:
+            self._latest[key] = received

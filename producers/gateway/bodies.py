@@ -13,7 +13,6 @@ import operator
 import re
 import time as clock
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -25,7 +24,7 @@ from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.delivery.batches import PendingBatch
 from producers.device.event_times import END_OF_TIME, event_times
-from producers.gateway.problems import Problem
+from producers.gateway.problems import Problem, bad_request
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.wire.decoding import decode_json
 
@@ -130,9 +129,9 @@ def read_batch(
         return from_json(body, metrics, times)
     except ReportError as error:
         remedy = _REMEDY_BY_REASON.get(error.reason, BODY_FORMAT)
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
+        raise bad_request(str(error), remedy) from None
     except ValueError as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error), BODY_FORMAT) from None
+        raise bad_request(str(error), BODY_FORMAT) from None
 
 
 def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem:
@@ -142,15 +141,14 @@ def not_json(body: bytes, error: Exception, shown: str = BODY_FORMAT) -> Problem
     described.
     """
     if not body:
-        return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
+        return bad_request("an empty body: expected reports", shown)
     for coding, start in MAGIC_NUMBERS.items():
         if body.startswith(start):
-            return Problem(
-                HTTPStatus.BAD_REQUEST,
+            return bad_request(
                 f"not JSON: the body begins as {coding} does, and no Content-Encoding says so",
                 f"send the header Content-Encoding: {coding}",
             )
-    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON: {error}", shown)
+    return bad_request(f"not JSON: {error}", shown)
 
 
 def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times) -> PostedBatch:
@@ -206,15 +204,10 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times) -> Poste
         batch = decode_json(body, JsonBatch)
     except msgspec.ValidationError as error:
         if "unknown field `value" in str(error):
-            raise Problem(
-                HTTPStatus.BAD_REQUEST, f"a body with a true value ({error})", NO_VALUES
-            ) from None
+            raise bad_request(f"a body with a true value ({error})", NO_VALUES) from None
         if body.lstrip().startswith(b"["):
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                "a list: expected one batch of reports",
-                "post a list of batches to /v1/reports/batches",
-            ) from None
+            remedy = "post a list of batches to /v1/reports/batches"
+            raise bad_request("a list: expected one batch of reports", remedy) from None
         raise ValueError(f"not a batch of reports: {error}") from None
     except msgspec.DecodeError as error:
         raise not_json(body, error) from None

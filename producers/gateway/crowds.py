@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -24,25 +23,17 @@ from starlette.types import Receive, Scope
 
 from estimators import Metric
 from estimators.errors import ReportError, meant
+from producers import sealing
 from producers.gateway.bodies import PostedBatch, Times
-from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 from producers.gateway.receiving import Hold, Memory, Receiver, read_head
-from producers.sealing import (
-    MAX_CROWD_BYTES,
-    CrowdLabel,
-    decode_crowd,
-    key_hash,
-    label_info,
-    read_private_key,
-    sealed_size,
-)
 from producers.wire.reports_pb2 import ReportBatch
 
 logger = logging.getLogger("producers")
 
 CROWDS_PATH = "/v1/crowds"
 CROWD_TYPE = "application/octet-stream"
-MAX_CROWD_BODY = MAX_CROWD_BYTES + 4096
+MAX_CROWD_BODY = sealing.MAX_CROWD_BYTES + 4096
 """The most bytes of a post: the sealed reports, and what precedes them."""
 MAX_POSTED_BYTES = 3 * MAX_CROWD_BODY
 """The most bytes of all posts that arrive, wait or are opened."""
@@ -71,7 +62,7 @@ class PostedCrowd:
     """A posted crowd whose label has been checked, and which may be opened."""
 
     crowd_id: bytes
-    label: CrowdLabel
+    label: sealing.CrowdLabel
     reports: list[bytes]
     metric: Metric
     private_key: bytes
@@ -95,10 +86,12 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
     """
     if (mode := stat.S_IMODE(path.stat().st_mode)) & UNREADABLE_BY_OTHERS:
         raise ValueError(f"mode {mode:04o}: others may read or change it; `chmod 600 {path}`")
-    keys = [read_private_key(line) for line in path.read_text().split()]
+    keys = [sealing.read_private_key(line) for line in path.read_text().split()]
     if not keys:
         raise ValueError("an empty file: expected what `dither relay keygen` writes")
-    return {key_hash(k.public_key().public_bytes_raw()): k.private_bytes_raw() for k in keys}
+    return {
+        sealing.key_hash(k.public_key().public_bytes_raw()): k.private_bytes_raw() for k in keys
+    }
 
 
 class Crowds:
@@ -177,9 +170,9 @@ class Crowds:
     def _read(self, body: bytes) -> PostedCrowd:
         """Return the crowd in a post; raise Problem if the post is not a crowd."""
         try:
-            crowd_id, label, reports = decode_crowd(body)
+            crowd_id, label, reports = sealing.decode_crowd(body)
         except ValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, str(error), DROP_CROWD) from None
+            raise bad_request(str(error), DROP_CROWD) from None
         metric = self._metrics.get(label.metric)
         if metric is None:
             expected = meant(label.metric, self._metrics)
@@ -201,13 +194,13 @@ class Crowds:
             raise _waiting("key_hash: expected that of a key in the server's gateway.crowd_keys")
         return PostedCrowd(crowd_id, label, reports, metric, private_key)
 
-    def _crowd_fault(self, label: CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
+    def _crowd_fault(self, label: sealing.CrowdLabel, metric: Metric, reports: list[bytes]) -> str:
         """Return why sealed reports are not a crowd; "" if they are one."""
         if metric.crowd is None:
             return f"metric {metric.name} has no crowd: its reports are not sealed"
         if label.pane_start_ms != metric.pane_start(label.pane_start_ms):
             return f"pane_start_ms = {label.pane_start_ms}: expected a multiple of {metric.pane_ms}"
-        if (size := len(reports[0])) != (expected := sealed_size(metric.randomizer.width)):
+        if (size := len(reports[0])) != (expected := sealing.sealed_size(metric.randomizer.width)):
             return f"sealed reports of {size} bytes: expected {expected}"
         if len(reports) < metric.crowd.minimum:
             return f"{len(reports)} reports: expected {metric.crowd.minimum} or more (minimum)"
@@ -232,10 +225,10 @@ class Crowds:
 
     def _refused_crowd(self, metric: Metric, reports: list[bytes], detail: str) -> Problem:
         self.counts[metric.name, "refused"] += len(reports)
-        return Problem(HTTPStatus.BAD_REQUEST, detail, DROP_CROWD)
+        return bad_request(detail, DROP_CROWD)
 
 
-def time_of(label: CrowdLabel, metric: Metric) -> int:
+def time_of(label: sealing.CrowdLabel, metric: Metric) -> int:
     """Return the event time of a crowd: the last millisecond of its pane."""
     return label.pane_start_ms + metric.pane_ms - 1
 
@@ -275,7 +268,7 @@ def batches_of(crowd: PostedCrowd, values: bytes) -> Iterator[PostedBatch]:
 
 async def _opened_reports(crowd: PostedCrowd) -> bytes:
     """Return the reports that can be opened, sorted and concatenated."""
-    info = label_info(crowd.label)
+    info = sealing.label_info(crowd.label)
     sizes = len(crowd.reports[0]).to_bytes(4) + len(info).to_bytes(4)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "producers.opening"),

@@ -115,15 +115,6 @@ class Gateway:
         Called in a thread before anything is sent, and again if it raises: it creates the topic.
     schema_id : int, optional
         As for :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
-
-    Examples
-    --------
-    >>> from estimators import define
-    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
-    ...                 range=(0, 1), levels=[0.5, 1])
-    >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
-    >>> [route.path for route in gateway.routes]
-    ['/v1/reports', '/v1/reports/batches', '/v1/crowds']
     """
 
     post_path = POST_PATH
@@ -166,7 +157,7 @@ class Gateway:
             crowd_keys,
             times,
             self._check_kafka,
-            lambda batch: self._sent_batch(batch, _nothing),
+            lambda batch: self._sent_batch(batch, lambda: None),  # not in the memory for posts
         )
 
     @property
@@ -259,7 +250,7 @@ class Gateway:
             answered.set_result(batch)
             return answered
         try:
-            self._send(batch, functools.partial(_set, answered), release)
+            self._send(batch, functools.partial(set_answer, answered), release)
         except Exception as error:
             release()
             if isinstance(error, Problem):
@@ -365,10 +356,7 @@ class Gateway:
             raise unavailable(problem, SAME_BATCH) from None
 
 
-def _nothing() -> None:
-    """Release nothing: a crowd does not use the memory for posts."""
-
-
-def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
-    if not answered.done():  # its task may have been cancelled
+def set_answer(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
+    """Say what became of a post, unless its task was cancelled."""
+    if not answered.done():
         answered.set_result(problem)

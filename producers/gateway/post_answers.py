@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from producers.gateway.bodies import JSON_TYPE, PROTOBUF_TYPE, PostedBatch, not_json
-from producers.gateway.problems import SAME_BATCH, Problem, unavailable
+from producers.gateway.problems import SAME_BATCH, Problem, bad_request, unavailable
 from producers.wire.decoding import decode_json
 from producers.wire.report_batches_pb2 import ReportBatches
 
@@ -94,13 +94,12 @@ def split(media_type: str, body: bytes) -> list[bytes]:
         if media_type == JSON_TYPE and not isinstance(error, msgspec.ValidationError):
             raise not_json(body, error, BATCHES_FORMAT) from None
         kind = "ReportBatches" if media_type == PROTOBUF_TYPE else "list of batches"
-        raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", BATCHES_FORMAT) from None
+        raise bad_request(f"not a {kind}: {error}", BATCHES_FORMAT) from None
     if not 1 <= len(batches) <= MOST_BATCHES:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            f"{len(batches)} batches: expected 1 to {MOST_BATCHES}",
-            "put the batches into several posts" if batches else "post nothing if there is nothing",
-        )
+        remedy = "post nothing if there is nothing"
+        if batches:
+            remedy = "put the batches into several posts"
+        raise bad_request(f"{len(batches)} batches: expected 1 to {MOST_BATCHES}", remedy)
     return batches
 
 

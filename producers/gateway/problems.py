@@ -59,6 +59,11 @@ class Problem(Exception):  # noqa: N818
         return JSONResponse(body, self.status, self.headers, media_type=media)
 
 
+def bad_request(detail: str, remedy: str) -> Problem:
+    """Return the problem for a request that is wrong, with status 400."""
+    return Problem(HTTPStatus.BAD_REQUEST, detail, remedy)
+
+
 RETRY_SECONDS = 2.0
 
 

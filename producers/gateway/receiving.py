@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from starlette.types import Receive
 
-from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -184,11 +184,8 @@ class Receiver:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Problem(
-                            HTTPStatus.BAD_REQUEST,
-                            "the client disconnected before its body was complete",
-                            "post it again",
-                        )
+                        gone = "the client disconnected before its body was complete"
+                        raise bad_request(gone, "post it again")
                     chunk: bytes = message.get("body", b"")
                     hold.reserve(len(chunk))
                     left -= len(chunk)
@@ -263,8 +260,7 @@ def expand(encoding: str, body: bytes, max_bytes: int) -> bytes:
 
 
 def _unreadable(encoding: str, why: str) -> Problem:
-    return Problem(
-        HTTPStatus.BAD_REQUEST,
+    return bad_request(
         f"a body that is not in {encoding}, as Content-Encoding says: {why}",
         "compress the whole body once, as one gzip member or as one zstd frame with a window of at "
         "most 8 MiB, or send it uncompressed",

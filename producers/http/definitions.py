@@ -140,9 +140,7 @@ def _duration(seconds: float) -> str:
     if not isinstance(seconds, int | float):  # a thousand times a list would fill the memory
         raise TypeError("seconds: expected a number")
     length = round(seconds * 1000)
-    unit = max(
-        (unit for unit in UNITS_MS if length % UNITS_MS[unit] == 0), key=UNITS_MS.__getitem__
-    )
+    *_, unit = (unit for unit in UNITS_MS if length % UNITS_MS[unit] == 0)
     return f"{length // UNITS_MS[unit]}{unit}" if length else "0s"
 
 

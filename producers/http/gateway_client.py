@@ -152,9 +152,8 @@ class GatewayClient:
         self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
         self._silent_server: ServerKind | None = None
         self._other_server_text = ""
-        self._is_server_identified = (
-            False  # whether the server speaks HTTP, or its kind was looked up
-        )
+        self._is_server_identified = False
+        """Whether the server speaks HTTP, or its kind was looked up."""
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -295,10 +294,8 @@ class GatewayClient:
     def _other_server(self) -> str:
         """Return as text which unexpected kind of server is there; "" if that is unknown."""
         if not self._is_server_identified:
-            self._is_server_identified, server = (
-                True,
-                self._silent_server or self._identify_server(),
-            )
+            self._is_server_identified = True
+            server = self._silent_server or self._identify_server()
             if server is not None and server != ServerKind(HTTP_SERVER, self.is_secret):
                 is_http = server.kind == HTTP_SERVER
                 remedy = f"write http{'s' * server.has_tls}://" if is_http else "no gateway"

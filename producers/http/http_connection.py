@@ -118,17 +118,15 @@ class HttpConnection(Closing):
         self.queue = ReportQueue(self.path, most_bytes, when_full)
         self.asking = GatewayClient(gateway, token, tls, timeout)  # asks while the thread posts
         self.definitions = GatewayDefinitions(self.queue.file, self.asking)
-        background_definitions = GatewayDefinitions(self.queue.file, client)
         self._on_failure = on_failure
         self.last_failure: Failure | None = None
-        self.background = Background(self.queue, client, background_definitions, self._note)
+        definitions = GatewayDefinitions(self.queue.file, client)
+        self.background = Background(self.queue, client, definitions, self._note)
         self._backgrounds = [self.background]
         if self.relay is not None:
             self.relay.open_queue(self.queue, self._note)
             self._backgrounds.append(self.relay.background)
         self.calls, self.closed, self._process = Calls(), False, os.getpid()
-        for background in self._backgrounds:
-            background.start()
         atexit.register(self._at_exit)
 
     @property
@@ -155,8 +153,7 @@ class HttpConnection(Closing):
 
     def _drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
         """Wait for gateway and relay to acknowledge everything; return whether they have."""
-        senders = self._backgrounds
-        drained = [sender.drain(metric, deadline, patient=patient) for sender in senders]
+        drained = [b.drain(metric, deadline, patient=patient) for b in self._backgrounds]
         return all(drained)
 
     def error(self, metric: str | None, *, are_kept: bool) -> DeliveryError:

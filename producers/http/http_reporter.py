@@ -15,7 +15,7 @@ from producers.delivery.batches import Columns, Delivered, PendingBatch
 from producers.device.base_reporter import BaseReporter
 from producers.device.metric_checks import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
-from producers.http.relay_client import Relay, sealed_post
+from producers.http.relay_client import sealed_post
 from producers.http.report_queue import NO_BATCH_ID, BatchRule, Totals
 
 if TYPE_CHECKING:
@@ -23,108 +23,6 @@ if TYPE_CHECKING:
 
 MOST_BATCH_BYTES = 200_000
 """The most bytes of a batch; by default the gateway accepts 240,000."""
-
-
-class HttpTransport:
-    """The transport of one metric's reports to a gateway: they wait in the connection's queue."""
-
-    key = None
-
-    def __init__(
-        self, rule: BatchRule, connection: HttpConnection, *, owns_connection: bool
-    ) -> None:
-        self._rule, self._name, self._connection = rule, rule.metric.name, connection
-        self._background = connection.background
-        self._owns_connection, self._is_closed = owns_connection, False
-        self.file = None if connection.path is None else connection.queue.file
-        self._scheduled: Callable[[], float] | None = None
-
-    @property
-    def delivered(self) -> Delivered:
-        """Reports, batches and bytes acknowledged by the gateway since the queue was created."""
-        totals = self._connection.queue.totals(self._name)
-        return Delivered(totals.delivered, totals.batches, totals.bytes)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing more is sent, because the reporter or its connection is closed."""
-        return self._is_closed or self._connection.closed
-
-    def has_capacity(self, reports: int) -> bool:
-        """Return whether the queue has room for reports; if not, count them as dropped.
-
-        Raises
-        ------
-        DefinitionChanged
-            If the gateway has changed the meaning of the metric's name.
-        DeliveryError
-            If the queue is full, and `when_full` is "refuse".
-        """
-        queue = self._connection.queue
-        if (changed := self._background.changed.get(self._name)) is not None:
-            raise changed
-        if not queue.is_full():
-            return True
-        if queue.when_full == "drop_new":
-            queue.drop(self._name, reports)
-            return False
-        error = self._connection.error(None, are_kept=True)
-        error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
-        raise error
-
-    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Put reports into the queue."""
-        if self._connection.queue.add(self._rule, panes):
-            self._background.wake()
-
-    def send(self, batch: PendingBatch) -> None:
-        """Put a batch into the queue."""
-        self._connection.queue.put(self._name, batch)
-        self._background.wake()
-
-    def serve(self, call: Callable[[], float]) -> None:
-        """Call a function in the thread that sends, until the transport is closed."""
-        self._scheduled = call
-        self._background.serve(call)
-
-    def flush(self, deadline: float) -> None:
-        """Send everything of the metric, and wait until the gateway has acknowledged it."""
-        self._connection.flush(self._name, deadline - clocks.monotonic())
-
-    def close(self, deadline: float) -> int:
-        """Send the rest as long as the gateway accepts it; return how many reports are left.
-
-        If the queue is in a file, sending stops at the first failure.
-        """
-        self._is_closed = True
-        if self._scheduled is not None:
-            self._background.stop_serving(self._scheduled)
-        if self._owns_connection:
-            return self._connection.close(max(0.0, deadline - clocks.monotonic()))
-        return self._connection.finish(self._name, deadline)
-
-    def unsent(self) -> int:
-        """Return the number of reports left in the file; raise DeliveryError without a file."""
-        return self._connection.unsent(self._name)
-
-
-class SealedTransport(HttpTransport):
-    """The transport of a metric with a crowd: it seals each report for the relay at once."""
-
-    def __init__(
-        self, rule: BatchRule, connection: HttpConnection, relay: Relay, *, owns_connection: bool
-    ) -> None:
-        super().__init__(rule, connection, owns_connection=owns_connection)
-        self._background, self._public_key = relay.background, relay.public_key
-
-    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
-        """Seal reports, and put them into the queue."""
-        metric = self._rule.metric
-        for start, columns in panes:
-            for i in range(columns.level.size):
-                report = metric.randomizer.encode(columns.reports[i : i + 1])
-                post = sealed_post(metric, start, report, self._public_key)
-                self.send(PendingBatch(NO_BATCH_ID, post, 1))
 
 
 class HttpReporter(BaseReporter):
@@ -199,7 +97,7 @@ class HttpReporter(BaseReporter):
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         if isinstance(gateway, HttpConnection) and options:
             raise ValueError(f"options {', '.join(options)}: pass them to the connection instead")
-        owns_connection = not isinstance(gateway, HttpConnection)
+        self._owns_connection = not isinstance(gateway, HttpConnection)
         self.connection = (
             gateway if isinstance(gateway, HttpConnection) else HttpConnection(gateway, **options)
         )
@@ -234,20 +132,30 @@ class HttpReporter(BaseReporter):
                     "readable on their way: expected an https:// address"
                 )
         except BaseException:
-            if owns_connection:
+            if self._owns_connection:
                 self.connection.close(0.0)
             raise
-        rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
-        self._transport = (
-            HttpTransport(rule, self.connection, owns_connection=owns_connection)
-            if relay is None or metric.crowd is None
-            else SealedTransport(rule, self.connection, relay, owns_connection=owns_connection)
-        )
+        self._rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
+        self._background, self._public_key = self.connection.background, None
+        if relay is not None and metric.crowd is not None:
+            self._background, self._public_key = relay.background, relay.public_key
+        self.file = None if self.connection.path is None else self.connection.queue.file
 
     @property
     def totals(self) -> Totals:
         """The outcomes of this metric's reports since the queue was created."""
         return self.connection.queue.totals(self.metric.name)
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes acknowledged by the gateway since the queue was created."""
+        totals = self.totals
+        return Delivered(totals.delivered, totals.batches, totals.bytes)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is sent, because the reporter or its connection is closed."""
+        return self._is_closed or self.connection.closed
 
     @property
     def failures(self) -> int:
@@ -293,3 +201,66 @@ class HttpReporter(BaseReporter):
         if reports are lost because they waited in memory.
         """
         return super().close(timeout) or 0
+
+    def schedule(self, name: str, call: Callable[[], object]) -> None:
+        """Call a function each minute in the thread that sends, until the reporter is closed."""
+        super().schedule(name, call)
+        self._background.serve(self.run_scheduled)
+
+    def _has_capacity(self, reports: int) -> bool:
+        """Return whether the queue has room for reports; if not, count them as dropped.
+
+        Raises
+        ------
+        DefinitionChanged
+            If the gateway has changed the meaning of the metric's name.
+        DeliveryError
+            If the queue is full, and `when_full` is "refuse".
+        """
+        queue = self.connection.queue
+        if (changed := self._background.changed.get(self.metric.name)) is not None:
+            raise changed
+        if not queue.is_full():
+            return True
+        if queue.when_full == "drop_new":
+            queue.drop(self.metric.name, reports)
+            return False
+        error = self.connection.error(None, are_kept=True)
+        error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
+        raise error
+
+    def _buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+        """Put reports into the queue; for a crowd, seal each for the relay at once."""
+        if self._public_key is None:
+            if self.connection.queue.add(self._rule, panes):
+                self._background.wake()
+            return
+        for start, columns in panes:
+            for i in range(columns.level.size):
+                report = self.metric.randomizer.encode(columns.reports[i : i + 1])
+                post = sealed_post(self.metric, start, report, self._public_key)
+                self._send(PendingBatch(NO_BATCH_ID, post, 1))
+
+    def _send(self, batch: PendingBatch) -> None:
+        """Put a batch into the queue."""
+        self.connection.queue.put(self.metric.name, batch)
+        self._background.wake()
+
+    def _send_all(self, deadline: float) -> None:
+        """Send everything of the metric, and wait until the gateway has acknowledged it."""
+        self.connection.flush(self.metric.name, deadline - clocks.monotonic())
+
+    def _finish(self, deadline: float) -> int:
+        """Send the rest as long as the gateway accepts it; return how many reports are left.
+
+        If the queue is in a file, sending stops at the first failure.
+        """
+        self._is_closed = True
+        self._background.stop_serving(self.run_scheduled)
+        if self._owns_connection:
+            return self.connection.close(max(0.0, deadline - clocks.monotonic()))
+        return self.connection.finish(self.metric.name, deadline)
+
+    def _unsent(self) -> int:
+        """Return the number of reports left in the file; raise DeliveryError without a file."""
+        return self.connection.unsent(self.metric.name)

@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from producers.delivery.thread_log import log_from_thread
+from producers.http import gateway_answers
 from producers.http.definitions import GatewayDefinitions
-from producers.http.gateway_answers import (
-    LONGEST_PAUSE,
-    Verdict,
-    asked_pause,
-    explain,
-    pause,
-    problem_of,
-    verdict,
-)
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.report_queue import QueuedBatch, ReportQueue
 from producers.ledger.past_answers import DefinitionChanged
@@ -96,9 +88,6 @@ class Background:
         self._state = threading.Condition()
         self._is_woken = self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="dither-http", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def check(self, name: str, *, now: bool) -> None:
@@ -180,23 +169,22 @@ class Background:
     def _step(self) -> float:
         """Do what is due; return the seconds until something is due, infinity if nothing waits."""
         due = math.inf if self._sealed else self._queue.seal_due()
-        pause_seconds = self._not_before - time.monotonic()
-        if pause_seconds <= 0:
-            while self._checks and not self._is_stopping:
-                name = self._checks.pop(0)
-                if (pause_seconds := self._check_definition(name)) > 0:
-                    self._checks.insert(0, name)
-                    return pause_seconds
-            if not self._has_batches():
-                return due
-            with _sole_sender(
-                self._queue.file.path, "relay" if self._sealed else "sender"
-            ) as is_alone:
-                if not is_alone:
-                    return OTHERS_SECONDS
-                pause_seconds = self._send()
-        elif not self._checks and not self._has_batches():
+        if not (self._checks or self._has_batches()):
             return due
+        if (pause_seconds := self._not_before - time.monotonic()) > 0:
+            return min(pause_seconds, due)
+        while self._checks and not self._is_stopping:
+            name = self._checks.pop(0)
+            if (pause_seconds := self._check_definition(name)) > 0:
+                self._checks.insert(0, name)
+                return pause_seconds
+        if not self._has_batches():
+            return due
+        receiver = "relay" if self._sealed else "sender"
+        with _sole_sender(self._queue.file.path, receiver) as is_alone:
+            if not is_alone:
+                return OTHERS_SECONDS
+            pause_seconds = self._send()
         return due if pause_seconds <= 0 else min(pause_seconds, due)
 
     def _has_batches(self) -> bool:
@@ -239,27 +227,28 @@ class Background:
             answer = self._client.post(batch.payload)
         except GatewayError as error:
             return self._count_failure(dataclasses.replace(failure, detail=str(error))), False
-        outcome = verdict(answer, batch.key)
-        if outcome is Verdict.ACCEPTED:
+        outcome = gateway_answers.verdict(answer, batch.key)
+        if outcome is gateway_answers.Verdict.ACCEPTED:
             self._queue.acknowledged(batch)
             self._in_a_row, self._asked_until = 0, 0.0
             return 0.0, False
         self._client.close()  # a second answer would be taken for that to the next post
-        detail = f"{self._client.server} {self._client.url}: {explain(answer)}"
+        detail = f"{self._client.server} {self._client.url}: {gateway_answers.explain(answer)}"
         failure = dataclasses.replace(failure, detail=detail, status=answer.status)
-        if outcome is Verdict.AGAIN:
-            return self._count_failure(failure, asked_pause(answer.retry_after, time.time())), False
-        is_refusal = outcome is Verdict.REFUSED
+        if outcome is gateway_answers.Verdict.AGAIN:
+            retry_after = gateway_answers.asked_pause(answer.retry_after, time.time())
+            return self._count_failure(failure, retry_after), False
+        is_refusal = outcome is gateway_answers.Verdict.REFUSED
         if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
             self._checks.append(batch.metric)
-        own_words = bool(problem_of(answer))
+        own_words = bool(gateway_answers.problem_of(answer))
         errors = self._queue.failed(batch, refusal=is_refusal, own_words=own_words)
         if errors == 0:
             is_news = not self._sealed or batch.metric not in self._warned_metrics
             self._warned_metrics.add(batch.metric)
             self._tell(dataclasses.replace(failure, kind="refused"), is_news=is_news)
             return 0.0, False
-        pause_seconds = pause(errors, None, LONGEST_PAUSE)
+        pause_seconds = gateway_answers.pause(errors, None, gateway_answers.LONGEST_PAUSE)
         self._tell(dataclasses.replace(failure, retry_in=pause_seconds), is_news=errors == 1)
         return pause_seconds, True
 
@@ -288,7 +277,7 @@ class Background:
     def _pause_all(self, retry_after: float | None) -> float:
         """Let all batches wait; return for how many seconds."""
         self._in_a_row += 1
-        pause_seconds = pause(self._in_a_row, retry_after)
+        pause_seconds = gateway_answers.pause(self._in_a_row, retry_after)
         with self._state:
             now = time.monotonic()
             self._not_before = now + pause_seconds
@@ -315,7 +304,7 @@ def _call_safely(call: Callable[[], float]) -> float:
         return call()
     except Exception:
         log_from_thread(logging.ERROR, "what is scheduled raised an error", with_error=True)
-        return LONGEST_PAUSE
+        return gateway_answers.LONGEST_PAUSE
 
 
 @contextmanager

@@ -16,15 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from producers.ledger.ledger_file import (
-    BUSY_SECONDS,
-    REENTERED_MESSAGE,
-    create_database,
-    explain_sqlite_error,
-    fault_of_content,
-    fault_of_owner,
-    tables_of,
-)
+from producers.ledger import ledger_file
 
 APPLICATION_ID = 0x44_6C_71_75
 """The number in the file's header that tells a queue from other databases."""
@@ -34,7 +26,9 @@ RETRY_SECONDS = 0.01
 ERASING_MS = 100
 """How long (ms) a commit waits for readers of the log; if they stay, the log is emptied later."""
 
-_CREATE_QUEUE = tables_of(Path(__file__).with_name("queue.sql"), APPLICATION_ID, QUEUE_VERSION)
+_CREATE_QUEUE = ledger_file.tables_of(
+    Path(__file__).with_name("queue.sql"), APPLICATION_ID, QUEUE_VERSION
+)
 
 
 class QueueError(RuntimeError):
@@ -67,7 +61,7 @@ class QueueFile:
         self._is_log_empty = True
         if path is not None:
             try:
-                create_database(path, "PRAGMA journal_mode = WAL", _CREATE_QUEUE)
+                ledger_file.create_database(path, "PRAGMA journal_mode = WAL", _CREATE_QUEUE)
             except OSError as error:
                 problem = f"cannot be created ({error.strerror}): expected a writable folder"
                 raise QueueError(path, problem) from None
@@ -109,9 +103,9 @@ class QueueFile:
             If the file cannot be used or was removed, or if this thread is in a transaction.
         """
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
-        give_up_at = min(deadline, time.monotonic() + BUSY_SECONDS)
+        give_up_at = min(deadline, time.monotonic() + ledger_file.BUSY_SECONDS)
         if self._holder == threading.get_ident():
-            raise QueueError(self.path, REENTERED_MESSAGE)
+            raise QueueError(self.path, ledger_file.REENTERED_MESSAGE)
         try:
             database = self._begin_transaction(begin, give_up_at, is_durable=durable or erasing)
             try:
@@ -185,14 +179,16 @@ class QueueFile:
             database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             database.executescript(_CREATE_QUEUE)
             return database
-        if fault := fault_of_owner(self.path):
+        if fault := ledger_file.fault_of_owner(self.path):
             raise QueueError(self.path, fault)
         address = f"{self.path.absolute().as_uri()}?mode=rw"
         database = sqlite3.connect(
             address, uri=True, isolation_level=None, timeout=0.0, check_same_thread=False
         )
         try:
-            if fault := fault_of_content(database, APPLICATION_ID, QUEUE_VERSION, _FOREIGN_FILE):
+            if fault := ledger_file.fault_of_content(
+                database, APPLICATION_ID, QUEUE_VERSION, _FOREIGN_FILE
+            ):
                 raise QueueError(self.path, fault)  # noqa: TRY301
             database.execute("PRAGMA secure_delete = ON")
             self._is_log_empty = _empty_log(database)  # the log of a process that was killed
@@ -276,7 +272,7 @@ def _damaged(damage: str) -> str:
 
 
 def _explained(error: sqlite3.Error) -> str:
-    return explain_sqlite_error(
+    return ledger_file.explain_sqlite_error(
         error,
         {
             "not a database": _FOREIGN_FILE,

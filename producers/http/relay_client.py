@@ -100,7 +100,7 @@ class Relay:
         return RelayClient(self.url, None, self._tls, self._timeout)
 
     def open_queue(self, queue: ReportQueue, on_failure: Callable[[Failure], object]) -> None:
-        """Prepare to post the sealed reports of a queue; the thread is started later."""
+        """Begin to post the sealed reports of a queue."""
         client = self._client()
         self.definitions = RelayDefinitions(queue.file, self._asking, self)
         definitions = RelayDefinitions(queue.file, client, self)

@@ -35,7 +35,6 @@ class QueuedBatch(NamedTuple):
     payload: bytes
     key: bytes
     reports: int
-    attempts: int
     refusals: int
 
 
@@ -48,7 +47,7 @@ def first_batch(
     to look for a sealed report or for a batch; by default for both.
     """
     row = database.execute(
-        "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
+        "SELECT number, metric, payload, id, reports, refusals FROM batches "  # noqa: S608
         f"WHERE {_OF_SENDER} AND number NOT IN ({','.join(map(str, but))}) "
         "ORDER BY number LIMIT 1",
         {"sealed": sealed},
@@ -269,10 +268,7 @@ class ReportQueue:
         If another process locks the file, wait for it until the deadline (monotonic seconds).
         """
         with self.file.transaction(deadline=deadline) as database:
-            if metric is None:
-                self._seal(database, "1")
-            else:
-                self._seal(database, "metric = ?", metric)
+            self._seal(database, "coalesce(metric = ?, 1)", metric)
 
     def seal_due(self) -> float:
         """Close the open batches that are due; return the seconds until others are, or infinity."""
@@ -384,7 +380,9 @@ class ReportQueue:
         ).fetchone()
         return int(number), 0
 
-    def _seal(self, database: sqlite3.Connection, condition: str, *values: str | float) -> bool:
+    def _seal(
+        self, database: sqlite3.Connection, condition: str, *values: str | float | None
+    ) -> bool:
         """Close open batches, in order of event time; return whether there were any."""
         rows = database.execute(
             "SELECT number, metric, revision, attributes FROM open_batches "  # noqa: S608
@@ -417,14 +415,12 @@ class ReportQueue:
     def _make_room(self, database: sqlite3.Connection) -> None:
         """Drop the oldest batches while the queue is too large, if `when_full` says so."""
         while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
-            batch = first_batch(database)
-            if batch is None:
-                if not self._seal(database, "1"):
-                    return
-                continue
-            remove(database, batch)
-            count(database, batch.metric, "dropped", batch.reports)
-            self.file.empty_log()
+            if (batch := first_batch(database)) is not None:
+                remove(database, batch)
+                count(database, batch.metric, "dropped", batch.reports)
+                self.file.empty_log()
+            elif not self._seal(database, "1"):
+                return
 
     def _now(self) -> int:
         return round(self._clock() * 1000)

@@ -15,20 +15,15 @@ from confluent_kafka import KafkaException
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.delivery_errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
+from producers.kafka import kafka_errors
 from producers.kafka.broker_addresses import SERVER_PROPERTIES, check_servers
 from producers.kafka.diagnosis import POSSIBLE_BROKERS, diagnose_kafka
-from producers.kafka.kafka_errors import (
-    ExplainingProducer,
-    WithoutSecrets,
-    describe_kafka_error,
-    without_secrets,
-)
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA_LOGGER = logging.getLogger("producers.librdkafka")
 """librdkafka's own log, hundreds of lines while a broker is away; nothing shows it by default."""
 LIBRDKAFKA_LOGGER.addHandler(logging.NullHandler())
-LIBRDKAFKA_LOGGER.addFilter(WithoutSecrets())
+LIBRDKAFKA_LOGGER.addFilter(kafka_errors.WithoutSecrets())
 
 POLL_SECONDS = 0.1  # how long after reaching its age a batch may be sent
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
@@ -120,9 +115,9 @@ class Connection(Closing):
         self._lock = threading.Lock()
         self._stop = threading.Event()
         try:
-            self.producer = ExplainingProducer(self.config)
+            self.producer = kafka_errors.ExplainingProducer(self.config)
         except KafkaException as error:
-            message = without_secrets(error.args[0].str())
+            message = kafka_errors.without_secrets(error.args[0].str())
             raise ValueError(f"Kafka properties: {message}") from None
         self.message_max_bytes = int(self.config["message.max.bytes"])
         self._thread: threading.Thread | None = None
@@ -194,7 +189,7 @@ class Connection(Closing):
                 log_from_thread(logging.ERROR, message, with_error=True)
 
     def _note(self, error: Any) -> None:
-        self.last_error = describe_kafka_error(error)
+        self.last_error = kafka_errors.describe_kafka_error(error)
         if self._app_error_cb is not None:
             self._app_error_cb(error)
 

@@ -35,7 +35,7 @@ from producers.ledger.lottery import (
     Turn,
     claim_turn,
     describe_lottery,
-    draw_turn,
+    drawn_turn,
     read_lottery,
     read_turn,
     store_lottery,
@@ -50,16 +50,23 @@ WITH names AS (
     SELECT '' AS name UNION SELECT metric FROM budgets UNION SELECT metric FROM totals
     UNION SELECT metric FROM spent WHERE time_ms > :horizon
 )
-SELECT name, budgets.parts, coalesce(sum(spent.parts), 0), coalesce(sum(spent.reports), 0),
+SELECT name, budgets.parts, coalesce(sum(spent.parts), 0),
+    max(0, budgets.parts - coalesce(sum(spent.parts), 0)), coalesce(sum(spent.reports), 0),
     count(spent.answer), min(spent.time_ms),
     (SELECT coalesce(sum(parts), 0) FROM totals WHERE name IN ('', metric)),
     (SELECT coalesce(sum(reports), 0) FROM totals WHERE name IN ('', metric))
 FROM names LEFT JOIN budgets ON budgets.metric = name
 LEFT JOIN spent ON name IN ('', spent.metric) AND time_ms > :horizon
 GROUP BY name ORDER BY name"""
-"""Selects for each metric, and for all metrics (the empty name): the budget; the parts, the
-reports, the permanent answers and the oldest time since the horizon; the parts and the reports
-since the ledger was created."""
+"""Selects for each metric, and for all metrics (the empty name): the budget; the parts, what
+is left of the budget, the reports, the permanent answers and the oldest time since the horizon; the
+parts and the reports since the ledger was created."""
+
+_SELECT_WHEN_FREED = """
+SELECT min(time_ms) FROM (
+    SELECT time_ms, sum(parts) OVER (ORDER BY time_ms) AS freed FROM spent WHERE ? IN ('', metric)
+) WHERE freed >= ?"""
+"""Selects the time of the charge with which enough parts have expired."""
 
 
 class Ledger:
@@ -230,17 +237,15 @@ class Ledger:
                 metric=name,
                 budget=None if budget is None else Fraction(budget, PARTS_PER_EPSILON),
                 spent=Fraction(parts, PARTS_PER_EPSILON),
-                left=None
-                if budget is None
-                else Fraction(max(0, budget - parts), PARTS_PER_EPSILON),
+                left=None if left is None else Fraction(left, PARTS_PER_EPSILON),
                 reports=reports,
-                permanent=permanent,
+                permanent=answers,
                 ever_spent=Fraction(ever_parts, PARTS_PER_EPSILON),
                 ever_reports=ever_reports,
-                more_at=None if oldest is None else utc_time(oldest + self.period_ms),
+                more_at=None if first is None else utc_time(first + self.period_ms),
                 trusted=name in trusted,
             )
-            for name, budget, parts, reports, permanent, oldest, ever_parts, ever_reports in rows
+            for name, budget, parts, left, reports, answers, first, ever_parts, ever_reports in rows
         }
 
     def summary(self) -> str:
@@ -302,11 +307,8 @@ class Ledger:
             If the turn is in the future or more than 62 days ago, or the file cannot be used.
         """
         with self.transaction() as database:
-            turn = read_turn(database, start_ms) if has_table(database, "turns") else None
-            if turn is not None:
-                return turn
             now = max(self._moment_ms, _setting(database, "latest_ms"))
-            return draw_turn(database, self.path, now, start_ms, bits)
+            return drawn_turn(database, self.path, now, start_ms, bits)
 
     def of_turn(self, start_ms: int) -> Ledger:
         """Return a copy of this ledger that can pay for a turn, once the turn is over.
@@ -338,9 +340,7 @@ class Ledger:
         if lottery is None or tickets is None or lottery.tickets == tickets:
             return
         now = max(self._now(), _setting(database, "latest_ms"))
-        start_ms = now - now % lottery.turn_ms
-        if read_turn(database, start_ms) is None:
-            draw_turn(database, self.path, now, start_ms, None)
+        drawn_turn(database, self.path, now, now - now % lottery.turn_ms, None)
 
     # -- Within a transaction ---------------------------------------------------------------------
 
@@ -411,14 +411,7 @@ class Ledger:
 
     def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
         """Return the time from which `missing` more parts can be spent."""
-        rows = database.execute(
-            "SELECT time_ms, parts FROM spent WHERE ? IN ('', metric) ORDER BY time_ms", (name,)
-        )
-        freed, last = 0, 0
-        for time_ms, parts in rows:
-            freed, last = freed + parts, time_ms
-            if freed >= missing:
-                break
+        (last,) = database.execute(_SELECT_WHEN_FREED, (name, missing)).fetchone()
         return utc_time(last + self.period_ms)
 
     def _now(self) -> int:

@@ -65,14 +65,12 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
         f"('latest_ms', {now_ms:d});"
     )
     tables = tables_of(Path(__file__).with_name("ledger.sql"), APPLICATION_ID, SCHEMA_VERSION)
-    try:
-        create_database(path, "", tables + times)
-    except OSError as error:
-        raise LedgerError(
-            path, f"cannot be created ({error.strerror}): expected a writable folder"
-        ) from None
-    except sqlite3.Error as error:
-        raise LedgerError(path, _explained(error)) from None
+    with _explained_errors(path):
+        try:
+            create_database(path, "", tables + times)
+        except OSError as error:
+            problem = f"cannot be created ({error.strerror}): expected a writable folder"
+            raise LedgerError(path, problem) from None
 
 
 def tables_of(schema: Path, application_id: int, version: int) -> str:
@@ -149,28 +147,17 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     if getattr(_THREAD_STATE, "is_within", False):
         raise LedgerError(path, REENTERED_MESSAGE)
     address = f"{path.absolute().as_uri()}?mode=rw"  # also to read, which may have to undo a crash
-    with _one_at_a_time(path):
-        try:
-            database = sqlite3.connect(
-                address, uri=True, isolation_level=None, timeout=BUSY_SECONDS
-            )
-        except sqlite3.Error as error:
-            raise LedgerError(path, _explained(error)) from None
+    with _one_at_a_time(path), _explained_errors(path):
+        database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
         with closing(database):
-            try:
-                # the folder is synced, too, when the journal is deleted: a commit survives a power
-                # cut
-                database.execute("PRAGMA synchronous = EXTRA")
-                database.execute("PRAGMA secure_delete = ON")
-                database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                if fault := fault_of_content(
-                    database, APPLICATION_ID, SCHEMA_VERSION, _FOREIGN_FILE
-                ):
-                    raise LedgerError(path, fault)
-                yield database
-                database.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise LedgerError(path, _explained(error)) from None
+            # the folder is synced, too, when the journal is deleted: a commit survives a power cut
+            database.execute("PRAGMA synchronous = EXTRA")
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            if fault := fault_of_content(database, APPLICATION_ID, SCHEMA_VERSION, _FOREIGN_FILE):
+                raise LedgerError(path, fault)
+            yield database
+            database.execute("COMMIT")
 
 
 @contextmanager
@@ -210,17 +197,20 @@ def fault_of_content(
     return "" if stored == version else f"created by another version ({stored}): expected {version}"
 
 
-def _explained(error: sqlite3.Error) -> str:
-    return explain_sqlite_error(
-        error,
-        {
+@contextmanager
+def _explained_errors(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite within the block into a LedgerError that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        remedies = {
             "not a database": _FOREIGN_FILE,
             "malformed": f"the file is damaged ({error}): restore it, or create a new one "
             "elsewhere",
             "unable to open": "no such file, or no permission to open it: give `Ledger` a budget "
             "to create one, and check the permissions of its folder",
-        },
-    )
+        }
+        raise LedgerError(path, explain_sqlite_error(error, remedies)) from None
 
 
 def explain_sqlite_error(error: sqlite3.Error, remedies: Mapping[str, str]) -> str:

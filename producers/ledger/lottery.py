@@ -120,14 +120,9 @@ def store_lottery(
         raise ValueError(f"turn = {turn!r}: expected a duration, as in turn='1d'")
     stored_lottery = read_lottery(database)
     turn_ms = None if turn is None else above_zero("turn", turn)
-    if stored_lottery is None and (turn_ms is None or tickets is None):
-        raise ValueError(f"turn = {turn!r}, tickets = {tickets!r}: expected both, or neither")
-    if stored_lottery is not None and turn_ms not in (None, stored_lottery.turn_ms):
-        raise ValueError(
-            f"turn = {turn!r}: this ledger has turns of {stored_lottery.turn_ms} ms; leave turn "
-            "out, or create another file"
-        )
-    if stored_lottery is None and turn_ms is not None:
+    if stored_lottery is None:
+        if turn_ms is None or tickets is None:
+            raise ValueError(f"turn = {turn!r}, tickets = {tickets!r}: expected both, or neither")
         if not period_ms <= turn_ms <= LONGEST_TURN_MS:
             raise ValueError(
                 f"turn = {turn!r}: expected at least the ledger's period, {period_ms} ms, and at "
@@ -138,6 +133,11 @@ def store_lottery(
         for schema in _CREATE_TABLES:
             database.execute(schema)
         database.execute("INSERT INTO settings VALUES (?, ?)", (TURN_SETTING, turn_ms))
+    elif turn_ms not in (None, stored_lottery.turn_ms):
+        raise ValueError(
+            f"turn = {turn!r}: this ledger has turns of {stored_lottery.turn_ms} ms; leave turn "
+            "out, or create another file"
+        )
     if tickets is not None:
         rows = check_tickets(tickets).items()
         database.execute("DELETE FROM tickets")
@@ -163,19 +163,22 @@ def read_turn(database: sqlite3.Connection, start_ms: int) -> Turn | None:
     return None if row is None else Turn(row[0], bool(row[1]))
 
 
-def draw_turn(
+def drawn_turn(
     database: sqlite3.Connection, path: Path, now: int, start_ms: int, bits: Bits | None
 ) -> Turn:
-    """Draw a turn's metric and store it; the ledger's time does not change.
+    """Return the draw of a turn; draw and store its metric if that was not done before.
 
-    `database`: a transaction of the ledger; `path`: the ledger's file; `now`: the ledger's time in
-    ms; `start_ms`: the start of a turn that is not drawn yet; `bits`: the source of randomness.
+    `database`: a transaction of the ledger, whose time does not change; `path`: the ledger's file;
+    `now`: the ledger's time in ms; `start_ms`: the start of the turn; `bits`: the source of
+    randomness.
     Raises ValueError if the ledger has no lottery, or no turn begins at that time. Raises
     LedgerError if the turn is in the future or too old, because a clock is wrong.
     """
     lottery = read_lottery(database)
     if lottery is None or start_ms % lottery.turn_ms:
         raise ValueError(f"ledger {path} has no turn that begins at {start_ms} ms")
+    if (turn := read_turn(database, start_ms)) is not None:
+        return turn
     if not now - KEPT_MS < start_ms <= now:
         raise LedgerError(
             path,

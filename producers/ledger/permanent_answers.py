@@ -60,19 +60,6 @@ def repeat_or_draw(
     if the ledger has answers of another definition of that name. Raises AlreadyAnswered if the
     device has a report in one of the panes, or in a later one. Raises BudgetSpent, LedgerError like
     :meth:`Ledger.spend`.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from estimators import define
-    >>> metric = define(name="carrier", kind="frequency", mechanism="grr", categories=50,
-    ...                 levels=[1], pane="1m", memoized=True)
-    >>> values, level, times = np.full(3, 7), np.zeros(3, np.uint8), 60_000 * np.arange(3)
-    >>> with TemporaryDirectory() as folder:
-    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     reports = repeat_or_draw(ledger, metric, values, level, times, None, 1, None)
-    ...     len(set(reports.tolist())), float(ledger.accounts()[""].spent)
-    (1, 2.0)
     """
     if changes < 0:
         raise ValueError(f"changes = {changes}: expected 0 or more a period")

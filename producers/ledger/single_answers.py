@@ -55,18 +55,6 @@ def claim_round(
     ValueError if the metric has no such round. Raises DefinitionChanged if the ledger has a search
     of this name with another definition. Raises BudgetSpent, LedgerError like :meth:`Ledger.spend`;
     the round is not answered then.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from estimators import define
-    >>> metric = define(name="age", kind="maximum", range=(0, 128), levels=[1], rounds=7)
-    >>> with TemporaryDirectory() as folder:
-    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     turns = [claim_round(ledger, metric, number, 0) for number in range(1, 8)]
-    ...     again = [claim_round(ledger, metric, number, 0) for number in range(1, 8)]
-    >>> sum(turns), sum(again)
-    (1, 0)
     """
     if not 1 <= number <= metric.search.rounds:
         raise ValueError(f"round {number} of {metric.name!r}: expected 1 to {metric.search.rounds}")
@@ -122,17 +110,6 @@ def entrusted(
         If the device has a report in one of the panes, or in a later one.
     DefinitionChanged, BudgetSpent, LedgerError
         As for :meth:`Ledger.spend`.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> from estimators import define
-    >>> metric = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
-    >>> with TemporaryDirectory() as folder:
-    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     ids = entrusted(ledger, metric, np.zeros(2, np.uint8), np.array([0, 60_000]))
-    ...     len(set(ids)), float(ledger.accounts()["pay"].spent)
-    (2, 2.0)
     """
     starts = [metric.pane_start(time) for time in times.tolist()]
     with ledger.transaction() as database:

@@ -13,13 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter, ObservableGauge, _Gauge
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-)
+from opentelemetry.sdk.metrics import export as sdk
 
 from producers.delivery.delivery_errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
@@ -27,8 +21,9 @@ from producers.otel.mapping import Data, EachExport, Gathered, UnusableError, po
 
 logger = logging.getLogger("producers")
 
-DELTA_TEMPORALITY: dict[type, AggregationTemporality] = dict.fromkeys(
-    (Counter, ObservableCounter, Histogram, _Gauge, ObservableGauge), AggregationTemporality.DELTA
+DELTA_TEMPORALITY: dict[type, sdk.AggregationTemporality] = dict.fromkeys(
+    (Counter, ObservableCounter, Histogram, _Gauge, ObservableGauge),
+    sdk.AggregationTemporality.DELTA,
 )
 """These instruments report what was measured since the last export; others their present level."""
 FORKED_REASON = (
@@ -51,7 +46,7 @@ ONE_STREAM = (
 )
 
 
-class DitherMetricExporter(MetricExporter):
+class DitherMetricExporter(sdk.MetricExporter):
     """Exports one device's OpenTelemetry measurements as randomized reports.
 
     An export makes at most one value of each mapped instrument, whatever attributes it was recorded
@@ -122,8 +117,8 @@ class DitherMetricExporter(MetricExporter):
             return dict(self._dropped)
 
     def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
-    ) -> MetricExportResult:
+        self, metrics_data: sdk.MetricsData, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> sdk.MetricExportResult:
         """Report the values of mapped instruments; never raise.
 
         Nothing is sent over a network, so the timeout is ignored.
@@ -146,7 +141,7 @@ class DitherMetricExporter(MetricExporter):
             self._export(name, streams, name in repeated, old)
             for name, streams in data_by_name.items()
         ]
-        return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
+        return sdk.MetricExportResult.SUCCESS if all(results) else sdk.MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Send all reports, and wait until they are acknowledged.
@@ -242,20 +237,14 @@ class DitherMetricExporter(MetricExporter):
 
     def _reporters(self) -> list[BaseReporter]:
         """Return the reporters without repetition."""
-        return [
-            *{id(export.reporter): export.reporter for export in self._mapped.values()}.values()
-        ]
+        return [*dict.fromkeys(export.reporter for export in self._mapped.values())]
 
 
 def _interval(streams: list[Data]) -> tuple[int, int] | None:
     """Return the start and the end of an instrument's increases, in ns; None without increases."""
-    delta = AggregationTemporality.DELTA
-    increases = [
-        points
-        for points in streams
-        if not isinstance(points, Gauge) and points.aggregation_temporality is delta
-    ]
-    points = points_of(increases)
+    delta = sdk.AggregationTemporality.DELTA
+    sums = (stream for stream in streams if not isinstance(stream, sdk.Gauge))
+    points = points_of(stream for stream in sums if stream.aggregation_temporality is delta)
     if not points:
         return None
     starts = [point.start_time_unix_nano or 0 for point in points]

@@ -8,16 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    ExponentialHistogram,
-    ExponentialHistogramDataPoint,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    NumberDataPoint,
-    Sum,
-)
+from opentelemetry.sdk.metrics import export as sdk
 
 from estimators.metrics.metric import Metric, ReportedMetric
 from producers.device.base_reporter import BaseReporter
@@ -26,9 +17,9 @@ from producers.ledger.ledger import Ledger
 
 Of: TypeAlias = Literal["mean", "sum", "count", "smallest", "largest"]
 SHARES_OF_POINT = ("mean", "sum", "count", "smallest", "largest")
-Data: TypeAlias = Sum | Gauge | Histogram | ExponentialHistogram
-Recorded: TypeAlias = HistogramDataPoint | ExponentialHistogramDataPoint
-Point: TypeAlias = NumberDataPoint | Recorded
+Data: TypeAlias = sdk.Sum | sdk.Gauge | sdk.Histogram | sdk.ExponentialHistogram
+Recorded: TypeAlias = sdk.HistogramDataPoint | sdk.ExponentialHistogramDataPoint
+Point: TypeAlias = sdk.NumberDataPoint | Recorded
 
 
 class UnusableError(Exception):
@@ -46,9 +37,9 @@ def points_of(streams: Iterable[Data]) -> list[Point]:
 
 def is_additive(streams: Sequence[Data], of: Of) -> bool:
     """Return whether the values of several exports may be added up."""
-    if isinstance(streams[0], Histogram | ExponentialHistogram):
+    if isinstance(streams[0], sdk.Histogram | sdk.ExponentialHistogram):
         return of in ("sum", "count")
-    return isinstance(streams[0], Sum) and streams[0].is_monotonic
+    return isinstance(streams[0], sdk.Sum) and streams[0].is_monotonic
 
 
 def value_of(streams: Sequence[Data], of: Of) -> float:
@@ -86,14 +77,14 @@ def category_of(streams: Sequence[Data], of: Of, attribute: str) -> str:
 
 def _check_data(streams: Sequence[Data]) -> None:
     """Raise UnusableError for data whose meaning is not what this module assumes."""
-    kinds = {(type(point), isinstance(point, Sum) and point.is_monotonic) for point in streams}
+    kinds = {(type(point), isinstance(point, sdk.Sum) and point.is_monotonic) for point in streams}
     if len(kinds) > 1:
         raise UnusableError("several_kinds", "expected instruments of one kind under one name")
-    delta = AggregationTemporality.DELTA
+    delta = sdk.AggregationTemporality.DELTA
     for stream in streams:
-        if isinstance(stream, Gauge):
+        if isinstance(stream, sdk.Gauge):
             continue
-        wants_delta = not isinstance(stream, Sum) or stream.is_monotonic
+        wants_delta = not isinstance(stream, sdk.Sum) or stream.is_monotonic
         if (stream.aggregation_temporality is delta) != wants_delta:
             raise UnusableError(
                 "temporality",
@@ -104,12 +95,12 @@ def _check_data(streams: Sequence[Data]) -> None:
 
 def _value_of_points(kind: Data, points: Sequence[Point], of: Of) -> float:
     """Return the value of all points, which are of one kind."""
-    numbers = [point for point in points if isinstance(point, NumberDataPoint)]
-    if isinstance(kind, Sum):
+    numbers = [point for point in points if isinstance(point, sdk.NumberDataPoint)]
+    if isinstance(kind, sdk.Sum):
         return float(sum(point.value for point in numbers))
-    if isinstance(kind, Gauge):
+    if isinstance(kind, sdk.Gauge):
         return float(max(reversed(numbers), key=lambda point: point.time_unix_nano).value)
-    recorded = [point for point in points if not isinstance(point, NumberDataPoint)]
+    recorded = [point for point in points if not isinstance(point, sdk.NumberDataPoint)]
     count = sum(point.count for point in recorded)
     if not count:
         raise UnusableError("empty", "expected recordings")

@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from estimators.errors import meant, shortened
-from producers.populations.text_files import (
-    ENCODING_NAMES,
-    SAVE_HINT,
-    detect_encoding,
-    open_bytes,
-    shell_word,
-    table_path,
-)
+from producers.populations import text_files
 
 DELIMITER_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """Names of delimiters, in the order in which they are tried."""
@@ -93,10 +86,8 @@ def _separator_remedy(first: str) -> str:
     If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
     """
     mark = (re.findall(r"[^\w\"'.\r\n-]", first) or ["^"])[0]
-    return (
-        f"If {mark!r} separates cells, `(echo {shell_word(f'sep={mark}')}; cat FILE) | dither "
-        "define - ...` says so"
-    )
+    word = text_files.shell_word(f"sep={mark}")
+    return f"If {mark!r} separates cells, `(echo {word}; cat FILE) | dither define - ...` says so"
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
@@ -131,8 +122,6 @@ def visible(text: str) -> str:
 
 def _place(path: Path, header: Sequence[str], name: str) -> int:
     matches = positions(header, name)
-    if not matches:
-        raise NoColumnError(path, name, header)
     if len(matches) > 1:
         listed = " and ".join(
             f"{shortened(header[position])} at position {position + 1}" for position in matches
@@ -166,9 +155,9 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         If the file cannot be unpacked or is not text, a column is missing or ambiguous, a row is
         not as long as the header, or a quote is never closed.
     """
-    path = table_path(path)
-    with open_bytes(path) as raw:
-        encoding, encoding_note = detect_encoding(path, raw)
+    path = text_files.table_path(path)
+    with text_files.open_bytes(path) as raw:
+        encoding, encoding_note = text_files.detect_encoding(path, raw)
         raw.seek(0)
         text = io.TextIOWrapper(raw, encoding=encoding, newline="")
         separator = _SEPARATOR_LINE.fullmatch(text.readline())
@@ -185,7 +174,7 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         position_by_name = {name: _place(path, header, name) for name in names}
         columns, row_notes = _columns(rows, position_by_name)
     separated = DELIMITER_NAMES.get(rows.delimiter, repr(rows.delimiter))
-    note = f"file: {ENCODING_NAMES[encoding]}, separated by {separated}"
+    note = f"file: {text_files.ENCODING_NAMES[encoding]}, separated by {separated}"
     notes = ["; ".join(filter(None, [note, encoding_note, *row_notes]))]
     for name, position in position_by_name.items():
         title = header[position]
@@ -304,7 +293,9 @@ def _choose_rows(
         if not missing:
             return rows
         if not rows.header:
-            raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE_HINT}")
+            raise ValueError(
+                f"{path} is empty: expected a CSV file with a header. {text_files.SAVE_HINT}"
+            )
         wrong[NoColumnError(path, missing[0], rows.header)] = len({*rows.header})
     raise max(wrong, key=lambda error: wrong[error])
 

@@ -33,10 +33,6 @@ class LevelDistribution:
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the epsilons are distinct, and the shares sum to 1."""
-        if not self.epsilons or len(self.epsilons) != len(self.shares):
-            raise ValueError(
-                f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED_SHARES}"
-            )
         for epsilon in self.epsilons:
             if not (epsilon > 0 and math.isfinite(epsilon)):
                 raise ValueError(f"epsilon {epsilon}: expected a finite number above 0")

@@ -77,20 +77,16 @@ class Population:
         (array([nan,  2.]), array([False,  True]))
         """
         rows = np.argsort(time_ms, kind="stable")
-        columns, attributes = (
-            {name: column[rows] for name, column in group.items()}
-            for group in (columns, attributes or {})
-        )
-        return cls(time_ms[rows], columns, skipped, attributes=attributes)
+        attributes = _rows_of(attributes or {}, rows)
+        return cls(time_ms[rows], _rows_of(columns, rows), skipped, attributes=attributes)
 
     def select(self, rows: slice | NDArray[np.intp]) -> Self:
         """Return the devices in these rows."""
-        columns, attributes = (
-            {name: column[rows] for name, column in group.items()}
-            for group in (self.columns, self.attributes)
-        )
         return dataclasses.replace(
-            self, time_ms=self.time_ms[rows], columns=columns, attributes=attributes
+            self,
+            time_ms=self.time_ms[rows],
+            columns=_rows_of(self.columns, rows),
+            attributes=_rows_of(self.attributes, rows),
         )
 
     def above(self, name: str, limit: float) -> Self:
@@ -246,10 +242,12 @@ class Arrivals:
         return self.start_ms + offsets.astype(np.int64)
 
 
+def _rows_of(columns: Mapping[str, Column], rows: slice | NDArray[np.intp]) -> dict[str, Column]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
 def _extended(column: Column, leading: int, trailing: int) -> Column:
     """Return a column with rows without a value added at both ends."""
     nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
-    ends = [
-        np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (leading, trailing)
-    ]
-    return np.concatenate([ends[0], column, ends[1]])
+    widths = [(leading, trailing), *[(0, 0)] * (column.ndim - 1)]
+    return np.pad(column, widths, constant_values=nothing)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.exact.randomness import Bits
 from estimators.metrics.categories import Categories
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
-from producers.device.reporter import REPORTS_TOPIC, Reporter
+from producers.device.reporter import Reporter
 from producers.device.round_follower import Rounds
 from producers.device.rounds import Round
 from producers.kafka.connection import Connection
@@ -31,12 +30,11 @@ TICK_SECONDS = 0.05  # devices that are due within this time report together
 
 @dataclasses.dataclass(frozen=True)
 class ReplayProgress:
-    """Devices and reports so far, the last event time (ms; 0 at the start), and elapsed seconds."""
+    """Devices and reports so far, and the last event time (ms; 0 at the start)."""
 
     devices: int
     reports: int
     time_ms: int
-    seconds: float
 
 
 class Replay:
@@ -111,10 +109,10 @@ class Replay:
                 reports += self._report(done, end)
                 done = end
                 if progress is not None:
-                    progress(self._progress(done, reports, started))
+                    progress(self._progress(done, reports))
             if done >= due and done < len(self.population):
                 self._sleep(max(TICK_SECONDS, self._offset(done) - (self._timer() - started)))
-        return self._progress(done, reports, started)
+        return self._progress(done, reports)
 
     def truths(self) -> dict[str, Truth]:
         """Return the truth of the reports so far, by metric."""
@@ -164,10 +162,9 @@ class Replay:
             values = slicing.slice(int(slices[group[0]]))
             yield group, {name: value for name, value in values.items() if value is not None}
 
-    def _progress(self, done: int, reports: int, started: float) -> ReplayProgress:
+    def _progress(self, done: int, reports: int) -> ReplayProgress:
         reached = int(self.population.time_ms[done - 1]) if done else 0
-        seconds = self._timer() - started
-        return ReplayProgress(done, reports, reached, seconds)
+        return ReplayProgress(done, reports, reached)
 
 
 def _speed(population: Population, speed: float | None, seconds: float | None) -> float | None:
@@ -205,14 +202,10 @@ def produce(
     speed: float | None = None,
     seconds: float | None = None,
     seed: int = 0,
-    topic: str = REPORTS_TOPIC,
-    schema_id: int | None = None,
-    batch_reports: int = 1000,
-    batch_age: float = 1.0,
-    bits: Bits | None = None,
     stop: threading.Event | None = None,
     progress: Callable[[ReplayProgress, dict[str, Truth]], object] | None = None,
     flush_timeout: float = 60.0,
+    **options: Any,
 ) -> Produced:
     """Report a population to Kafka, and wait for all acknowledgements.
 
@@ -226,12 +219,12 @@ def produce(
         librdkafka's properties.
     mix, speed, seconds, seed, stop
         See :class:`producers.populations.produce.Replay`.
-    topic, schema_id, batch_reports, batch_age, bits
-        See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
         A function that is called with the progress and the truth so far, after every chunk.
     flush_timeout : float
         Seconds to wait for the last acknowledgements of each metric.
+    **options
+        Options of each :class:`producers.device.reporter.Reporter`.
 
     Raises
     ------
@@ -242,16 +235,7 @@ def produce(
     """
     with Connection(config) as connection:
         reporters = {
-            name: Reporter(
-                metric,
-                connection,
-                trusted=metric.sends_true_values,
-                topic=topic,
-                schema_id=schema_id,
-                batch_reports=batch_reports,
-                batch_age=batch_age,
-                bits=bits,
-            )
+            name: Reporter(metric, connection, trusted=metric.sends_true_values, **options)
             for name, metric in metrics.items()
         }
         replay = Replay(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ OF_CATEGORIES = {
     "uniform": "uniform: every category equally often",
     "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
 }
+PARAMETER_COUNTS = {"uniform": (0,), "normal": (0, 2), "bernoulli": (0, 1), "zipf": (0, 1)}
 
 
 def simulate(
@@ -92,21 +94,18 @@ def _numbers(
     metric: Metric, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     high, low = metric.domain.opposite
-    match _parse(distribution, metric):
-        case "uniform", []:
-            return generator.uniform(low, high, count)
-        case "normal", ([] | [_, _]) as parameters:
-            mean, deviation = parameters or ((low + high) / 2, (high - low) / 6)
-            if not deviation >= 0:
-                raise ValueError(f"deviation {deviation} in {distribution!r}: expected 0 or more")
-            return np.clip(generator.normal(mean, deviation, count), low, high)
-        case "bernoulli", ([] | [_]) as parameters:
-            chance = parameters[0] if parameters else 0.5
-            if not 0 <= chance <= 1:
-                raise ValueError(f"probability {chance} in {distribution!r}: expected 0 to 1")
-            return np.where(generator.random(count) < chance, float(high), float(low))
-        case name, parameters:
-            raise _wrong_parameters(distribution, metric, name)
+    name, parameters = _parse(distribution, metric)
+    if name == "uniform":
+        return generator.uniform(low, high, count)
+    if name == "normal":
+        mean, deviation = parameters or ((low + high) / 2, (high - low) / 6)
+        if deviation < 0:
+            raise ValueError(f"deviation {deviation} in {distribution!r}: expected 0 or more")
+        return np.clip(generator.normal(mean, deviation, count), low, high)
+    (chance,) = parameters or [0.5]
+    if not 0 <= chance <= 1:
+        raise ValueError(f"probability {chance} in {distribution!r}: expected 0 to 1")
+    return np.where(generator.random(count) < chance, float(high), float(low))
 
 
 def _words(metric: Metric) -> NDArray[Any]:
@@ -119,22 +118,18 @@ def _categories(
     metric: Metric, size: int, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
     ranks = np.arange(1, size + 1, dtype=np.float64)
-    match _parse(distribution, metric):
-        case "uniform", []:
-            weights = np.ones_like(ranks)
-        case "zipf", ([] | [_]) as parameters:
-            exponent = parameters[0] if parameters else 1.0
-            if not exponent >= 0:
-                raise ValueError(f"exponent {exponent} in {distribution!r}: expected 0 or more")
-            weights = ranks**-exponent
-        case name, parameters:
-            raise _wrong_parameters(distribution, metric, name)
+    name, parameters = _parse(distribution, metric)
+    (exponent,) = parameters or [0.0 if name == "uniform" else 1.0]
+    if exponent < 0:
+        raise ValueError(f"exponent {exponent} in {distribution!r}: expected 0 or more")
+    weights = ranks**-exponent
     return generator.choice(ranks.size, size=count, p=weights / weights.sum()).astype(np.int64)
 
 
 def _parse(distribution: str, metric: Metric) -> tuple[str, list[float]]:
+    """Return a distribution's name and parameters; raise ValueError if a metric has none such."""
     name, _, parameter_text = distribution.partition(":")
-    distributions = _distributions(metric)
+    distributions = OF_NUMBERS if metric.domain.of_numbers else OF_CATEGORIES
     if name not in distributions:
         raise ValueError(
             f"distribution {name!r} for kind {metric.kind!r}: {meant(name, distributions)}"
@@ -142,15 +137,7 @@ def _parse(distribution: str, metric: Metric) -> tuple[str, list[float]]:
     try:
         parameters = [float(part) for part in parameter_text.split(",")] if parameter_text else []
     except ValueError:
-        raise _wrong_parameters(distribution, metric, name) from None
-    if not np.isfinite(parameters).all():
-        raise _wrong_parameters(distribution, metric, name)
+        parameters = [math.nan]
+    if len(parameters) not in PARAMETER_COUNTS[name] or not np.isfinite(parameters).all():
+        raise ValueError(f"distribution {distribution!r}: expected {distributions[name]}")
     return name, parameters
-
-
-def _wrong_parameters(distribution: str, metric: Metric, name: str) -> ValueError:
-    return ValueError(f"distribution {distribution!r}: expected {_distributions(metric)[name]}")
-
-
-def _distributions(metric: Metric) -> dict[str, str]:
-    return OF_NUMBERS if metric.domain.of_numbers else OF_CATEGORIES

@@ -68,12 +68,12 @@ def read_population(
         As for :func:`producers.populations.csv_files.read_table`.
     metrics : mapping of str to Metric
         The metrics, by name.
-    columns : mapping of str to str or sequence of str
+    columns : mapping of str to sequence of str
         The CSV column of each metric; for a vector mean, a column for each coordinate; for a
         frequency with axes, a column for each axis, or one with categories. If no column has
         exactly this name, case and surplus spaces are ignored. Empty cells have no value, nor do
         NA, NaN, null and None, unless the vocabulary is open or they are listed as categories.
-    time : str or sequence of str
+    time : sequence of str
         The column of event times, or several columns to join by spaces, such as date and time. Rows
         without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
@@ -99,12 +99,6 @@ def read_population(
     FileNotFoundError
         If there is no such file.
     """
-    columns = {
-        name: [titles] if isinstance(titles, str) else titles for name, titles in columns.items()
-    }
-    time = [time] if isinstance(time, str) else time
-    if bool(time) == (arrivals is not None):
-        raise ValueError(f"time {time} and arrivals {arrivals}: expected one of the two")
     declared, attribute_columns = _declared(metrics.values()), attributes or {}
     check_declared(attribute_columns, [*declared])
     names = [*itertools.chain(*columns.values()), *time, *attribute_columns.values()]

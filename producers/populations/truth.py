@@ -55,17 +55,7 @@ def true_shares(metric: Metric, truth: Truth) -> dict[str, float]:
 
 
 class RunningTruth:
-    """Accumulates the truth of one metric; any thread may read it.
-
-    Examples
-    --------
-    >>> from estimators import define
-    >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 10), levels=[1, 2])
-    >>> truth = RunningTruth(metric)
-    >>> truth.add(np.array([4.0, 99.0]), metric.level_of([1, 2]))
-    >>> truth.now()
-    Truth(reports=2, value=7.0, levels=array([1, 1]), labels=())
-    """
+    """Accumulates the truth of one metric; any thread may read it."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric

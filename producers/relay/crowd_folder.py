@@ -123,12 +123,13 @@ class OpenCrowd:
         self.terms, self.is_ending, self._folder = terms, False, folder
         self._path = folder.path("open", terms.name)
         header = terms.encode()
-        self._seed, self._end = zlib.crc32(header), len(header)
-        self._record_bytes = terms.report_bytes + CHECKSUM_FORMAT.size
-        if self._path.exists():
-            records = (self._path.stat().st_size - self._end) // self._record_bytes
-            self._end += records * self._record_bytes
-        self.reports = (self._end - len(header)) // self._record_bytes
+        self._seed, self._record_bytes = (
+            zlib.crc32(header),
+            terms.report_bytes + CHECKSUM_FORMAT.size,
+        )
+        size = self._path.stat().st_size if self._path.exists() else len(header)
+        self.reports = (size - len(header)) // self._record_bytes
+        self._end = len(header) + self.reports * self._record_bytes
 
     def append(self, reports: Sequence[bytes]) -> None:
         """Add reports; they are durable when this returns.

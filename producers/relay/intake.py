@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import math
 import time
@@ -18,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from estimators import Metric
-from producers.gateway.gateway import POST_OVERHEAD, Endpoint
-from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+from producers.gateway.gateway import POST_OVERHEAD, Endpoint, set_answer
+from producers.gateway.problems import POST_AGAIN, Problem, bad_request, unavailable
 from producers.gateway.rate_limits import Client, Clients, client_of
 from producers.gateway.receiving import Head, Hold, Memory, Receiver, read_head
 from producers.relay.crowd_folder import CrowdTerms, OpenCrowd
@@ -157,7 +156,10 @@ class CrowdRelay:
             body = await self._receiver.receive(receive, "", hold, lambda _: None)
         finally:
             hold.release()
-        answer = functools.partial(_set, answered)
+
+        def answer(_: bytes, problem: Problem | None) -> None:
+            set_answer(answered, problem)
+
         self.post_whole(head, body, client_of(scope), answer, is_secret=False)
         if (refusal := await answered) is not None:
             raise refusal
@@ -178,14 +180,6 @@ class CrowdRelay:
         Problem
             If the post is refused; then `answer` is not called.
         """
-        hold = Hold(self._memory)
-        with hold:
-            self._queue_report(head, body, client, hold, answer)
-
-    def _queue_report(
-        self, head: Head, body: bytes, client: Client, hold: Hold, answer: Answer
-    ) -> None:
-        """Check a post, and queue its report for the disk; `answer` is called later."""
         if head.encoding:
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -195,18 +189,19 @@ class CrowdRelay:
             )
         if self.obstacle:
             raise unavailable(self.obstacle, POST_AGAIN)
-        hold.reserve(POST_OVERHEAD + len(body))
-        try:  # posts are not counted while the relay can take none: devices then retry often
-            self._clients.admit(client, head.length)
-        except Problem as refusal:
-            refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
-            raise
-        try:
-            label, sealed = decode_post(body)
-            crowd = self._crowd(label, len(sealed))
-        except ValueError as error:
-            problem = f"not a sealed report: {error}"
-            raise Problem(HTTPStatus.BAD_REQUEST, problem, DROP_REMEDY) from None
+        hold = Hold(self._memory)
+        with hold:
+            hold.reserve(POST_OVERHEAD + len(body))
+            try:  # posts are not counted while the relay can take none: devices then retry often
+                self._clients.admit(client, head.length)
+            except Problem as refusal:
+                refusal.remedy = f"{POST_AGAIN}; the relay's operator sets gateway.rate_limit"
+                raise
+            try:
+                label, sealed = decode_post(body)
+                crowd = self._crowd(label, len(sealed))
+            except ValueError as error:
+                raise bad_request(f"not a sealed report: {error}", DROP_REMEDY) from None
         self._waiting.append(_Post(crowd, sealed, hold, answer))
         if not self._is_write_due:
             self._is_write_due = True
@@ -342,8 +337,3 @@ def default_rate_limit(metrics: Iterable[Metric]) -> str:
 
 def _not_in_force(detail: str) -> Problem:
     return Problem(HTTPStatus.CONFLICT, detail, DROP_REMEDY)
-
-
-def _set(answered: asyncio.Future[Problem | None], _: bytes, problem: Problem | None) -> None:
-    if not answered.done():  # its task may have been cancelled
-        answered.set_result(problem)

@@ -26,30 +26,12 @@ from estimators.metrics.axes import Axes
 from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.local import LocalMetric
+from producers.populations import tables
 from producers.populations.csv_files import Table, positions, read_table, visible
 from producers.populations.far_values import far_numbers, is_far
 from producers.populations.population import Column
+from producers.populations.suggestions import suggested_keys
 from producers.populations.suggestions.expected_widths import Part, describe_widths, slice_parts
-from producers.populations.suggestions.suggested_keys import (
-    MIDDLE_QUANTILE,
-    MIN_DISTINCT_VALUES,
-    SUGGESTED_PANES,
-    WIDE_RANGE_RATIO,
-    assess,
-    choose_pane,
-    describe,
-    is_wide,
-    rank_ranges,
-    suggest_bins,
-)
-from producers.populations.tables import (
-    TRUTH_PAIRS,
-    count_numeric,
-    number_error,
-    parse_number,
-    read_numbers,
-    summarize_rows,
-)
 from producers.populations.text_files import escaped
 from producers.populations.time_columns import MISSING_TEXTS, UTC, read_time_columns
 
@@ -178,8 +160,6 @@ def suggest(
     DefinitionError
         If the metric cannot be defined this way.
     """
-    if kind not in (None, *SUGGESTED_KINDS):
-        raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     by = [*dict.fromkeys(by)]
     titles = [column] if isinstance(column, str) else [*dict.fromkeys(column)]
     table = read_table(path, [*titles, *time, *by])
@@ -207,7 +187,7 @@ def suggest(
     listing = bool(categories) + list_categories + is_open
     numbers = None
     if kind != "frequency" and not listing and axes is None:
-        numbers = read_numbers(cells, location, missing_texts, decimal or table.decimal)
+        numbers = tables.read_numbers(cells, location, missing_texts, decimal or table.decimal)
         wants_numbers = (kind, value_range, above) != (None, None, None)
         codes = [*filter(CODE_PATTERN.fullmatch, map(str.strip, cells))]
         if codes and not wants_numbers:
@@ -220,16 +200,16 @@ def suggest(
             written = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
             distinct = set(written)
             number_share_limit = MAX_NUMBER_SHARE if len(distinct) > MAX_LISTED_CATEGORIES else 0.5
-            share = max(count_numeric(texts) / len(texts) for texts in (written, distinct))
+            share = max(tables.count_numeric(texts) / len(texts) for texts in (written, distinct))
             unread = [cells[row] for row in np.flatnonzero(np.isinf(numbers)).tolist()]
             if all(map(VERSION_PATTERN.fullmatch, unread)):
                 share = 0.0
             if wants_numbers or share >= number_share_limit:
-                raise number_error(cells, numbers, location)
+                raise tables.number_error(cells, numbers, location)
             numbers = None
     text = np.array([cell not in {"", *missing_texts} for cell in cells])
     present = text if numbers is None else ~np.isnan(numbers)
-    notes.append(summarize_rows(table, time, timed, titles, present))
+    notes.append(tables.summarize_rows(table, time, timed, titles, present))
     used = timed & present
     if not used.any():
         raise ValueError(f"{location} has no value: expected at least one. {notes[-1]}")
@@ -255,11 +235,12 @@ def suggest(
             notes.append("range: without the far values; reports of them are clipped")
         if value_range is None and kind != "distribution" and np.isin(numbers, SHARE_RANGE).all():
             value_range = SHARE_RANGE
-        if value_range is None and np.unique(numbers).size < MIN_DISTINCT_VALUES:
+        if value_range is None and np.unique(numbers).size < suggested_keys.MIN_DISTINCT_VALUES:
             raise ValueError(
-                f"{location} has fewer than {MIN_DISTINCT_VALUES} different numbers: a range "
-                "around them would reveal some of them. Give the range of possible values with "
-                "--range LOW HIGH, or count each number as a category with --list-categories"
+                f"{location} has fewer than {suggested_keys.MIN_DISTINCT_VALUES} different "
+                "numbers: a range around them would reveal some of them. Give the range of "
+                "possible values with --range LOW HIGH, or count each number as a category with "
+                "--list-categories"
             )
         kind_keys, decisions = _of_numbers(numbers, metric_name, kind, value_range, levels, unit)
     elif value_range is not None:
@@ -288,11 +269,13 @@ def suggest(
     if time or users_per_day is not None:
         times = time_ms[used] if time else np.empty(0, np.int64)
         times = times[~is_far(times.astype(np.float64))]
-        keys, pane_reports, added_notes = choose_pane(keys, metric_name, times, users_per_day)
+        keys, pane_reports, added_notes = suggested_keys.choose_pane(
+            keys, metric_name, times, users_per_day
+        )
         notes += added_notes
         pane_parts = [Part(f"a pane of {keys['pane']}", round(pane_reports), values)]
     else:
-        keys["pane"] = SUGGESTED_PANES[0]
+        keys["pane"] = suggested_keys.SUGGESTED_PANES[0]
         notes.append(NO_TIMES_NOTE)
     attributes, declared, added_notes = _attributes(table, by, used, missing_texts)
     notes += added_notes
@@ -360,7 +343,7 @@ def _axes(
 def _truth_pair(values: Collection[str]) -> tuple[str, str] | None:
     """Return the words for true and false, if all values are among them, whatever their case."""
     words = {value.casefold() for value in values}
-    return next((pair for pair in (*TRUTH_PAIRS, ("1", "0")) if words.issubset(pair)), None)
+    return next((pair for pair in (*tables.TRUTH_PAIRS, ("1", "0")) if words.issubset(pair)), None)
 
 
 def _in_order(values: set[str]) -> list[str]:
@@ -371,7 +354,7 @@ def _in_order(values: set[str]) -> list[str]:
     """
     if pair := _truth_pair(values):
         return sorted(values, key=lambda value: -pair.index(value.casefold()))
-    return sorted(values, key=lambda value: (parse_number(value), value))
+    return sorted(values, key=lambda value: (tables.parse_number(value), value))
 
 
 def _attributes(
@@ -411,12 +394,13 @@ def _of_numbers(
     unit: str,
 ) -> tuple[dict[str, object], list[str]]:
     """Return the keys of a metric for numbers, and notes on the decisions."""
-    if kind == "distribution" or (kind is None and is_wide(numbers, value_range)):
-        bins, bins_note = suggest_bins(numbers, value_range)
+    if kind == "distribution" or (kind is None and suggested_keys.is_wide(numbers, value_range)):
+        bins, bins_note = suggested_keys.suggest_bins(numbers, value_range)
         why = (
-            f"kind: distribution, because the range of the values is {WIDE_RANGE_RATIO:g} or more "
-            f"times as wide as that of the middle {1 - 2 * MIDDLE_QUANTILE:.0%}, so a mean would "
-            "follow a few large values, or clip them; quantiles do not. --kind mean asks for a mean"
+            "kind: distribution, because the range of the values is "
+            f"{suggested_keys.WIDE_RANGE_RATIO:g} or more times as wide as that of the middle "
+            f"{1 - 2 * suggested_keys.MIDDLE_QUANTILE:.0%}, so a mean would follow a few large "
+            "values, or clip them; quantiles do not. --kind mean asks for a mean"
         )
         return {"kind": "distribution", **bins}, [why] * (kind is None) + [bins_note]
     keys: dict[str, object] = {"kind": "mean", "mechanism": CLOSED_MECHANISM}
@@ -427,13 +411,13 @@ def _of_numbers(
             note += ": the share of those with 1, or yes, or true"
         return keys | {"range": list(value_range), "options": {"values": "two"}}, [note]
     try:
-        ranges = rank_ranges(numbers, levels)
-        chosen = assess(numbers, *value_range, levels) if value_range else ranges[0]
+        ranges = suggested_keys.rank_ranges(numbers, levels)
+        chosen = suggested_keys.assess(numbers, *value_range, levels) if value_range else ranges[0]
     except DefinitionError as error:  # the error names the metric with which they are tried
         key = f"{metric_name}.{error.key.partition('.')[2]}"
         raise DefinitionError(key, error.value, error.expected) from None
     why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
-    range_notes = describe(ranges, chosen, numbers.size, unit)
+    range_notes = suggested_keys.describe(ranges, chosen, numbers.size, unit)
     return keys | {"range": [chosen.low, chosen.high]}, [why] * (kind is None) + range_notes
 
 

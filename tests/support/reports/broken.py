@@ -12,7 +12,7 @@ import numpy as np
 
 import estimators.mechanisms
 import estimators.mechanisms.shared
-import producers.kafka.transport
+import producers.device.base_reporter
 from estimators.exact.laplace_sampler import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
@@ -108,7 +108,7 @@ def byte(replace: Replace) -> None:
         higher = np.minimum(level + 1, len(metric.levels) - 1)
         return encode_randomized(metric, higher, *more, **rest)
 
-    replace(producers.kafka.transport, "encode_randomized", wrong)
+    replace(producers.device.base_reporter, "encode_randomized", wrong)
 
 
 FAULTS: dict[str, Callable[[Replace], None]] = {

@@ -105,7 +105,7 @@ def test_closing_a_connection_closes_every_reporter_and_names_every_loss(door: P
 def test_the_next_report_says_what_failed_for_good_and_once(door: Proxy) -> None:
     reporter = Reporter(LATE, impatient(door), batch_reports=2)
     reporter.report([1.0] * 4, epsilon=1, time=5.0)
-    wait_until(lambda: len(reporter._transport._outbox.failed) == 2, "both batches failed")
+    wait_until(lambda: len(reporter._outbox.failed) == 2, "both batches failed")
     with pytest.raises(DeliveryError) as caught:
         reporter.report([], epsilon=1)
     assert (caught.value.reports, caught.value.batches, caught.value.kept) == (4, 2, True)

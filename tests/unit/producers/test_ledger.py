@@ -146,7 +146,7 @@ def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path:
             with pytest.raises(ValueError, match="closed"):
                 reporter.report(1.0 if metric is LATE else "AA", epsilon=1, ledger=ledger)
             with pytest.raises(ValueError, match="closed"):
-                reporter._transport.send(PendingBatch(b"0" * 16, b"a", 1))
+                reporter._send(PendingBatch(b"0" * 16, b"a", 1))
     assert spent(ledger) == 0
 
 

@@ -56,35 +56,25 @@ def metric(name: str, levels: Sequence[float] = (0.25, 1), **more: Any) -> Local
     return LocalMetric.require(define(name=name, kind="mean", levels=levels, **keys))
 
 
-class Wire:
-    """A transport that keeps what it is given: (metric, event time in ms, epsilon)."""
+class WiredReporter(BaseReporter):
+    """A reporter that keeps what it is to send: (metric, event time in ms, epsilon)."""
 
-    key = file = None
-    is_closed = False
     delivered = Delivered()
 
-    def __init__(self, asked: LocalMetric, seen: list[tuple[str, int, float]]) -> None:
+    def __init__(self, asked: LocalMetric, seen: list[tuple[str, int, float]], bits: Bits) -> None:
+        super().__init__(asked, most_bytes=100_000, batch_reports=100, bits=bits)
         self.asked, self.seen = asked, seen
 
-    def has_capacity(self, _: int) -> bool:
+    def _has_capacity(self, _: int) -> bool:
         return True
 
-    def buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
+    def _buffer(self, panes: Iterable[tuple[int, Columns]]) -> None:
         for _, part in panes:
             rows = zip(part.time_ms.tolist(), part.level.tolist(), strict=True)
             levels = self.asked.levels
             self.seen += [(self.asked.name, moment, levels[level]) for moment, level in rows]
 
-    def serve(self, _: Callable[[], float]) -> None:
-        """Call nothing: histories say when a device looks."""
-
-
-class WiredReporter(BaseReporter):
-    """A reporter whose reports stay here."""
-
-    def __init__(self, asked: LocalMetric, seen: list[tuple[str, int, float]], bits: Bits) -> None:
-        super().__init__(asked, most_bytes=100_000, batch_reports=100, bits=bits)
-        self._transport = Wire(asked, seen)  # type: ignore[assignment]
+    _send = _send_all = _finish = _unsent = _has_capacity  # type: ignore[assignment]
 
 
 class Person:
@@ -311,7 +301,7 @@ def test_a_turn_is_paid_whatever_happens_or_fails(tmp_path: Path, no_delay: None
             person.clock.now = BEGIN + DAY * day
             for roll in person.rolls.values():
                 wire: Any = roll.reporter
-                wire._transport.is_closed = day % 2
+                wire._is_closed = day % 2
                 with suppress(BudgetSpent, RuntimeError, ValueError):
                     roll.report_ended()
         charges.append(person.charges)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from producers.delivery.batches import Columns
 from producers.device.base_reporter import by_pane
 from producers.device.event_times import event_times
-from producers.kafka.transport import PaneBuffer
+from producers.device.reporter import PaneBuffer
 from tests.support.rows import row
 
 MINUTE = 60_000

@@ -50,7 +50,7 @@ def read(path: Path, text: str | bytes, columns: dict[str, Any], **options: Any)
 
 
 def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(path: Path) -> None:
-    times: list[tuple[Any, int]] = [(["day", "clock"], 0), ("stamp", 500)]
+    times: list[tuple[Any, int]] = [(["day", "clock"], 0), (["stamp"], 500)]
     for time, half in times:
         population = read_population(path, METRICS, COLUMNS, time=time)
         after = [half, 3_600_000, 3_600_000, 54_001_000]
@@ -66,7 +66,7 @@ def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(path: P
 
 
 def test_strings_and_vectors_come_from_a_table_too(path: Path) -> None:
-    columns = {"words": "line", "place": ["minutes", "stamp"]}
+    columns = {"words": ["line"], "place": ["minutes", "stamp"]}
     population = read_population(path, METRICS, columns, time=["day", "clock"])
     assert population.columns["words"].tolist() == ["B6", "AA", "NA", ""]
     assert population.columns["place"][:2, 1].tolist() == [1357030800.5, 1357034400]
