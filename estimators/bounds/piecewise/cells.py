@@ -153,6 +153,10 @@ class FourierRemainders:
         log_remainders: Floats = self._log_remainders[self._first[chosen]]
         return log_remainders
 
+    def sharing(self, chosen: Indices) -> Indices:
+        """Return all cells that share a bound with one of the `chosen` cells."""
+        return np.flatnonzero(np.isin(self._first, self._first[chosen]))
+
     def refine(self, chosen: Indices, spacing: Spacing = FINE) -> None:
         """Compute bounds of `chosen` cells with nodes of a `spacing`; keep those that improve."""
         first = np.unique(self._first[chosen[self.predicted[chosen] < 0]])
@@ -212,7 +216,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
         wealth = log_expected_wealth(
             cells.law.rows(chosen), cells.tilt[chosen, None], np.minimum(end, so_far)
         )
-        is_met = (begin < so_far) & (end > least)
+        is_met = (begin < so_far) & (end > least) & (so_far > least)
         depth = np.where(is_met, (wealth.value - surplus(chosen)) / wealth.slope, 0.0)
         depth = depth.max(axis=(0, 2))
         order = np.lexsort((-depth, window[chosen]))
@@ -227,6 +231,7 @@ def limits_in_all_cells(bets: SymbolBets, cells: CellBets, mean_limits: Limits) 
     common_limits, is_refined = np.ones((2, len(bets.counts))), False
     while deciding.size:
         fourier.refine(deciding)
+        deciding = fourier.sharing(deciding)
         for side, side_limits in zip(common_limits, limits(deciding), strict=True):
             np.minimum.at(side, window[deciding], side_limits)
         others = may_decide(np.setdiff1d(others, deciding))
