@@ -15,6 +15,8 @@ WITHOUT = {
 """Commands that need no extra."""
 OF_A_METRIC = ("compare", "discover", "estimate", "series", "watch", "weights")
 ARGUMENTS = {name: ["m"] for name in OF_A_METRIC} | {
+    "slices": ["m"],
+    "schemas": ["--set", "schemas.url=http://localhost:1"],
     "deadletters": ["list"],
     "plan": ["--devices", "9"],
     "reproduce": ["min-tasks"],
