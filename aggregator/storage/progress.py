@@ -12,6 +12,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing, redis_keys
+from aggregator.storage.commands import readable
 from aggregator.storage.parsing import TORN, UNSET, Read
 from estimators import Metric
 
@@ -81,7 +82,7 @@ class ProgressRequest:
 
     def progress(
         self,
-        policies: dict[str, str],
+        policies: dict[str, str] | StateUnreadable,
         rounds: dict[str, bytes] | StateUnreadable,
         facts: Mapping[int, Sequence[Any]],
     ) -> TopicProgress:
@@ -174,7 +175,8 @@ class TopicProgress:
     """The progress of all partitions, and the weight policies that were set."""
 
     partitions: dict[int, PartitionProgress]
-    policies: dict[str, str]
+    # By metric name, which searches do not need.
+    policies: dict[str, str] | StateUnreadable
     # Last published rounds by metric key, which only metrics with rounds need.
     rounds: dict[str, bytes] | StateUnreadable = dataclasses.field(default_factory=dict)
     # By partition; no estimate is right without them.
@@ -184,9 +186,9 @@ class TopicProgress:
     def policy(self, metric: Metric) -> str:
         """Return the weight policy in force.
 
-        Raises StateUnreadable if the stored policy does not fit the metric.
+        Raises StateUnreadable if the stored policy does not fit the metric, or cannot be read.
         """
-        policy = self.policies.get(metric.name, metric.policies[0])
+        policy = readable(self.policies).get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
             raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")
@@ -195,7 +197,7 @@ class TopicProgress:
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed, in ms; None if it never did."""
         field = redis_keys.changed_field(metric)
-        if (time_ms := self.policies.get(field)) is None:
+        if (time_ms := readable(self.policies).get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 
