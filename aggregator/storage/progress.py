@@ -188,7 +188,8 @@ class TopicProgress:
 
         Raises StateUnreadable if the stored policy does not fit the metric, or cannot be read.
         """
-        policy = readable(self.policies).get(metric.name, metric.policies[0])
+        policies: dict[str, str] = readable(self.policies)
+        policy = policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
             raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")

@@ -94,7 +94,7 @@ class Store(Commands):
             if self._partitions == numbers:
                 break
         by_partition = dict(zip(numbers, facts, strict=True))
-        progress = request.progress(*topic_facts[1:], by_partition)
+        progress = request.progress(topic_facts[1], topic_facts[2], by_partition)
         for number, partition in [*progress.partitions.items()]:
             for name in partition.unmarked:
                 if not self._has_earlier_watermark(number, name):
