@@ -12,7 +12,6 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing, redis_keys
-from aggregator.storage.commands import readable
 from aggregator.storage.parsing import TORN, UNSET, Read
 from estimators import Metric
 
@@ -183,13 +182,18 @@ class TopicProgress:
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
     policies_key: str = "policies"  # the Redis key of the policies
 
+    @property
+    def _stored_policies(self) -> dict[str, str]:
+        if isinstance(self.policies, StateUnreadable):
+            raise self.policies
+        return self.policies
+
     def policy(self, metric: Metric) -> str:
         """Return the weight policy in force.
 
         Raises StateUnreadable if the stored policy does not fit the metric, or cannot be read.
         """
-        policies: dict[str, str] = readable(self.policies)
-        policy = policies.get(metric.name, metric.policies[0])
+        policy = self._stored_policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
             raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")
@@ -198,7 +202,7 @@ class TopicProgress:
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed, in ms; None if it never did."""
         field = redis_keys.changed_field(metric)
-        if (time_ms := readable(self.policies).get(field)) is None:
+        if (time_ms := self._stored_policies.get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 
