@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import redis
@@ -75,7 +76,8 @@ class Leader(ABC):
         self._thread: threading.Thread | None = None
         self._looked_at = time.monotonic()
         self._turns = 0
-        self._logged_at = float("-inf")
+        self._delay, self._logged_at = FIRST_RETRY_SECONDS, float("-inf")
+        self._log_delayed_start: Callable[[], object] | None = None
         self.failing = ""
 
     def _still_leads(self, led: Mapping[str, Metric]) -> bool:
@@ -86,8 +88,23 @@ class Leader(ABC):
         self._looked_at = time.monotonic()
         if self._turns:
             self.failing = ""
+            if self._log_delayed_start is not None:
+                self._log_delayed_start()
+                self._log_delayed_start = None
         self._turns += 1
         return not self._stopping.is_set() and current(self.reader.metrics) is led
+
+    def _log_start(self, event: str, topic: str) -> None:
+        """Log the start of the task; if many starts have failed, after the first complete turn."""
+        log_start = functools.partial(self.log.info, event, topic=topic, epoch=self.lease.epoch)
+        self._log_delayed_start = None if self._is_logged() else log_start
+        if self._log_delayed_start is None:
+            log_start()
+
+    def _is_logged(self) -> bool:
+        """Return whether the current attempt is logged: if many have failed, once a minute."""
+        next_log = self._logged_at + OUTAGE_LOG_SECONDS
+        return self._delay < MAX_RETRY_SECONDS or time.monotonic() > next_log
 
     def _has_task(self) -> bool:
         """Return whether there is a task; without one, other processes may take the lease."""
@@ -113,7 +130,6 @@ class Leader(ABC):
 
     def run(self) -> None:
         """Do the task until :meth:`stop`; try again after failures."""
-        delay = FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
             self._looked_at = time.monotonic()
             try:
@@ -122,7 +138,7 @@ class Leader(ABC):
                     with self.lease.renewals():
                         self._lead()
                 self.failing = ""
-                delay = FIRST_RETRY_SECONDS
+                self._delay = FIRST_RETRY_SECONDS
                 self._stopping.wait(TURN_INTERVAL_SECONDS)
                 continue
             except LeaseLost as error:
@@ -141,16 +157,16 @@ class Leader(ABC):
                     if isinstance(error, KafkaException)
                     else explain_redis_error(error)
                 )
-                next_log = self._logged_at + OUTAGE_LOG_SECONDS
-                if delay < MAX_RETRY_SECONDS or time.monotonic() > next_log:
-                    self.log.warning(f"cannot {self.work}", error=message, again_in=delay)
+                if self._is_logged():
+                    self.log.warning(f"cannot {self.work}", error=message, again_in=self._delay)
                     self._logged_at = time.monotonic()
                 self.failing = _public_reason(error)
             except Exception:
-                self.log.exception(f"cannot {self.work}: a defect of Dither", again_in=delay)
+                defect = f"cannot {self.work}: a defect of Dither"
+                self.log.exception(defect, again_in=self._delay)
                 self.failing = "a defect of Dither"
-            self._stopping.wait(delay)
-            delay = min(2 * delay, MAX_RETRY_SECONDS)
+            self._stopping.wait(self._delay)
+            self._delay = min(2 * self._delay, MAX_RETRY_SECONDS)
 
     @abstractmethod
     def _lead(self) -> None:

@@ -100,7 +100,7 @@ class Publisher(Leader):
             schedule = HeartbeatSchedule(self.reader.store, self.reader.metrics, idle_ms)
             self._heartbeats = heartbeats = Heartbeats(self.settings, schedule, self.ends)
             closing.enter_context(contextlib.closing(heartbeats))
-            log.info("publisher started", topic=topics.estimates, epoch=self.lease.epoch)
+            self._log_start("publisher started", topics.estimates)
             self._next_totals = time.monotonic()
             while self._still_leads(defined):
                 for batch in self._due_batches():

@@ -14,7 +14,7 @@ from aggregator.reading.query import Query, Time
 from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import format_time, to_seconds
-from estimators import Estimate, Metric
+from estimators import Estimate, Metric, SearchMetric
 from estimators.durations import above_zero
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
@@ -121,7 +121,8 @@ class Window:
         fields of the window.
         """
         digest = hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest()
-        changed = overview.policy_changed_ms(metric.name)
+        is_search = isinstance(metric, SearchMetric)
+        changed = None if is_search else overview.policy_changed_ms(metric.name)
         return cls(
             metric=metric,
             arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NO_TIME),

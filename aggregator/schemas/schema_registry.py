@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -128,7 +129,8 @@ class SchemaRegistry:
             ) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> RegistryError:
-        with error:
+        answer_bytes = b""
+        with error, contextlib.suppress(OSError, http.client.HTTPException):  # the status suffices
             answer_bytes = error.read(MAX_ANSWER_BYTES)
         try:
             error_document = decode_json(answer_bytes, dict[str, Any])

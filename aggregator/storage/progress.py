@@ -81,7 +81,7 @@ class ProgressRequest:
 
     def progress(
         self,
-        policies: dict[str, str],
+        policies: dict[str, str] | StateUnreadable,
         rounds: dict[str, bytes] | StateUnreadable,
         facts: Mapping[int, Sequence[Any]],
     ) -> TopicProgress:
@@ -174,19 +174,26 @@ class TopicProgress:
     """The progress of all partitions, and the weight policies that were set."""
 
     partitions: dict[int, PartitionProgress]
-    policies: dict[str, str]
+    # By metric name, which searches do not need.
+    policies: dict[str, str] | StateUnreadable
     # Last published rounds by metric key, which only metrics with rounds need.
     rounds: dict[str, bytes] | StateUnreadable = dataclasses.field(default_factory=dict)
     # By partition; no estimate is right without them.
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
     policies_key: str = "policies"  # the Redis key of the policies
 
+    @property
+    def _stored_policies(self) -> dict[str, str]:
+        if isinstance(self.policies, StateUnreadable):
+            raise self.policies
+        return self.policies
+
     def policy(self, metric: Metric) -> str:
         """Return the weight policy in force.
 
-        Raises StateUnreadable if the stored policy does not fit the metric.
+        Raises StateUnreadable if the stored policy does not fit the metric, or cannot be read.
         """
-        policy = self.policies.get(metric.name, metric.policies[0])
+        policy = self._stored_policies.get(metric.name, metric.policies[0])
         if policy not in metric.policies:
             location = f"{self.policies_key}, field {metric.name}"
             raise StateUnreadable(location, repr(policy), f"one of {', '.join(metric.policies)}")
@@ -195,7 +202,7 @@ class TopicProgress:
     def policy_changed_ms(self, metric: str) -> int | None:
         """Return when a metric's weight policy last changed, in ms; None if it never did."""
         field = redis_keys.changed_field(metric)
-        if (time_ms := self.policies.get(field)) is None:
+        if (time_ms := self._stored_policies.get(field)) is None:
             return None
         return parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
 

@@ -89,11 +89,11 @@ class Store(Commands):
         while True:  # until the partitions are those that were asked
             numbers = self._partitions
             topic_facts, *facts = ask_each(self.read, request.reads(numbers))
-            self._partitions, policies = map(readable, topic_facts[:2])
+            self._partitions = readable(topic_facts[0])
             if self._partitions == numbers:
                 break
         by_partition = dict(zip(numbers, facts, strict=True))
-        progress = request.progress(policies, topic_facts[2], by_partition)
+        progress = request.progress(topic_facts[1], topic_facts[2], by_partition)
         for number, partition in [*progress.partitions.items()]:
             for name in partition.unmarked:
                 if not self._has_earlier_watermark(number, name):

@@ -243,8 +243,8 @@ class Hub:
         in_thread = anyio.to_thread.run_sync
         overview, new_status, changed = await in_thread(self._due_changes, names)
         for name in metrics:
-            policy = overview.policies.get(name, metrics[name].policies[0])
-            self._publish("policy", name, PolicyChange(name, policy))
+            with self._isolated(name):
+                self._publish("policy", name, PolicyChange(name, overview.policy(metrics[name])))
         if is_due:
             missing = [*dict.fromkeys([*new_status.missing, *self._unreadable.values()])]
             self._publish("status", "", msgspec.structs.replace(new_status, missing=missing))

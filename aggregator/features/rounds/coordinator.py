@@ -125,7 +125,7 @@ class Coordinator(Leader):
             published = self._read_published()
             for metric in self._metrics:
                 self._resume(metric, published.get(metric_key(metric.name, metric.revision)))
-            log.info("coordinator started", topic=self._topic, epoch=self.lease.epoch)
+            self._log_start("coordinator started", self._topic)
             while self._still_leads(defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:

@@ -175,11 +175,8 @@ def test_pods_that_are_killed_frozen_and_lost_lose_no_report(cluster: Cluster) -
     ) as pods:
         assert len(pods.running) == 8
         for pod in pods.running:
-            wait_until(
-                lambda pod=pod: pods.probe(pod, "startup"),  # type: ignore[misc]
-                f"{pod} has started: {pods.logs(pod)}",
-                START_SECONDS,
-            )
+            has_started = functools.partial(pods.probe, pod, "startup")
+            wait_until(has_started, f"{pod} has started: {pods.logs(pod)}", START_SECONDS)
         devices = Devices(pods, cluster.metrics["crashed"])
         devices.report(5)
         wait_until(lambda: counted(cluster, pods) == 5 * REPORTS, "all is counted")
@@ -282,19 +279,14 @@ class Composition:
             self.services[name]["image"] = DEBIAN_IMAGE
             self.services[name]["volumes"] += PROGRAMS
         kafka = self.services["kafka"]
-        java = [
-            f"/etc/{folder.name}:/etc/{folder.name}:ro" for folder in Path("/etc").glob("java*")
-        ]
+        java = [f"{folder}:{folder}:ro" for folder in Path("/etc").glob("java*")]
         kafka["volumes"] += [*java, f"{JARS}:/opt/kafka/libs:ro"]
         kafka["environment"]["CLUSTER_ID"] = "5L6g3nShT-eMCtK--X86sw"
         kafka["command"] = ["sh", "-ec", KAFKA]
         kafka["healthcheck"]["test"] = ["CMD", "python3", "-c", KAFKA_ANSWERS]
         self.services["redis"]["command"] += ["--protected-mode", "no"]  # as its image is built
-        self.services["prometheus"]["command"] = [
-            "prometheus",
-            "--config.file=/etc/prometheus/prometheus.yml",
-            "--storage.tsdb.path=/prometheus",
-        ]
+        flags = "--config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/prometheus"
+        self.services["prometheus"]["command"] = ["prometheus", *flags.split()]
 
     def __enter__(self) -> Self:
         try:

@@ -190,7 +190,7 @@ def test_the_demo_runs_from_the_wheel_and_its_outcome_is_right(full: Installed) 
     outcome = json.loads(done.stdout)
     assert outcome["verified"] is True
     assert outcome["reports"] > 3_000_000
-    rows = outcome["metrics"]
+    rows = [row for row in outcome["metrics"] if not row["vacuous"]]
     outside = [row for row in rows if not row["lower"] <= row["truth"] <= row["upper"]]
     assert len(rows) > 100
     assert len(outside) <= ON_TRUST * len(rows)

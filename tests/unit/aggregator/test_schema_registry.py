@@ -3,13 +3,13 @@
 import base64
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from click.testing import CliRunner
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from aggregator.cli.main import cli
@@ -25,12 +25,19 @@ A, B = "a", "b"
 
 @contextlib.contextmanager
 def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str]]]:
-    """Answer every request so; yield the address, and the requests' headers for access."""
+    """Answer every request so; yield the address, and the requests' headers for access.
+
+    The connection ends within an empty body.
+    """
     seen: list[str] = []
+
+    async def cut() -> AsyncIterator[bytes]:
+        yield b"?"
+        raise ConnectionError
 
     async def answer(request: Request) -> Response:
         seen.append(request.headers.get("Authorization", ""))
-        return Response(body, status, headers)
+        return Response(body, status, headers) if body else StreamingResponse(cut(), status)
 
     with served_plainly(Starlette(routes=[Route("/{path:path}", answer, methods=["POST"])])) as url:
         yield url, seen
@@ -63,6 +70,7 @@ def test_a_refusal_says_what_to_do() -> None:
         (409, b'{"error_code": 409, "message": "no\\u001b[2J"}', "dither schemas --check"),
         (422, b'{"error_code": 42201, "message": "bad"}', "answered 422: bad"),
         (200, b"<html>", "expected a JSON object"),
+        (500, b"", "answered 500: Internal Server Error"),
         (200, b'{"id": "7"}', "expected an id"),
         (200, b"[7]", "expected a JSON object"),
     ):
@@ -77,12 +85,14 @@ def test_a_refusal_says_what_to_do() -> None:
 
 def test_a_password_is_sent_nowhere_else() -> None:
     with answering(200, b'{"id": 7}') as (other, seen):
-        with answering(307, b"", Location=other) as (url, _):
+        with answering(307, b" ", Location=other) as (url, _):
             code, found = told(url, **BEARER)
         assert code == 1
         assert "answered 307" in found
         assert not seen
     assert "t0ken" not in found
+    code, found = told("http://app:hunter2@localhost")
+    assert (code, "hunter2" in found) == (1, False)
 
 
 def test_settings_that_cannot_be_used_are_told() -> None:

@@ -70,13 +70,8 @@ def opened() -> Iterator[Open]:
 
 
 def arrived(servers: str, topic: str, partitions: int, expected: int) -> list[Message]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": uuid.uuid4().hex,
-            "fetch.message.max.bytes": 10**7,
-        }
-    )
+    reading = {"group.id": uuid.uuid4().hex, "fetch.message.max.bytes": 10**7}
+    consumer = Consumer({"bootstrap.servers": servers, **reading})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     found: list[Message] = []
     deadline = time.monotonic() + PATIENCE

@@ -1,5 +1,6 @@
 """What a publisher logs while Redis is down."""
 
+import functools
 import threading
 from types import SimpleNamespace
 
@@ -40,8 +41,14 @@ def test_an_outage_is_logged_as_it_begins_and_then_once_a_minute(
         client.ping()
     publisher = Publisher(Settings(), MetricReader(Store(client, "reports"), {}))
     publisher._stopping = stopping
+    start = functools.partial(publisher._log_start, "started", "estimates")
+    monkeypatch.setattr(publisher, "_has_task", lambda: start() is None)
     with capture_logs() as logs:
         publisher.run()
-    assert [log["again_in"] for log in logs] == [0.5, 1.0, 2.0, 4.0, *[5.0] * 9]
-    assert all(log["error"].startswith("Redis does not answer") for log in logs)
-    assert publisher.failing == "Redis fails"
+        assert publisher.failing == "Redis fails"
+        publisher._still_leads({})
+        publisher._still_leads({})
+    assert [log["event"] for log in logs] == [*["started", "cannot publish"] * 13, "started"]
+    failures = logs[1::2]
+    assert [log["again_in"] for log in failures] == [0.5, 1.0, 2.0, 4.0, *[5.0] * 9]
+    assert all(log["error"].startswith("Redis does not answer") for log in failures)

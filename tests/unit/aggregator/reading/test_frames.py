@@ -248,6 +248,7 @@ def test_labels_are_text_whatever_they_say(reader: Reader, pyplot: Any) -> None:
     assert "<script" not in found._repr_html_()
     (label,) = drawn(found).iter("th")
     assert label.text == HOSTILE
+    assert "of_quantiles=False" in repr(found.picture)
     axes = found.plot()
     axes.figure.canvas.draw()
     assert axes.get_yticklabels()[0].get_text() == HOSTILE.replace("$", r"\$")

@@ -21,7 +21,7 @@ from aggregator.state import decoder
 from aggregator.state.pane_keys import metric_key, round_key
 from aggregator.state.partition import Partition
 from aggregator.storage.lease import LeaseLost
-from aggregator.storage.redis_keys import rounds_key
+from aggregator.storage.redis_keys import policies_key, rounds_key
 from aggregator.storage.store import Store
 from aggregator.web.live_followers import Live
 from estimators import SearchMetric, define
@@ -234,10 +234,14 @@ def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
         store.client.hset(rounds_key(store.topic), key, text)
         with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
             Reader(store, METRICS).estimate("age")
-    store.client.set(rounds_key(store.topic), "spoilt")
-    with pytest.raises(StateUnreadable, match=rounds_key(store.topic)):
-        Reader(store, METRICS).estimate("age")
-    assert store.overview().policies == {}, "metrics without rounds have their answers"
+    reader = Reader(store, METRICS)
+    for key_of, name, other in ((rounds_key, "age", "delay"), (policies_key, "delay", "age")):
+        store.client.set(key_of(store.topic), "spoilt")
+        reader.estimate(other)
+        with pytest.raises(StateUnreadable, match=key_of(store.topic)):
+            reader.estimate(name)
+        store.client.delete(key_of(store.topic))
+        published(store, decided(1))
 
 
 def test_the_round_that_is_open_is_read_over_http(store: Store) -> None:
