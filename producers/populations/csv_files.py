@@ -40,6 +40,10 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"')
 """A text that Excel must not read as a number, written as ="0012"."""
 MIN_COMPARED_ROWS = 10
+MAX_LINES_ABOVE = 100
+"""The header is looked for in so many lines, for an error that tells the user where it is."""
+MAX_LABEL_ROWS = 3
+"""The most rows between the header and the data."""
 FIRST_LINE_REMEDY = (
     "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
 )
@@ -70,20 +74,22 @@ class Table:
     @property
     def decimal(self) -> str:
         """The default of `decimal` for :func:`producers.populations.tables.read_numbers`."""
-        return "" if self.delimiter == "," else "?"
+        return "" if self.delimiter == "," and len(self.header) > 1 else "?"
 
 
 class NoColumnError(ValueError):
     """Raised if a CSV file has no column of the requested name."""
 
-    def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
+    def __init__(self, path: Path, name: str, header: Sequence[str], line: int = 0) -> None:
         self.path, self.name = path, name
-        super().__init__(
-            f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
-            "the header: `tail -n +K FILE | dither define - ...` begins with line K"
-            + f". {FIRST_LINE_REMEDY}" * any(map(_NUMBER_OR_TIME.fullmatch, header))
-            + (f". {_separator_remedy(header[0])}" if len(header) == 1 else "")
-        )
+        message = f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has "
+        message += f"to be the header: `tail -n +{line or 'K'} FILE | dither define - ...` begins "
+        message += f"with line {line or 'K'}" + ", which has such names" * (line > 0)
+        if not line and any(map(_NUMBER_OR_TIME.fullmatch, header)):
+            message += f". {FIRST_LINE_REMEDY}"
+        if not line and len(header) == 1:
+            message += f". {_separator_remedy(header[0])}"
+        super().__init__(message)
 
 
 def _separator_remedy(first: str) -> str:
@@ -305,7 +311,12 @@ def _choose_rows(
             return rows
         if not rows.header:
             raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE_HINT}")
-        wrong[NoColumnError(path, missing[0], rows.header)] = len({*rows.header})
+        text.seek(0)
+        words = [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)") for name in names]
+        lines = enumerate(itertools.islice(text, MAX_LINES_ABOVE), 1)
+        line = next((n for n, line in lines if all(word.search(line) for word in words)), 0)
+        line *= line > skipped + 1
+        wrong[NoColumnError(path, missing[0], rows.header, line)] = len({*rows.header})
     raise max(wrong, key=lambda error: wrong[error])
 
 
@@ -363,14 +374,21 @@ def _columns(
 
 
 def _unit_notes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note if the first row may have the units of the numbers below."""
-    first, *others = rows or [[]]
-    if len(others) < MIN_COMPARED_ROWS or any(map(_NUMBER_OR_TIME.fullmatch, first)):
+    """Return a note if the first rows may have labels, or the units of the numbers below."""
+    has_number = [any(map(_NUMBER_OR_TIME.fullmatch, row)) for row in rows]
+    labels = has_number.index(True) if True in has_number else 0
+    if labels > MAX_LABEL_ROWS or len(rows) - labels < MIN_COMPARED_ROWS:
         return []
-    for title, unit, *cells in zip(header, *rows, strict=True):
-        if unit.strip() and all(map(_NUMBER_OR_TIME.fullmatch, cells)):
+    for title, *cells in zip(header, *rows, strict=True):
+        if any(cells[:labels]) and all(map(_NUMBER_OR_TIME.fullmatch, cells[labels:])):
             return [
-                f"row 1: {shortened(unit)} in column {shortened(title)}, where others have "
-                "numbers. If these are units, `sed 2d FILE | dither define - ...` leaves them out"
+                f"row 1: {shortened(cells[0])} in column {shortened(title)}, where others have "
+                f"numbers. {label_rows_remedy(labels)}"
             ]
     return []
+
+
+def label_rows_remedy(rows: int) -> str:
+    """Return how to leave out the first rows, if they have units or labels."""
+    lines = "2d" if rows == 1 else f"2,{rows + 1}d"
+    return f"If these are units or labels, `sed {lines} FILE | dither define - ...` leaves them out"

@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.event_times import END_OF_TIME, UNIX_EPOCH, event_times
-from producers.populations.csv_files import Table, positions, visible
+from producers.populations.csv_files import (
+    MAX_LABEL_ROWS,
+    Table,
+    label_rows_remedy,
+    positions,
+    visible,
+)
 from producers.populations.far_values import is_far
 
-MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
+MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "NULL", "null", "None"})
 """Texts of cells that have no number and no time."""
 UTC = "UTC"
 ISO_FORMAT = "ISO 8601"
@@ -61,7 +67,8 @@ _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
 _DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
+_OTHER_DATES = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%Y %m %d")
+_OTHER_DATES += ("%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
 _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
@@ -70,7 +77,7 @@ _SHORT_DATES = tuple(
 these formats, and the user must choose one."""
 _CLOCK_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M:%S.%f %p")
 _ZONED_CLOCKS = (f" {clock}{zone}" for clock in _CLOCK_TIMES for zone in ("", " %z", " %Z"))
-_CLOCK_FORMATS = ("", " %H", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
+_CLOCK_FORMATS = ("", " %H", " %H %M", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
 STRPTIME_FORMATS = (
     *(
         tuple(date + clock for clock in _CLOCK_FORMATS)
@@ -102,6 +109,7 @@ _SPELLING_RULES = tuple(
         (r"(?![0-9])\d", lambda digit: str(int(digit[0]))),  # of other scripts
         (r"\(?\b(gmt|utc) ?(?=[+-]\d)", ""),  # of JavaScript
         (r"(?<= )([+-])(\d)(?=(:\d\d)?$)", r"\g<1>0\2"),
+        (r"(?<=[\dm] [+-]\d\d)$", ":00"),
         (  # also of Java, Go
             r"(:\d\d([.,]\d+)? ?(z|[+-]\d\d:?\d\d)) ?(\(.*\)|\[.*\]|[a-z]{2,5})( m=.*)?$",
             r"\1",
@@ -111,7 +119,8 @@ _SPELLING_RULES = tuple(
         (rf"[-./ ]*(?<![a-z])({_LONG_MONTHS})(?![a-z])[-./ ]*", lambda month: f" {month[1][:3]} "),
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
         (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|à|@) |, ", " "),
-        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=-\d\d)-(?=\d\d\.\d\d\.)", " "),  # of Apache, DB2
+        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)", " "),  # of Apache
+        (r"(?<=[-/]\d\d)-(?=\d\d([.:])\d\d\1)", " "),  # of DB2
         (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
         (r"^(\d\d?)\. ?(\d\d?)\. ?(\d{4})\.?(?= |$)", r"\1.\2.\3"),  # of Finland
         (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
@@ -123,12 +132,14 @@ _SPELLING_RULES = tuple(
         (r"(?<=:\d\d)[.,](\d{1,6})\d*", r".\1"),
         (r"(上午|午前|오전) ?(\S+)", r"\2 AM"),
         (r"(下午|午後|오후) ?(\S+)", r"\2 PM"),
-        (r"(?<=\d) ?([ap])\.? ?m\b\.?", r" \1m"),
+        (r"(?<=\d) ?([ap])\.? ?m?\b\.?", r" \1m"),
+        (r"^(\d\d?:\d\d\S*( [ap]m)?) (\d.*)", r"\3 \1"),  # of Vietnam
     )
 )
 """Patterns of spellings that people use, and the spelling that the detected formats have."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
-_DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
+_DIGIT_FORMATS = {"%Y": 4, "%Y%j": 7} | dict.fromkeys(("%Y%m%d", "%d%m%Y", "%m%d%Y"), 8)
+_DIGIT_FORMATS |= dict.fromkeys(("%Y%m", "%y%m%d", "%d%m%y", "%m%d%y"), 6)
 _DIGIT_FORMATS |= {
     "days": 5,
     "%Y%m%d%H": 10,
@@ -332,7 +343,7 @@ def _translation(cell: str) -> str:
     if zone := _ZONE_NAME.search(cell):
         place = zone[0] if "/" in zone[0] else "REGION/CITY"
         return f". If {zone[0]} is a time zone, --time-zone {place} names it" + (
-            ", and times are without it" * ("/" in zone[0])
+            f", and times are {'without it' if '/' in zone[0] else 'with its English name or none'}"
         )
     month = _NAMED_MONTH.search(cell)
     if month is None or _ENGLISH_MONTHS.intersection(re.findall(r"\w+", cell.title())):
@@ -506,6 +517,8 @@ def read_time_columns(
         try:
             moments[text] = moments[text] if text in moments else form.parse(text)
         except ValueError as error:
+            fits = (bool(cell) and form.fits(cell) for cell in texts[: MAX_LABEL_ROWS + 1])
+            labels = next((row for row, is_time in enumerate(fits) if is_time), 0)
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):
                 why = "the format has no year: write the year into each cell, and %Y into it"
@@ -514,6 +527,8 @@ def read_time_columns(
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
                 "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
                 f"all are written; or {WRITE_ISO}{_translation(text)}"
+                + f". {label_rows_remedy(labels)}"
+                * (number <= labels)
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]
@@ -541,7 +556,7 @@ def _oddities(
     """Return notes on doubtful times."""
     is_known = times >= 0
     seconds = np.where(is_known, times / 1000, np.nan)
-    is_outlier = is_far(seconds) | (seconds < EARLIEST_SECONDS) | (seconds >= LATEST_SECONDS)
+    is_outlier = is_far(seconds) | (seconds <= EARLIEST_SECONDS) | (seconds >= LATEST_SECONDS)
     odd = {
         "are far from all others, or not of 1980 to 2099 (--missing TEXT leaves one out)": (
             is_outlier
