@@ -42,8 +42,8 @@ _EXCEL_TEXT = re.compile(r'="([^"]*)"')
 MIN_COMPARED_ROWS = 10
 MAX_LINES_ABOVE = 100
 """The header is looked for in so many lines, for an error that tells the user where it is."""
-MAX_LABEL_ROWS = 3
-"""The most rows between the header and the data."""
+_MAX_LABEL_ROWS = 3
+"""The most rows with labels or units between the header and the data."""
 FIRST_LINE_REMEDY = (
     "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
 )
@@ -377,18 +377,21 @@ def _unit_notes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     """Return a note if the first rows may have labels, or the units of the numbers below."""
     has_number = [any(map(_NUMBER_OR_TIME.fullmatch, row)) for row in rows]
     labels = has_number.index(True) if True in has_number else 0
-    if labels > MAX_LABEL_ROWS or len(rows) - labels < MIN_COMPARED_ROWS:
+    if labels > _MAX_LABEL_ROWS or len(rows) - labels < MIN_COMPARED_ROWS:
         return []
     for title, *cells in zip(header, *rows, strict=True):
         if any(cells[:labels]) and all(map(_NUMBER_OR_TIME.fullmatch, cells[labels:])):
             return [
                 f"row 1: {shortened(cells[0])} in column {shortened(title)}, where others have "
-                f"numbers. {label_rows_remedy(labels)}"
+                f"numbers{label_rows_remedy(labels, '')}"
             ]
     return []
 
 
-def label_rows_remedy(rows: int) -> str:
-    """Return how to leave out the first rows, if they have units or labels."""
+def label_rows_remedy(rows: int, first: str) -> str:
+    """Return how to leave out the first rows if they may be labels, like `first`; else ""."""
+    if not 0 < rows <= _MAX_LABEL_ROWS or re.search(r"\d", first):
+        return ""
     lines = "2d" if rows == 1 else f"2,{rows + 1}d"
-    return f"If these are units or labels, `sed {lines} FILE | dither define - ...` leaves them out"
+    remedy = f"`sed {lines} FILE | dither define - ...` leaves them out"
+    return f". If these are units or labels, {remedy}"

@@ -13,20 +13,14 @@ import shlex
 import time
 import unicodedata
 import zoneinfo
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.event_times import END_OF_TIME, UNIX_EPOCH, event_times
-from producers.populations.csv_files import (
-    MAX_LABEL_ROWS,
-    Table,
-    label_rows_remedy,
-    positions,
-    visible,
-)
+from producers.populations.csv_files import Table, label_rows_remedy, positions, visible
 from producers.populations.far_values import is_far
 
 MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "NULL", "null", "None"})
@@ -56,9 +50,11 @@ _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
     r"(\s+([+-]\d{4}|(?P<name>[A-Z]{2,5}))(\s*\(.*\))?)?"
 )
-_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
+_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,]|\d[-+])")
 """ISO 8601 without fractions of hours and minutes, which Python would read as fractions of
-seconds."""
+seconds, and without hours from 10-11, which it would read with a time zone."""
+_STRETCH = re.compile(r"(?<=[T ])(\d\d?(?::?\d\d)?)[-\u2013](\d\d?(?::?\d\d)?)$")
+"""A stretch of time, or a time and the offset of its time zone."""
 _ZONE_NAME = re.compile(r"(?<=[0-9M] )(?!AM$|PM$|BC$)([A-Z]{2,5}|\w+/\w+)(?=$| \d{4}$)")
 _UNKNOWN_ZONE = "no zone of {}, UTC or RFC 2822: --time-zone names another"
 _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
@@ -118,7 +114,10 @@ _SPELLING_RULES = tuple(
         (r"^(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? ", ""),
         (rf"[-./ ]*(?<![a-z])({_LONG_MONTHS})(?![a-z])[-./ ]*", lambda month: f" {month[1][:3]} "),
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
-        (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|à|@) |, ", " "),
+        (
+            r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|às?|klo|kl\.|@) |, ",
+            " ",
+        ),
         (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)", " "),  # of Apache
         (r"(?<=[-/]\d\d)-(?=\d\d([.:])\d\d\1)", " "),  # of DB2
         (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
@@ -126,14 +125,15 @@ _SPELLING_RULES = tuple(
         (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
         (r"(\d{4})[年년] ?(\d\d?)[月월] ?(\d\d?)[日일]", r"\1-\2-\3"),
         (r"(?<=\d)[時时시分분] ?(?=\d)", ":"),
-        (r"(?<=\d) ?([時时시分분초秒]|uhr|h)$", ""),
+        (r"(?<=\d) ?([時时시分분초秒]|uhr|uur|h)$", ""),
         (r"(?<=\d )(\d\d?)([.-])(\d\d)\2(\d\d)(?!\d)", r"\1:\3:\4"),
         (r"(?<=\d )(\d\d?)[.h](\d\d)(?![\d.])", r"\1:\2"),
         (r"(?<=:\d\d)[.,](\d{1,6})\d*", r".\1"),
         (r"(上午|午前|오전) ?(\S+)", r"\2 AM"),
         (r"(下午|午後|오후) ?(\S+)", r"\2 PM"),
         (r"(?<=\d) ?([ap])\.? ?m?\b\.?", r" \1m"),
-        (r"^(\d\d?:\d\d\S*( [ap]m)?) (\d.*)", r"\3 \1"),  # of Vietnam
+        (r"(?<= )00?(?=:\d\d\S* [ap]m)", "12"),  # of Japan
+        (r"^(\d\d?:\d\d\S*( [ap]m)?) ((\d|[a-z]{3} \d).*)", r"\3 \1"),  # of Vietnam
     )
 )
 """Patterns of spellings that people use, and the spelling that the detected formats have."""
@@ -485,6 +485,15 @@ def _shown(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
+def _are_stretches(cells: Collection[str]) -> bool:
+    """Return whether all cells end with a start and an end, which are not times with offsets."""
+    matches = [*filter(None, itertools.takewhile(bool, map(_STRETCH.search, cells)))]
+    pairs = {(match[1].zfill(5), match[2].zfill(5)) for match in matches}
+    has_more_ends = len({end for _, end in pairs}) > 2  # than time zones have offsets in a year
+    is_later = 2 * sum(start < end for start, end in pairs) > len(pairs)
+    return len(matches) == len(cells) and has_more_ends and is_later
+
+
 def read_time_columns(
     table: Table,
     columns: Sequence[str],
@@ -509,6 +518,12 @@ def read_time_columns(
         is_mark = marks and _SIGNED_NUMBER.fullmatch(text) and _number(text) in marks
         texts.append("" if is_mark or not missing.isdisjoint([text, *parts]) else text)
     location = f"{table.path}: column {shortened(' '.join(columns))}"
+    distinct = [*filter(None, dict.fromkeys(texts))]
+    if not time_format and _are_stretches(distinct):
+        raise ValueError(
+            f"{location}: {shortened(distinct[0])} and all others are stretches of time: expected "
+            f"one time in each cell, such as the start; {WRITE_ISO}"
+        )
     form = (
         TimeFormat(time_format, zone) if time_format else detect_time_format(texts, location, zone)
     )
@@ -517,8 +532,7 @@ def read_time_columns(
         try:
             moments[text] = moments[text] if text in moments else form.parse(text)
         except ValueError as error:
-            fits = (bool(cell) and form.fits(cell) for cell in texts[: MAX_LABEL_ROWS + 1])
-            labels = next((row for row, is_time in enumerate(fits) if is_time), 0)
+            fits = (row for row, cell in enumerate(texts[:9]) if cell and form.fits(cell))
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):
                 why = "the format has no year: write the year into each cell, and %Y into it"
@@ -527,8 +541,7 @@ def read_time_columns(
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
                 "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
                 f"all are written; or {WRITE_ISO}{_translation(text)}"
-                + f". {label_rows_remedy(labels)}"
-                * (number <= labels)
+                + label_rows_remedy(next(fits, 0), text)
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]
