@@ -40,8 +40,8 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"')
 """A text that Excel must not read as a number, written as ="0012"."""
 MIN_COMPARED_ROWS = 10
-MAX_LINES_ABOVE = 100
-"""The header is looked for in so many lines, for an error that tells the user where it is."""
+_MAX_SEARCHED_LINES = 100
+"""How many lines are searched for the names of columns, for an error that says where they are."""
 _MAX_LABEL_ROWS = 3
 """The most rows with labels or units between the header and the data."""
 FIRST_LINE_REMEDY = (
@@ -82,14 +82,15 @@ class NoColumnError(ValueError):
 
     def __init__(self, path: Path, name: str, header: Sequence[str], line: int = 0) -> None:
         self.path, self.name = path, name
-        message = f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has "
-        message += f"to be the header: `tail -n +{line or 'K'} FILE | dither define - ...` begins "
-        message += f"with line {line or 'K'}" + ", which has such names" * (line > 0)
-        if not line and any(map(_NUMBER_OR_TIME.fullmatch, header)):
-            message += f". {FIRST_LINE_REMEDY}"
-        if not line and len(header) == 1:
-            message += f". {_separator_remedy(header[0])}"
-        super().__init__(message)
+        first = f"{line}, which has such names" if line else "K"
+        has_numbers = not line and any(map(_NUMBER_OR_TIME.fullmatch, header))
+        super().__init__(
+            f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
+            f"the header: `tail -n +{line or 'K'} FILE | dither define - ...` begins with line "
+            f"{first}"
+            + f". {FIRST_LINE_REMEDY}" * has_numbers
+            + (f". {_separator_remedy(header[0])}" if len(header) == 1 and not line else "")
+        )
 
 
 def _separator_remedy(first: str) -> str:
@@ -114,7 +115,7 @@ def positions(header: Sequence[str], name: str) -> list[int]:
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
     """
-    for form in (str, _composed, _plain):
+    for form in (str, _composed, plain_text):
         matches = [position for position, title in enumerate(header) if form(title) == form(name)]
         if matches:
             break
@@ -125,7 +126,7 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a title in lower case, without surplus spaces and invisible characters."""
     return _composed(" ".join(visible(text).split())).casefold()
 
@@ -313,7 +314,7 @@ def _choose_rows(
             raise ValueError(f"{path} is empty: expected a CSV file with a header. {SAVE_HINT}")
         text.seek(0)
         words = [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)") for name in names]
-        lines = enumerate(itertools.islice(text, MAX_LINES_ABOVE), 1)
+        lines = enumerate(itertools.islice(text, _MAX_SEARCHED_LINES), 1)
         line = next((n for n, line in lines if all(word.search(line) for word in words)), 0)
         line *= line > skipped + 1
         wrong[NoColumnError(path, missing[0], rows.header, line)] = len({*rows.header})
@@ -393,5 +394,4 @@ def label_rows_remedy(rows: int, first: str) -> str:
     if not 0 < rows <= _MAX_LABEL_ROWS or re.search(r"\d", first):
         return ""
     lines = "2d" if rows == 1 else f"2,{rows + 1}d"
-    remedy = f"`sed {lines} FILE | dither define - ...` leaves them out"
-    return f". If these are units or labels, {remedy}"
+    return f". If these are no data, `sed {lines} FILE | dither define - ...` leaves them out"

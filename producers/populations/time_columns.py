@@ -114,12 +114,8 @@ _SPELLING_RULES = tuple(
         (r"^(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? ", ""),
         (rf"[-./ ]*(?<![a-z])({_LONG_MONTHS})(?![a-z])[-./ ]*", lambda month: f" {month[1][:3]} "),
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
-        (
-            r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|às?|klo|kl\.|@) |, ",
-            " ",
-        ),
-        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)", " "),  # of Apache
-        (r"(?<=[-/]\d\d)-(?=\d\d([.:])\d\d\1)", " "),  # of DB2
+        (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|às?|klo?\.?|@) |, ", " "),
+        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=[-/]\d\d)-(?=\d\d([.:])\d\d\1)", " "),  # Apache, DB2
         (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
         (r"^(\d\d?)\. ?(\d\d?)\. ?(\d{4})\.?(?= |$)", r"\1.\2.\3"),  # of Finland
         (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
@@ -138,16 +134,9 @@ _SPELLING_RULES = tuple(
 )
 """Patterns of spellings that people use, and the spelling that the detected formats have."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
-_DIGIT_FORMATS = {"%Y": 4, "%Y%j": 7} | dict.fromkeys(("%Y%m%d", "%d%m%Y", "%m%d%Y"), 8)
-_DIGIT_FORMATS |= dict.fromkeys(("%Y%m", "%y%m%d", "%d%m%y", "%m%d%y"), 6)
-_DIGIT_FORMATS |= {
-    "days": 5,
-    "%Y%m%d%H": 10,
-    "%Y%m%d%H%M": 12,
-    "%Y%m%d%H%M%S": 14,
-    "%Y%m%d%H%M%S%f": 17,
-    TICKS_FORMAT: 18,
-}
+_DIGIT_FORMATS = {"%Y": 4, "days": 5} | dict.fromkeys(("%Y%m", "%y%m%d", "%d%m%y", "%m%d%y"), 6)
+_DIGIT_FORMATS |= {"%Y%j": 7} | dict.fromkeys(("%Y%m%d", "%d%m%Y", "%m%d%Y"), 8) | {"%Y%m%d%H": 10}
+_DIGIT_FORMATS |= {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14, "%Y%m%d%H%M%S%f": 17, TICKS_FORMAT: 18}
 _STRPTIME_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
 _WHOLE_FORMATS = (*UNITS_PER_SECOND, *DAY_NUMBER_STARTS, TICKS_FORMAT, ISO_FORMAT, MAIL_FORMAT)
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
@@ -396,6 +385,11 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
     for row, cell in enumerate(cells, 1):
         rows.setdefault(cell, row)
     rows.pop("", None)
+    if _are_stretches(rows):
+        raise ValueError(
+            f"{location}: {shortened(next(iter(rows)))} and all other cells are stretches of time: "
+            f"expected one time in each, such as the start; {WRITE_ISO}"
+        )
     kinds = {_kind(cell): cell for cell in reversed(rows)}
     if kinds.keys() - {NO_NUMBER}:
         return _one_unit(kinds, rows, location, zone)
@@ -488,10 +482,8 @@ def _shown(time_ms: int) -> str:
 def _are_stretches(cells: Collection[str]) -> bool:
     """Return whether all cells end with a start and an end, which are not times with offsets."""
     matches = [*filter(None, itertools.takewhile(bool, map(_STRETCH.search, cells)))]
-    pairs = {(match[1].zfill(5), match[2].zfill(5)) for match in matches}
-    has_more_ends = len({end for _, end in pairs}) > 2  # than time zones have offsets in a year
-    is_later = 2 * sum(start < end for start, end in pairs) > len(pairs)
-    return len(matches) == len(cells) and has_more_ends and is_later
+    ends = [match[2] for match in matches if match[1].zfill(5) < match[2].zfill(5)]
+    return len(matches) == len(cells) and 2 * len(ends) > len(cells) and len({*ends}) > 2
 
 
 def read_time_columns(
@@ -518,12 +510,6 @@ def read_time_columns(
         is_mark = marks and _SIGNED_NUMBER.fullmatch(text) and _number(text) in marks
         texts.append("" if is_mark or not missing.isdisjoint([text, *parts]) else text)
     location = f"{table.path}: column {shortened(' '.join(columns))}"
-    distinct = [*filter(None, dict.fromkeys(texts))]
-    if not time_format and _are_stretches(distinct):
-        raise ValueError(
-            f"{location}: {shortened(distinct[0])} and all others are stretches of time: expected "
-            f"one time in each cell, such as the start; {WRITE_ISO}"
-        )
     form = (
         TimeFormat(time_format, zone) if time_format else detect_time_format(texts, location, zone)
     )
