@@ -99,7 +99,7 @@ def _separator_remedy(first: str) -> str:
     >>> print(_separator_remedy('"id" "x"'))
     If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
     """
-    mark = (re.findall(r"[^\w\"'.\r\n-]", first) or ["^"])[0]
+    mark = max(re.findall(r"[^\w\"'.\r\n-]", first) or ["^"], key=first.count)
     return (
         f"If {mark!r} separates cells, `(echo {shell_word(f'sep={mark}')}; cat FILE) | dither "
         "define - ...` says so"
