@@ -33,6 +33,10 @@ _LINE_BREAK = re.compile("\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"')
 """A text that Excel must not read as a number, written as ="0012"."""
 MIN_COMPARED_ROWS = 10
+_MAX_SEARCHED_LINES = 100
+"""How many lines are searched for the names of columns, for an error that says where they are."""
+_MAX_LABEL_ROWS = 3
+"""The most rows with labels or units between the header and the data."""
 FIRST_LINE_REMEDY = (
     "If the first line is data, `(echo NAME,NAME; cat FILE) | dither define - ...` adds a header"
 )
@@ -63,19 +67,22 @@ class Table:
     @property
     def decimal(self) -> str:
         """The default of `decimal` for :func:`producers.populations.tables.read_numbers`."""
-        return "" if self.delimiter == "," else "?"
+        return "" if self.delimiter == "," and len(self.header) > 1 else "?"
 
 
 class NoColumnError(ValueError):
     """Raised if a CSV file has no column of the requested name."""
 
-    def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
+    def __init__(self, path: Path, name: str, header: Sequence[str], line: int = 0) -> None:
         self.path, self.name = path, name
+        first = f"{line}, which has such names" if line else "K"
+        has_numbers = not line and any(map(_NUMBER_OR_TIME.fullmatch, header))
         super().__init__(
             f"{path}: no column {shortened(name)}: {meant(name, header)}. The first line has to be "
-            "the header: `tail -n +K FILE | dither define - ...` begins with line K"
-            + f". {FIRST_LINE_REMEDY}" * any(map(_NUMBER_OR_TIME.fullmatch, header))
-            + (f". {_separator_remedy(header[0])}" if len(header) == 1 else "")
+            f"the header: `tail -n +{line or 'K'} FILE | dither define - ...` begins with line "
+            f"{first}"
+            + f". {FIRST_LINE_REMEDY}" * has_numbers
+            + (f". {_separator_remedy(header[0])}" if len(header) == 1 and not line else "")
         )
 
 
@@ -85,7 +92,7 @@ def _separator_remedy(first: str) -> str:
     >>> print(_separator_remedy('"id" "x"'))
     If ' ' separates cells, `(echo 'sep= '; cat FILE) | dither define - ...` says so
     """
-    mark = (re.findall(r"[^\w\"'.\r\n-]", first) or ["^"])[0]
+    mark = max(re.findall(r"[^\w\"'.\r\n-]", first) or ["^"], key=first.count)
     word = text_files.shell_word(f"sep={mark}")
     return f"If {mark!r} separates cells, `(echo {word}; cat FILE) | dither define - ...` says so"
 
@@ -99,7 +106,7 @@ def positions(header: Sequence[str], name: str) -> list[int]:
     >>> positions(["x", "e\u0301 "], "\xe9"), positions(["x", "X"], "X")
     ([1], [1])
     """
-    for form in (str, _composed, _plain):
+    for form in (str, _composed, plain_text):
         matches = [position for position, title in enumerate(header) if form(title) == form(name)]
         if matches:
             break
@@ -110,7 +117,7 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a title in lower case, without surplus spaces and invisible characters."""
     return _composed(" ".join(visible(text).split())).casefold()
 
@@ -296,7 +303,12 @@ def _choose_rows(
             raise ValueError(
                 f"{path} is empty: expected a CSV file with a header. {text_files.SAVE_HINT}"
             )
-        wrong[NoColumnError(path, missing[0], rows.header)] = len({*rows.header})
+        text.seek(0)
+        words = [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)") for name in names]
+        lines = enumerate(itertools.islice(text, _MAX_SEARCHED_LINES), 1)
+        line = next((n for n, line in lines if all(word.search(line) for word in words)), 0)
+        line *= line > skipped + 1
+        wrong[NoColumnError(path, missing[0], rows.header, line)] = len({*rows.header})
     raise max(wrong, key=lambda error: wrong[error])
 
 
@@ -354,14 +366,23 @@ def _columns(
 
 
 def _unit_notes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note if the first row may have the units of the numbers below."""
-    first, *others = rows or [[]]
-    if len(others) < MIN_COMPARED_ROWS or any(map(_NUMBER_OR_TIME.fullmatch, first)):
+    """Return a note if the first rows may have labels, or the units of the numbers below."""
+    has_number = [any(map(_NUMBER_OR_TIME.fullmatch, row)) for row in rows]
+    labels = has_number.index(True) if True in has_number else 0
+    if labels > _MAX_LABEL_ROWS or len(rows) - labels < MIN_COMPARED_ROWS:
         return []
-    for title, unit, *cells in zip(header, *rows, strict=True):
-        if unit.strip() and all(map(_NUMBER_OR_TIME.fullmatch, cells)):
+    for title, *cells in zip(header, *rows, strict=True):
+        if any(cells[:labels]) and all(map(_NUMBER_OR_TIME.fullmatch, cells[labels:])):
             return [
-                f"row 1: {shortened(unit)} in column {shortened(title)}, where others have "
-                "numbers. If these are units, `sed 2d FILE | dither define - ...` leaves them out"
+                f"row 1: {shortened(cells[0])} in column {shortened(title)}, where others have "
+                f"numbers{label_rows_remedy(labels, '')}"
             ]
     return []
+
+
+def label_rows_remedy(rows: int, first: str) -> str:
+    """Return how to leave out the first rows if they may be labels, like `first`; else ""."""
+    if not 0 < rows <= _MAX_LABEL_ROWS or re.search(r"\d", first):
+        return ""
+    lines = "2d" if rows == 1 else f"2,{rows + 1}d"
+    return f". If these are no data, `sed {lines} FILE | dither define - ...` leaves them out"

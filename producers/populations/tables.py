@@ -18,7 +18,7 @@ from estimators.errors import meant, shortened
 from estimators.metrics.attributes import check_declared
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import Table, read_table, visible
+from producers.populations.csv_files import Table, label_rows_remedy, read_table, visible
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
 from producers.populations.text_files import shell_word
@@ -325,6 +325,7 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
     )
     others = len(wrong) - sum(len(rows[text]) for text in texts)
     total = np.count_nonzero(~np.isnan(numbers))
+    labels = next((i for i, cells in enumerate(rows.values()) if cells != [i + 1]), len(rows))
     readings = [
         f"--decimal {mark} reads {shortened(texts[0])} as {parse_number(texts[0], mark):.15g}"
         for mark in ",."
@@ -337,6 +338,7 @@ def number_error(cells: Sequence[str], numbers: NDArray[np.float64], location: s
         "Or mark such cells as missing with --missing "
         f"{shell_word(texts[0][:MAX_NUMBER_CHARACTERS])}, and so on, for dither define and dither "
         "produce. Or count strings: --kind frequency, --open for any strings"
+        + label_rows_remedy(labels if 2 * len(wrong) < total else 0, texts[0])
     )
 
 

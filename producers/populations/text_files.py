@@ -30,7 +30,7 @@ ENCODING_NAMES = {
 STDIN_PATH = Path("/dev/stdin")
 SAVE_HINT = "A spreadsheet saves it with 'CSV UTF-8'"
 _PIPE_HINT = "| dither define - ..."
-_ICONV_HINT = f"`iconv -f SHIFT_JIS -t UTF-8 FILE {_PIPE_HINT}` reads another encoding"
+_ICONV_HINT = f"`iconv -f CP1251 -t UTF-8 FILE {_PIPE_HINT}` reads another encoding (or SHIFT_JIS)"
 _FOREIGN_FORMATS = (
     (0, b"\xfd7zXZ\0", "xz", "xz -dc"),
     (0, b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -dc"),

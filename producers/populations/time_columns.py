@@ -13,17 +13,17 @@ import shlex
 import time
 import unicodedata
 import zoneinfo
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import shortened
 from producers.device.event_times import END_OF_TIME, UNIX_EPOCH, event_times
-from producers.populations.csv_files import Table, positions, visible
+from producers.populations.csv_files import Table, label_rows_remedy, positions, visible
 from producers.populations.far_values import is_far
 
-MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
+MISSING_TEXTS = frozenset({"", "NA", "N/A", "NaN", "nan", "NAN", "NULL", "null", "None"})
 """Texts of cells that have no number and no time."""
 UTC = "UTC"
 ISO_FORMAT = "ISO 8601"
@@ -50,9 +50,11 @@ _MAIL_PATTERN = re.compile(
     r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
     r"(\s+([+-]\d{4}|(?P<name>[A-Z]{2,5}))(\s*\(.*\))?)?"
 )
-_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,])")
+_ISO_PATTERN = re.compile(r"[\dW-]+($|[T ]\d)(?!(\d:?\d)?\d[.,]|\d[-+])")
 """ISO 8601 without fractions of hours and minutes, which Python would read as fractions of
-seconds."""
+seconds, and without hours from 10-11, which it would read with a time zone."""
+_STRETCH = re.compile(r"(?<=[T ])(\d\d?(?::?\d\d)?)[-\u2013](\d\d?(?::?\d\d)?)$")
+"""A stretch of time, or a time and the offset of its time zone."""
 _ZONE_NAME = re.compile(r"(?<=[0-9M] )(?!AM$|PM$|BC$)([A-Z]{2,5}|\w+/\w+)(?=$| \d{4}$)")
 _UNKNOWN_ZONE = "no zone of {}, UTC or RFC 2822: --time-zone names another"
 _US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
@@ -61,7 +63,8 @@ _WEEKDAY_PATTERN = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATE_ORDERS = ("dmy", "mdy", "ymd")
 _DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_OTHER_DATES = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
+_OTHER_DATES: tuple[str, ...] = ("%Y%m%d", "%Y.%m.%d", "%Y:%m:%d", "%Y %m %d")
+_OTHER_DATES += ("%d %b %Y", "%b %d %Y", "%Y %b %d", "%d %b %y")
 _MONTH_FORMATS = ("%Y-%m", "%m/%Y", "%b %Y")
 _SHORT_DATES = tuple(
     f"%{mark.join(order)}".replace(mark, f"{mark}%") for mark in "/.-" for order in _DATE_ORDERS
@@ -70,7 +73,7 @@ _SHORT_DATES = tuple(
 these formats, and the user must choose one."""
 _CLOCK_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M:%S %p", "%I:%M:%S.%f %p")
 _ZONED_CLOCKS = (f" {clock}{zone}" for clock in _CLOCK_TIMES for zone in ("", " %z", " %Z"))
-_CLOCK_FORMATS = ("", " %H", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
+_CLOCK_FORMATS = ("", " %H", " %H %M", " %I %p", " %I:%M %p", *_ZONED_CLOCKS)
 STRPTIME_FORMATS = (
     *(
         tuple(date + clock for clock in _CLOCK_FORMATS)
@@ -102,6 +105,7 @@ _SPELLING_RULES = tuple(
         (r"(?![0-9])\d", lambda digit: str(int(digit[0]))),  # of other scripts
         (r"\(?\b(gmt|utc) ?(?=[+-]\d)", ""),  # of JavaScript
         (r"(?<= )([+-])(\d)(?=(:\d\d)?$)", r"\g<1>0\2"),
+        (r"(?<=[\dm] [+-]\d\d)$", ":00"),
         (  # also of Java, Go
             r"(:\d\d([.,]\d+)? ?(z|[+-]\d\d:?\d\d)) ?(\(.*\)|\[.*\]|[a-z]{2,5})( m=.*)?$",
             r"\1",
@@ -110,33 +114,29 @@ _SPELLING_RULES = tuple(
         (r"^(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? ", ""),
         (rf"[-./ ]*(?<![a-z])({_LONG_MONTHS})(?![a-z])[-./ ]*", lambda month: f" {month[1][:3]} "),
         (r"(?<=\d)(st|nd|rd|th)\b", ""),
-        (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|à|@) |, ", " "),
-        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=-\d\d)-(?=\d\d\.\d\d\.)", " "),  # of Apache, DB2
+        (r"(?<=\d)( ?[;|_@] ?| - | ,| ?t ?(?=\d\d:?\d\d))(?=\d)|,? (at|um|às?|klo?\.?|@) |, ", " "),
+        (r"(?<=\d{4}):(?=\d\d:\d\d:\d\d)|(?<=[-/]\d\d)-(?=\d\d([.:])\d\d\1)", " "),  # Apache, DB2
         (r"^(\d{4})\. ?(\d\d?)\. ?(\d\d?)\.?", r"\1-\2-\3"),  # of Korea, Hungary
         (r"^(\d\d?)\. ?(\d\d?)\. ?(\d{4})\.?(?= |$)", r"\1.\2.\3"),  # of Finland
         (r" ?\([^\x00-\x7f]\)(?= |$)", ""),  # weekdays of East Asia
         (r"(\d{4})[年년] ?(\d\d?)[月월] ?(\d\d?)[日일]", r"\1-\2-\3"),
         (r"(?<=\d)[時时시分분] ?(?=\d)", ":"),
-        (r"(?<=\d) ?([時时시分분초秒]|uhr|h)$", ""),
+        (r"(?<=\d) ?([時时시分분초秒]|uhr|uur|h)$", ""),
         (r"(?<=\d )(\d\d?)([.-])(\d\d)\2(\d\d)(?!\d)", r"\1:\3:\4"),
         (r"(?<=\d )(\d\d?)[.h](\d\d)(?![\d.])", r"\1:\2"),
         (r"(?<=:\d\d)[.,](\d{1,6})\d*", r".\1"),
         (r"(上午|午前|오전) ?(\S+)", r"\2 AM"),
         (r"(下午|午後|오후) ?(\S+)", r"\2 PM"),
-        (r"(?<=\d) ?([ap])\.? ?m\b\.?", r" \1m"),
+        (r"(?<=\d) ?([ap])\.? ?m?\b\.?", r" \1m"),
+        (r"(?<= )00?(?=:\d\d\S* [ap]m)", "12"),  # of Japan
+        (r"^(\d\d?:\d\d\S*( [ap]m)?) ((\d|[a-z]{3} \d).*)", r"\3 \1"),  # of Vietnam
     )
 )
 """Patterns of spellings that people use, and the spelling that the detected formats have."""
 _ENGLISH_MONTHS = {*calendar.month_name, *calendar.month_abbr}
-_DIGIT_FORMATS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
-_DIGIT_FORMATS |= {
-    "days": 5,
-    "%Y%m%d%H": 10,
-    "%Y%m%d%H%M": 12,
-    "%Y%m%d%H%M%S": 14,
-    "%Y%m%d%H%M%S%f": 17,
-    TICKS_FORMAT: 18,
-}
+_DIGIT_FORMATS = {"%Y": 4, "days": 5} | dict.fromkeys(("%Y%m", "%y%m%d", "%d%m%y", "%m%d%y"), 6)
+_DIGIT_FORMATS |= {"%Y%j": 7} | dict.fromkeys(("%Y%m%d", "%d%m%Y", "%m%d%Y"), 8) | {"%Y%m%d%H": 10}
+_DIGIT_FORMATS |= {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14, "%Y%m%d%H%M%S%f": 17, TICKS_FORMAT: 18}
 _STRPTIME_DIRECTIVES = "aAbBcdfGHIjmMpSuUVwWxXyYzZ"
 _WHOLE_FORMATS = (*UNITS_PER_SECOND, *DAY_NUMBER_STARTS, TICKS_FORMAT, ISO_FORMAT, MAIL_FORMAT)
 _DIRECTIVE_DIGITS = {"Y": 4, "j": 3}
@@ -332,7 +332,7 @@ def _translation(cell: str) -> str:
     if zone := _ZONE_NAME.search(cell):
         place = zone[0] if "/" in zone[0] else "REGION/CITY"
         return f". If {zone[0]} is a time zone, --time-zone {place} names it" + (
-            ", and times are without it" * ("/" in zone[0])
+            f", and times are {'without it' if '/' in zone[0] else 'with its English name or none'}"
         )
     month = _NAMED_MONTH.search(cell)
     if month is None or _ENGLISH_MONTHS.intersection(re.findall(r"\w+", cell.title())):
@@ -385,6 +385,11 @@ def detect_time_format(cells: Sequence[str], location: str, zone: str = UTC) -> 
     for row, cell in enumerate(cells, 1):
         rows.setdefault(cell, row)
     rows.pop("", None)
+    if _are_stretches(rows):
+        raise ValueError(
+            f"{location}: {shortened(next(iter(rows)))} and all other cells are stretches of time: "
+            f"expected one time in each, such as the start; {WRITE_ISO}"
+        )
     kinds = {_kind(cell): cell for cell in reversed(rows)}
     if kinds.keys() - {NO_NUMBER}:
         return _one_unit(kinds, rows, location, zone)
@@ -474,6 +479,13 @@ def _shown(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
+def _are_stretches(cells: Collection[str]) -> bool:
+    """Return whether all cells end with a start and an end, which are not times with offsets."""
+    matches = [*filter(None, itertools.takewhile(bool, map(_STRETCH.search, cells)))]
+    ends = [match[2] for match in matches if match[1].zfill(5) < match[2].zfill(5)]
+    return len(matches) == len(cells) and 2 * len(ends) > len(cells) and len({*ends}) > 2
+
+
 def read_time_columns(
     table: Table,
     columns: Sequence[str],
@@ -506,6 +518,7 @@ def read_time_columns(
         try:
             moments[text] = moments[text] if text in moments else form.parse(text)
         except ValueError as error:
+            fits = (row for row, cell in enumerate(texts[:9]) if cell and form.fits(cell))
             why = DATE_FIRST if _TIME_OF_DAY.match(text) else shortened(str(error))[1:-1]
             if why != DATE_FIRST and "%" in form.form and not _YEAR_DIRECTIVE.search(form.form):
                 why = "the format has no year: write the year into each cell, and %Y into it"
@@ -514,6 +527,7 @@ def read_time_columns(
                 f"{form.form.split(EITHER)[0]} ({why}); --missing TEXT marks a cell without a "
                 "time, --time-format ('%d/%m/%Y %H:%M', seconds or excel for instance) says how "
                 f"all are written; or {WRITE_ISO}{_translation(text)}"
+                + label_rows_remedy(next(fits, 0), text)
             ) from None
     times = np.array([moments[text][0] for text in texts], dtype=np.int64)
     known_times = times[times >= 0]
@@ -541,7 +555,7 @@ def _oddities(
     """Return notes on doubtful times."""
     is_known = times >= 0
     seconds = np.where(is_known, times / 1000, np.nan)
-    is_outlier = is_far(seconds) | (seconds < EARLIEST_SECONDS) | (seconds >= LATEST_SECONDS)
+    is_outlier = is_far(seconds) | (seconds <= EARLIEST_SECONDS) | (seconds >= LATEST_SECONDS)
     odd = {
         "are far from all others, or not of 1980 to 2099 (--missing TEXT leaves one out)": (
             is_outlier

@@ -127,4 +127,7 @@ def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
                 f"{file} has no [kafka] bootstrap.servers or no [redis] url: set both, or run "
                 "`dither up` in a folder without this file, where it starts its own servers"
             ) from None
+        except OSError as error:
+            expected = "run `dither up` in a folder where it may write its servers' addresses"
+            raise DitherError(f"{file.resolve()}: {error.strerror}: {expected}") from None
         yield

@@ -124,6 +124,13 @@ export class DefinitionChanged extends TypeError {
   }
 }
 
+/** Returns what the function `answer` stored, if pages may store. @param {string} name */
+function storedAnswer(name) {
+  try {
+    return localStorage.getItem(`dither:${name}`);
+  } catch {} // denied, or not of this kind of worker
+}
+
 /**
  * Returns the clock's time; throws if no calendar has it: the ledger's time never goes back.
  *
@@ -291,7 +298,7 @@ export class Device {
     const isSplit = split === "budget";
     const queued = await this.#database.transact(async (transaction) => {
       const own = isSplit ? 0 : 1 + Number(uniformBelow(systemBits, BigInt(rounds ?? 1)));
-      const before = globalThis.localStorage?.getItem(`dither:${name}`); // of the function `answer`
+      const before = storedAnswer(name);
       const first = before ? JSON.parse(before) : { own, answered: 0 };
       const turn = (await transaction.get(["round", name])) ?? first;
       const isOwn = turn.own === 0 || turn.own === open.number;
@@ -541,7 +548,7 @@ export class Device {
     const { name } = definition;
     const fingerprint = checkRevision(definition);
     mechanismOf(definition);
-    const before = globalThis.localStorage?.getItem(`dither:${name}`); // of the function `answer`
+    const before = storedAnswer(name);
     await this.#database.transact(async (transaction) => {
       const stored = await transaction.get(this.#stored(name));
       const known = stored?.fingerprint ?? (before ? JSON.parse(before).fingerprint : fingerprint);

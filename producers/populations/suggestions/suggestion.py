@@ -27,7 +27,7 @@ from estimators.metrics.categories import ANSWERING_MECHANISM, OPEN_VOCABULARY
 from estimators.metrics.loading import define
 from estimators.metrics.local import LocalMetric
 from producers.populations import tables
-from producers.populations.csv_files import Table, positions, read_table, visible
+from producers.populations.csv_files import Table, plain_text, positions, read_table
 from producers.populations.far_values import far_numbers, is_far
 from producers.populations.population import Column
 from producers.populations.suggestions import suggested_keys
@@ -233,14 +233,14 @@ def suggest(
             notes.append(f"share: devices report 1 if the value is above {above:g}, else 0")
         elif is_outlier.any():
             notes.append("range: without the far values; reports of them are clipped")
-        if value_range is None and kind != "distribution" and np.isin(numbers, SHARE_RANGE).all():
+        if value_range is None and kind != "distribution" and np.isin(values, SHARE_RANGE).all():
             value_range = SHARE_RANGE
         if value_range is None and np.unique(numbers).size < suggested_keys.MIN_DISTINCT_VALUES:
             raise ValueError(
                 f"{location} has fewer than {suggested_keys.MIN_DISTINCT_VALUES} different "
                 "numbers: a range around them would reveal some of them. Give the range of "
                 "possible values with --range LOW HIGH, or count each number as a category with "
-                "--list-categories"
+                "--list-categories. " + ". ".join(added_notes)
             )
         kind_keys, decisions = _of_numbers(numbers, metric_name, kind, value_range, levels, unit)
     elif value_range is not None:
@@ -479,11 +479,10 @@ def _of_strings(
     distinct = [*dict.fromkeys(strings)]
     count = len(distinct)
     notes = _missing_words(distinct)
-    forms = {unicodedata.normalize("NFC", visible(text)) for text in distinct}
-    if variants := count - len(forms):
+    if variants := count - len({*map(plain_text, distinct)}):
         notes.append(
-            f"strings: {variants:,} differ from others in their Unicode form or invisible "
-            "characters alone"
+            f"strings: {variants:,} differ from others in case, spaces, their Unicode form or "
+            "invisible characters alone"
         )
     if categories:
         if strange := sorted(set(distinct).difference(categories)):

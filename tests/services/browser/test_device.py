@@ -737,7 +737,8 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
 
 @pytest.mark.more
 def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) -> None:
-    opened(page, site)
+    opened(page, site)  # and then localStorage is denied
+    page.evaluate("Object.defineProperty(window, 'localStorage', { get: () => eval('throw 1') })")
     for script, said in (
         ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
         ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),

@@ -104,9 +104,3 @@ def test_settings_that_cannot_be_used_are_told() -> None:
     ):
         with row(said), pytest.raises(DitherError, match=said):
             SchemaRegistry(settings)
-
-
-def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
-    code, found = told("http://app:hunter2@localhost")
-    assert code == 1
-    assert "hunter2" not in found

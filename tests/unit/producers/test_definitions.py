@@ -256,7 +256,7 @@ def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> N
     opened = suggest(file, "c", is_open=True)
     assert "Zürich" not in opened.text
     file = table(tmp_path, "c", "e\u0301", "e\u200b", "\xe9", "e")
-    assert "strings: 2 differ from others in their Unicode form" in "".join(
+    assert "strings: 2 differ from others in case, spaces, their Unicode form" in "".join(
         suggest(file, "c", is_open=True).notes
     )
 
@@ -272,11 +272,7 @@ def test_columns_become_axes_whose_other_values_are_listed_only_on_demand(tmp_pa
     assert "rows: 5; 3 read, 2 without a value ('NA 9' 1, 'TRUE none' 1)" in found.notes
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("Age (y)", {}, r"columns 'used', 'Age \(y\)': '9' and others .* --list-categories"),
-        (
-            "land",
-            {"list_categories": True, "missing": ["FR", "NA"]},
-            "two values or more of axis land",
-        ),
+        ("land", {"list_categories": True, "missing": ["FR", "NA"]}, "two values or more of axis"),
         ("land", {"kind": "mean"}, "several columns are the axes of a frequency"),
         ("land", {"above": 3}, "several columns are the axes of a frequency"),
         ("absent", {}, "no column 'absent'"),
@@ -328,23 +324,17 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("number", {"above": 1, "kind": "mean"}, "^above 1: a share of kind mean"),
         ("text", {"above": 1}, "2 of 2 cells are no numbers: 'x'"),
         ("yes", {"by": ["number"] * 2, "name": "No"}, r"^No\.name = 'No'"),
-        (
-            "number",
-            {"value_range": (5, 1)},
-            r"^number\.range = \(5, 1\): expected two finite numbers",
-        ),
+        ("number", {"value_range": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite"),
         ("text", {"value_range": (0, 9)}, "2 of 2 cells are no numbers: 'x'"),
         ("number", {"value_range": (0, 9), "is_open": True}, "a range is of numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
-        (
-            "number",
-            {"levels": [0], "value_range": (0, 9)},
-            r"^number\.levels = \[0\]: expected epsilo",
-        ),
+        ("number", {"levels": [0], "value_range": (0, 9)}, r"^number\.levels = \[0\]: expected"),
     ]
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):
             suggest(file, column, **options)
+    with pytest.raises(ValueError, match=r"fewer than 20 .*--missing 99\.0 leaves it out"):
+        suggest(table(tmp_path, "v", *"010101", "99"), "v")
     ranges: list[Any] = [{}, {"value_range": (0, 24)}]
     for value, options in itertools.product(("-1.7e308", "1e38", "-9999"), ranges):
         file = table(tmp_path, "v", *map(str, range(25)), value, value)

@@ -186,6 +186,18 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     (2 * gzip.compress(SEVEN), r"again.*FILE is .* unpacked \(gzip -d, unzip\)", {}),
     ("2,9:30\n3,9:31\n", "If the first line is data, .* adds a header", {}),
     ("t,v\n9:30,1\n", "a time of day needs its date: --time-column DATE", {}),
+    ("# x\nt,v\n1,1\n", r"`tail -n \+2 FILE .* begins with line 2, which has such names$", {}),
+    ("t,v\nTS,\n2026-01-05,1\n", "no data, `sed 2d FILE", {}),
+    ("t,v\n,ms\n,Avg\n" + ",7\n" * 5, "no data, `sed 2,3d FILE", {}),
+    *(
+        (
+            "t,v" + "".join(f"\n2026-01-05 {h}{m}-{h + 1}{m},1" for h in (9, 10, 11)),
+            "are stretch",
+            {},
+        )
+        for m in ("", ":00")
+    ),
+    ("v\n1.250\n", "may have .*--decimal , reads 1250", {"time": [], "arrivals": Arrivals(1)}),
     ("день,v\n1,2\n".encode("cp1251"), "no column .*byte 0xe4 .* not UTF-8.*`iconv", {}),
     (b"t,v\n1,\xff\x81\n", "neither UTF-8, nor UTF-16, nor Windows-1252", {}),
     ("t,v\n02/01/2013,1\n03/01/2013,2\n", "fit '%d/%m/%Y' and '%m/%d/%Y': choose one", {}),
@@ -239,7 +251,9 @@ Thu Jan 31 2013 10:00:00 GMT+0100 (Central European Standard Time) ~ Thu Jan 31 
 '2013\u201301\u201331t09:00z ~ 2013-01-31 04:00:00\u221205:00 ~ 31. 1. 2013 - 9.00 Uhr
 2013-\u0660\u0661-31 9:00 ~ 2013年1月31日 (木) 9時00分 ~ 2013-01-31-09.00.00.000000
 1/31/2013 4:00:00 AM -05:00 ~ 2013-Jan-31_09-00-00 ~ 2013-01-31 10:00 (UTC+1)
-20130131 9:00 ~ 31 Jan 2013 9:00 AM ~ 2013/01/31T09:00:00Z"""
+20130131 9:00 ~ 31 Jan 2013 9:00 AM ~ 2013/01/31T09:00:00Z ~ 1/31/13 9:00a
+2013/01/31 10:00:00 AM GMT+1 ~ 2013 1 31 9 0 ~ 9:00 31/1/2013 ~ "9:00, Jan 31, 2013"
+2013-01-31-09:00:00 ~ 31.1.2013 klo 9.00 ~ 2013-01-31 0:00:00 PM +0300"""
 
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
