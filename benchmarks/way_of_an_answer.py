@@ -54,12 +54,13 @@ def setup() -> dict[str, Callable[[], object]]:
 
     counted(0)()
     commits = iter([counted(1), counted(2)])
-    partition, offsets = Partition({METRIC.name: METRIC}, FUTURE_MS), iter(range(BATCHES))
+    partition = Partition({METRIC.name: METRIC}, FUTURE_MS)
+    messages = iter([batch(offset) for offset in range(BATCHES)])
     reader = Reader(store, {METRIC.name: METRIC})
     reporter = Reporter(METRIC, {"test.mock.num.brokers": 1}, batch_age=1e9)
     return {
         "Reporter.report": lambda: reporter.report(17.0, epsilon=1.0),
-        "Partition.count": lambda: partition.count([batch(next(offsets))]),
+        "Partition.count": lambda: partition.count([next(messages)]),
         "commit": lambda: next(commits)(),
         "Reader.estimate": lambda: reader.estimate(METRIC.name, "1h"),
         "Reader.series": lambda: reader.series(METRIC.name),

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds, Ids
-from aggregator.state.batch_layout import split_by_key
-from aggregator.state.decoder import DecodedBatches, Rejection
+from aggregator.state.decoder import DecodedBatches, Rejection, split_by_key
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.watermark import NO_TIME, Watermark

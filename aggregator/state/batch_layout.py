@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,6 @@ MAX_CACHED_ATTRIBUTES = 4_096
 VARINT_FACTORS = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 Integers = NDArray[np.int64]
-
-
-def split_by_key(rows: NDArray[np.intp], keys: NDArray[Any]) -> list[NDArray[np.intp]]:
-    """Return the rows of each distinct key, ascending by key; usually there is a single key.
-
-    `rows`, `keys`, shape (n,): rows, and the key of each.
-    """
-    if not keys.size or (keys == keys[0]).all():
-        return [rows]
-    order = np.argsort(keys, kind="stable")
-    return np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
 
 
 class BatchRows(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from aggregator.state.batch_layout import (
     BatchLayout,
     BatchRows,
     Integers,
-    split_by_key,
 )
 from estimators import Metric, ReportError
 from producers.wire.batch import attributes_of, check_batch, parse_batch
@@ -260,6 +259,17 @@ class Decoder:
         if not has_time or batch.SerializeToString() != payload:
             return None
         return BatchLayout.of(self.metrics[batch.metric], batch, payload)
+
+
+def split_by_key(rows: NDArray[np.intp], keys: NDArray[Any]) -> list[NDArray[np.intp]]:
+    """Return the rows of each distinct key, ascending by key; usually there is a single key.
+
+    `rows`, `keys`, shape (n,): rows, and the key of each.
+    """
+    if not keys.size or (keys == keys[0]).all():
+        return [rows]
+    order = np.argsort(keys, kind="stable")
+    return np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
 
 
 def _select(data: bytes, row_bytes: Integers, positions: NDArray[np.intp]) -> bytes:
