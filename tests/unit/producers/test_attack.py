@@ -45,8 +45,11 @@ def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above(
 @pytest.mark.more
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_withstands_it_and_is_attacked_in_earnest(metric: str) -> None:
-    """A search that splits the budget is held to one answer's part of it."""
-    for found in attacked(metric):
+    """A search that splits the budget is held to one answer's part of it.
+
+    The lowest leak is 9 standard deviations above its limit.
+    """
+    for found in attacked(metric, 120_000):
         assert found.holds
         assert (0.4 if found.epsilon < 1 else 0.7) * found.epsilon < found.leak.lower
         assert metric != "shortest" or found.epsilon in (1, 2)
