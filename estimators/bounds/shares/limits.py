@@ -236,11 +236,14 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     """Return rows for the cells that overlap the variance's interval in blocks, and their tilts."""
     from scipy.special import erfcx
 
-    if bets.counted.counts.size:
-        cells = _met_cells(bets.counted, cells, log_p + math.log(CELL_CHOICE_SHARE))
-        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
     variances, max_tilts = _subset_variances(bets), bets.max_tilts(BLOCK_EDGES)
     jumps = np.array([subset.weight for subset in bets.subsets if subset.of_values])
+    if bets.counted.counts.size:
+        log_choice_p = log_p + math.log(CELL_CHOICE_SHARE)
+        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
+        least_cost = max(-log_p + math.log(erfcx(2 * math.sqrt(-log_p))), 0.5)
+        steepest = (0.0 if jumps.size else 2 * least_cost / max_tilts**2) - variances
+        cells = _met_cells(bets.counted, cells, log_choice_p, steepest)
 
     def tilts_of(rows: Indices) -> _Tilts:
         window, block, low, high = chosen = cells.rows(rows)
@@ -264,11 +267,12 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     return cells, tilts_of
 
 
-def _met_cells(counted: CountedReports, cells: _Cells, log_p: float) -> _Cells:
+def _met_cells(counted: CountedReports, cells: _Cells, log_p: float, steepest: Floats) -> _Cells:
     """Return the cells of the variance V that overlap its interval, in each of some blocks.
 
     `counted`: the reports; `cells`: the windows and blocks; `log_p`: ln of the failure probability
-    of each end of the interval.
+    of each end of the interval; `steepest`, shape (windows, blocks): all cells up to this variance
+    have the largest tilt, so only the last of them is returned: R is the largest there.
     """
     window, block, *_ = cells
     scores, counts = counted.scores(BLOCK_EDGES), counted.counts[window]
@@ -283,9 +287,12 @@ def _met_cells(counted: CountedReports, cells: _Cells, log_p: float) -> _Cells:
     for end in (np.maximum(low, high), np.minimum(low, high)):
         rank = np.log(top / np.maximum(end, 1e-300)) / math.log(CELL_RATIO)
         ranks.append(np.clip(rank, 0, MAX_CELLS - 1).astype(np.intp))
-    size = ranks[1] - ranks[0] + 1
+    steep = top * math.sqrt(CELL_RATIO) / np.maximum(steepest[window, block], 1e-300)
+    first_steep = np.ceil(np.log(steep) / math.log(CELL_RATIO)).astype(np.intp)
+    size = np.clip(first_steep, *ranks) - ranks[0] + 1
     row = np.repeat(np.arange(block.size), size)
     rank = np.arange(row.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
+    rank[np.cumsum(size) - 1] = ranks[1]
     ends = [top[row] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
     low_ends = np.where(rank < MAX_CELLS - 1, ends[1], 0.0)
     return _Cells(window[row], block[row], low_ends, ends[0])
