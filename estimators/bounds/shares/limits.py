@@ -22,8 +22,12 @@ from estimators.interruption import checkpoint
 SHARE_BLOCKS = 64
 BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
 """The edges of blocks of shares r that share tilts; widths are proportional to sqrt(r (1 - r))."""
+BLOCK_MIDDLES = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
 CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
+QUICK_STRIDE, QUICK_SHARE = 4, 1e-4
+"""The blocks that the quick test joins, and its part of the failure probability."""
+QUICK_TILTS = 32  # the largest, half of it, and so on
 CELL_CHOICE_SHARE = 0.01
 """The part of the failure probability for each end of the interval for the variance."""
 MEAN_PARTS = 16
@@ -106,17 +110,35 @@ def _lower_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) 
     first, base = bets.sums.T
     share = np.divide(first, base, out=np.ones_like(first), where=base > 0)
     middle, limits = np.searchsorted(BLOCK_EDGES, share) + 1, np.full(first.size, np.nan)
-    is_below = np.arange(SHARE_BLOCKS) < middle[:, None]
+    number, is_left = np.arange(SHARE_BLOCKS), True
+    if anytime_totals is None:
+        is_left = number >= _quickly_rejected(bets, log_p + math.log(QUICK_SHARE))[:, None]
+        log_p += math.log1p(-QUICK_SHARE)
+    is_below = number < middle[:, None]
     for is_asked in (is_below, ~is_below):
-        window, block = np.nonzero(is_asked & np.isnan(limits)[:, None])
+        window, block = np.nonzero(is_left & is_asked & np.isnan(limits)[:, None])
         if not block.size:
-            break
+            continue
         cells = _Cells(window, block, *np.zeros((2, block.size)))
         if anytime_totals is None:
             _search(bets, _cell_tilts(bets, cells, log_p), limits)
         else:
             _search(bets, _mixture_tilts(bets, cells, log_p, anytime_totals), limits)
     return np.where(np.isnan(limits), 1.0, limits)
+
+
+def _quickly_rejected(bets: ShareBets, log_p: float) -> Indices:
+    """Return how many blocks, from the first on, one tilt rejects, whatever the variance is."""
+    edges = BLOCK_EDGES[::QUICK_STRIDE]
+    variance, largest = bets.variances((edges[:-1] + edges[1:]) / 2), bets.max_tilts(edges)
+    goal = LOG_P_SAFETY - log_p + math.log(QUICK_TILTS)
+    halvings = np.rint(np.log2(largest * np.sqrt(variance / (2 * goal))))
+    tilts = largest * 2.0 ** -np.clip(halvings, 0, QUICK_TILTS - 1)
+    windows, joined_blocks = np.indices(tilts.shape).reshape(2, -1)
+    ends = np.stack([edges[joined_blocks], edges[joined_blocks + 1]], axis=-1)
+    is_rejected = _gains(bets.rows(windows), ends, tilts.ravel())[1].reshape(tilts.shape) >= goal
+    rejected: Indices = QUICK_STRIDE * np.logical_and.accumulate(is_rejected, axis=1).sum(axis=1)
+    return rejected
 
 
 def _search(bets: ShareBets, all_rows: _Rows, limits: Floats) -> None:
@@ -174,8 +196,10 @@ def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> 
     return np.where(low == ends[starts, 1], np.nan, low)
 
 
-def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
+def _gains(bets: ShareBets, ends: Floats, tilt: Floats) -> _Gains:
     """Return the gains in rows of tilts at both ends of their blocks.
+
+    `bets`: those of each row's window; `ends`, shape (rows, 2); `tilt`, shape (rows,).
 
     Returns
     -------
@@ -186,32 +210,21 @@ def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
     factors : list of SubsetFactors
         The factors of each level with subsets; both ends are on one axis.
     """
-    in_rows, of_subsets, factors = bets.rows(cells.window), np.zeros((tilt.size, 2)), []
-    for subset in in_rows.subsets:
+    of_subsets, factors = np.zeros((tilt.size, 2)), []
+    for subset in bets.subsets:
         twice = subset.rows(np.tile(np.arange(tilt.size), 2))
-        exponents, price = twice.factors(np.tile(tilt, 2), cells.ends.T.ravel())
+        exponents, price = twice.factors(np.tile(tilt, 2), ends.T.ravel())
         exponents = exponents.reshape(2, -1, 2).swapaxes(0, 1)
         factors.append(SubsetFactors(exponents, price.reshape(2, -1).T))
         of_subsets += subset.gains(factors[-1])
-    return of_subsets, (in_rows.counted.gains(tilt, cells.ends) + of_subsets).min(axis=-1), factors
-
-
-def _subset_variances(bets: ShareBets) -> Floats:
-    """Return the least variance of the subsets' part of the sum, in the middle of each block."""
-    middle = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
-    variance = np.zeros((len(bets.counted.counts), SHARE_BLOCKS))
-    for subset in bets.subsets:
-        variance += subset.score_variance(middle)
-    return variance
+    return of_subsets, (bets.counted.gains(tilt, ends) + of_subsets).min(axis=-1), factors
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
 def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats) -> _Rows:
     """Return rows for the mixture's tilts near the best ones in some blocks, and their tilts."""
-    counted = bets.counted
-    scores = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2)
-    variance = np.vecdot(scores**2, counted.counts[:, None]) + _subset_variances(bets)
-    best = np.sqrt(-2 * log_p / np.maximum(variance, 1e-300))
+    variance = bets.variances(BLOCK_MIDDLES)
+    best = np.sqrt(-2 * log_p / variance)
     lowest, highest = best.min(axis=1, keepdims=True), best.max(axis=1, keepdims=True)
     mixture, largest = MIXTURE_TILTS * totals[:, None], bets.max_tilts(BLOCK_EDGES)
     is_near = (mixture >= lowest / TILT_BAND) & (mixture <= highest * TILT_BAND)
@@ -225,7 +238,7 @@ def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats)
 
     def tilts_of(rows: Indices) -> _Tilts:
         chosen, goals = cells.rows(rows), goal[rows]
-        of_subsets, gains, _ = _gains(bets, chosen, tilt[rows])
+        of_subsets, gains, _ = _gains(bets.rows(chosen.window), chosen.ends, tilt[rows])
         return _Tilts(chosen, tilt[rows], goals, of_subsets, gains - goals, np.logaddexp)
 
     return cells, tilts_of
@@ -236,7 +249,7 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     """Return rows for the cells that overlap the variance's interval in blocks, and their tilts."""
     from scipy.special import erfcx
 
-    variances, max_tilts = _subset_variances(bets), bets.max_tilts(BLOCK_EDGES)
+    variances, max_tilts = bets.subset_variances(BLOCK_MIDDLES), bets.max_tilts(BLOCK_EDGES)
     jumps = np.array([subset.weight for subset in bets.subsets if subset.of_values])
     if bets.counted.counts.size:
         log_choice_p = log_p + math.log(CELL_CHOICE_SHARE)
@@ -256,7 +269,7 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
                 tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's tilt
             tilt = np.minimum(tilt, max_tilts[window, block])
             cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (low + of_subsets))))
-        subset_gains, gains, factors = _gains(bets, chosen, tilt)
+        subset_gains, gains, factors = _gains(bets.rows(window), chosen.ends, tilt)
         goal = np.full(rows.size, LOG_P_SAFETY - log_p)
         unsure = np.flatnonzero(gains < goal)  # other rows reject without R, which is at most 1
         factors = [SubsetFactors(x.exponents[unsure], x.price[unsure]) for x in factors]
