@@ -25,7 +25,7 @@ BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
 BLOCK_MIDDLES = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
 CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
-QUICK_STRIDE, QUICK_SHARE = 4, 1e-4
+QUICK_STRIDE, QUICK_SHARE = 2, 1e-4
 """The blocks that the quick test joins, and its part of the failure probability."""
 QUICK_TILTS = 32  # the largest, half of it, and so on
 CELL_CHOICE_SHARE = 0.01
