@@ -13,7 +13,6 @@ from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviation
 from estimators.bounds.ranked_directions import noise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
-from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
@@ -52,12 +51,6 @@ class CoordinateBounds(noise.RankedNoise):
         if self.counts.ndim == 1:
             deviation: Floats = self.in_rows([self]).coordinate_deviation(log_p)[0]
             return deviation
-        numbers = self.dimension * noise.BENNETT_TILTS.size
-        windows = (self.window(part) for part in blocks(len(self.counts), numbers))
-        return np.concatenate([window.deviations(log_p) for window in windows])
-
-    def deviations(self, log_p: float) -> Floats:
-        """Return :meth:`coordinate_deviation` of windows in rows, shape (windows, d)."""
         goal = log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         variance, bound = self.variances(columns), self.many_reports_deviations(columns, goal)
