@@ -57,11 +57,11 @@ class CoordinateBounds(noise.RankedNoise):
         missing = np.flatnonzero(np.isnan(bound).any(axis=1))
         # windows with similar noise, one after the other, share the tables that are kept
         for number in missing[variance[missing, 0].argsort()].tolist():
-            window, window_columns = self.window(number), columns[number]
-            tilts = window.normal_tilts(log_p)
-            chernoff = (window.cumulants(tilts, window_columns) - goal) / tilts
-            sharpened = window.sharpened(window_columns, variance[number], goal)
-            bound[number] = np.minimum(chernoff.min(axis=1), sharpened)
+            window, few = self.window(number), np.isnan(bound[number])
+            tilts, few_columns = window.normal_tilts(log_p), columns[number][:, few]
+            chernoff = (window.cumulants(tilts, few_columns) - goal) / tilts
+            sharpened = window.sharpened(few_columns, variance[number, few], goal)
+            bound[number, few] = np.minimum(chernoff.min(axis=1), sharpened)
         if self.mean is None:
             return bound
         for _ in range(noise.MAX_ROUNDS):
@@ -177,7 +177,9 @@ class UniformCoordinateBounds(noise.RankedNoise):
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Return a bound that |N_j| exceeds with probability at most 2 p, for each j separately."""
-        return float(self.deviations(self.columns[:, None], log_p)[0])
+        columns = self.columns[:, None]
+        bound = self.many_reports_deviations(columns, log_p)
+        return float((self.deviations(columns, log_p) if np.isnan(bound) else bound)[0])
 
     def deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, each wrong with probability at most 2 p, shape (k,).
@@ -185,9 +187,6 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
         the tilt that they share. `log_p`: ln p.
         """
-        bounds: Floats = self.many_reports_deviations(columns, log_p)
-        if not np.isnan(bounds).any():
-            return bounds
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
         steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)

@@ -157,8 +157,8 @@ class RankedNoise(VectorNoise):
     def many_reports_deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, wrong with probability at most 2 p, shape (..., k).
 
-        They are nan for windows with few reports. `columns`, shape (..., levels, k): the columns of
-        the coordinates; `log_p`: ln p.
+        They are nan if reports are few. `columns`, shape (..., levels, k): the columns of the
+        coordinates; `log_p`: ln p.
         """
         size = self.coefficient.max(axis=-1, keepdims=True)
         relative = (self.coefficient / size).reshape(-1, len(self.laws))[0]
