@@ -228,7 +228,7 @@ class SubsetReports:
             mass, *means = _tilted_moments(self.kinds, exponents, 3)
             logarithm, slopes = np.log(mass), [mean[:-1] - mean[-1] for mean in means]
             excess = logarithm[:-1] - logarithm[-1] - wanted
-            if np.abs(excess).max() < MAX_EXCESS:
+            if np.abs(excess).max(initial=0.0) < MAX_EXCESS:
                 break
             if unknown == 1:
                 exponents[:1] -= excess / slopes[0]
