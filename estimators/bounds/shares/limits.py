@@ -109,11 +109,11 @@ def _lower_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) 
     first, base = bets.sums.T
     share = np.divide(first, base, out=np.ones_like(first), where=base > 0)
     middle, limits = np.searchsorted(BLOCK_EDGES, share) + 1, np.full(first.size, np.nan)
-    number, is_left = np.arange(SHARE_BLOCKS), True
+    number, rejected = np.arange(SHARE_BLOCKS), np.zeros_like(middle)
     if anytime_totals is None:
-        is_left = number >= _quickly_rejected(bets, share, log_p + math.log(QUICK_SHARE))[:, None]
+        rejected = _quickly_rejected(bets, share, log_p + math.log(QUICK_SHARE))
         log_p += math.log1p(-QUICK_SHARE)
-    is_below = number < middle[:, None]
+    is_left, is_below = number >= rejected[:, None], number < middle[:, None]
     for is_asked in (is_below, ~is_below):
         window, block = np.nonzero(is_left & is_asked & np.isnan(limits)[:, None])
         if not block.size:
