@@ -62,8 +62,7 @@ def bennett_deviation(variance: Floats, largest: PerWindow, log_p: float) -> Flo
     relative = variance / (-log_p * largest**2)
     best = BENNETT_EDGES.size - np.searchsorted(BENNETT_EDGES[::-1], relative)
     deviations: Floats = relative * BENNETT_SLOPES[best] + 1 / BENNETT_TILTS[best]
-    deviations *= -log_p * largest
-    return deviations
+    return np.asarray(deviations * (-log_p * largest))
 
 
 def bennett_factor(tilt: Floats, largest: float) -> Floats:

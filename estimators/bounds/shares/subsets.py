@@ -305,9 +305,8 @@ def _tilted_moments(kinds: SubsetKinds, exponents: Floats, count: int) -> Floats
             for number, exponent in zip(terms.shape[2:], exponents[:, part], strict=True)
         )
         densities = (of_i[:, None] * of_j).reshape(-1, of_i.shape[1])
-        moments[..., part] = (terms.reshape(-1, len(densities)) @ densities).reshape(
-            *terms.shape[:2], -1
-        )
+        summed = terms.reshape(-1, len(densities)) @ densities
+        moments[..., part] = summed.reshape(*terms.shape[:2], -1)
     moments[1:] /= moments[0]
     return moments
 
