@@ -21,7 +21,7 @@ PerWindow = Any
 LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
 RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 MARKOV_ENDS = (0.02, 4.0)  # tilts that are tried, in units of a nearly best tilt
-COARSE_STRIDE = 8  # each 8th tilt is tried first
+TILT_STRIDES = 16, 4, 1  # each 16th tilt is tried first, then each 4th near the best, then each
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # Newton's method needs five to eight steps
 
 
@@ -141,17 +141,19 @@ class VectorNoise:
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> PerWindow:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
-    Every COARSE_STRIDE-th tilt is tried, and then the tilts around the best of these. `dimension`:
-    d, the dimension of the sphere in the definition of M; `tilt`, shape (..., tilts): ascending;
-    `goal`: a function of an array of tilts, with values above 0.
+    Tilts are tried at the TILT_STRIDES. `dimension`: d, the dimension of the sphere in the
+    definition of M; `tilt`, shape (..., tilts): ascending; `goal`: a function of an array of tilts,
+    with values above 0.
     """
-    coarse_tilts = tilt[..., ::COARSE_STRIDE]
-    coarse = length_bounds(dimension, coarse_tilts, goal(coarse_tilts))
-    best_index = COARSE_STRIDE * coarse.argmin(axis=-1)[..., None]
-    near = np.clip(best_index + np.arange(1 - COARSE_STRIDE, COARSE_STRIDE), 0, tilt.shape[-1] - 1)
-    fine_tilts = np.take_along_axis(tilt, near, axis=-1)
-    fine = length_bounds(dimension, fine_tilts, goal(fine_tilts))
-    return np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
+    last, least = tilt.shape[-1] - 1, np.inf
+    best, reach = np.full((*tilt.shape[:-1], 1), last // 2), last // 2 + 1
+    for stride in TILT_STRIDES:
+        tried = np.clip(best + np.arange(stride - reach, reach, stride), 0, last)
+        tilts = np.take_along_axis(tilt, tried, axis=-1)
+        bounds = length_bounds(dimension, tilts, goal(tilts))
+        best = np.take_along_axis(tried, bounds.argmin(axis=-1, keepdims=True), axis=-1)
+        least, reach = np.minimum(least, bounds.min(axis=-1)), stride
+    return least
 
 
 # Theorem 5 of docs/proofs/spheres.md
