@@ -277,8 +277,7 @@ class SubsetReports:
         factor = np.full(ratio.shape, 1 / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
-        moments = _tilted_moments(self.kinds, np.zeros((2, 1)), 6)
-        variances = _variances(np.stack([first, second]), moments)
+        variances = _variances(np.stack([first, second]), _moments_without_tilt(self.kinds))
         noise = variances.min(axis=0)
         if self.of_values:  # a guess between both: the tilt needs no proof
             noise = np.sqrt(noise * variances.max(axis=0))
@@ -313,6 +312,11 @@ def _tilted_moments(kinds: SubsetKinds, exponents: Floats, count: int) -> Floats
         moments[..., part] = summed.reshape(*terms.shape[:2], -1)
     moments[1:] /= moments[0]
     return moments
+
+
+@functools.lru_cache(maxsize=256)
+def _moments_without_tilt(kinds: SubsetKinds) -> Floats:
+    return _tilted_moments(kinds, np.zeros((2, 1)), 6)
 
 
 def _variances(exponents: Floats, moments: Floats) -> Floats:
