@@ -265,7 +265,7 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     def tilts_of(rows: Indices) -> _Tilts:
         window, block, low, high = chosen = cells.rows(rows)
         of_subsets, cost = variances[window, block], np.full(rows.size, -log_p)
-        expected = np.maximum(np.sqrt(np.maximum(low, high / CELL_RATIO) * high), 1e-300)
+        expected = np.sqrt(np.maximum(low, high / CELL_RATIO) * high)
         for _ in range(3):
             tilt = np.sqrt(np.maximum(2 * cost, 1.0) / (expected + of_subsets))
             if jumps.size:

@@ -21,11 +21,8 @@ MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
 
 With more, a share of five levels may take more than 0.3 s.
 """
-MAX_FALL, LEAST_CHANCE = 0.9, 2.0**-50
-"""The most by which a tilt for users' own values lowers the factor of a report outside of B.
-
-The chance of another category counts as at least the second number: less is lost in rounding.
-"""
+MAX_FALL = 0.9
+"""The most by which a tilt for users' own values lowers the factor of a report outside of B."""
 NEWTON_STEPS, MAX_EXCESS = 3, 1e-13
 """Steps for the exponents, until their error, which is added to the price, has no effect."""
 
@@ -201,8 +198,7 @@ class SubsetReports:
         With `of_values`, it follows from Theorem 7 of docs/proofs/shares.md instead.
         """
         if self.of_values:
-            chance, contrast = self.kinds.chance, self.kinds.p - self.kinds.chance
-            odds = contrast / (max(chance, LEAST_CHANCE) * self.kinds.categories)
+            odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
             largest = np.full(ratio.shape, MAX_STAKE / math.log1p(MAX_FALL * odds))
         else:
             first, base = self._scores(self.kinds.supports).T
