@@ -35,6 +35,7 @@ class Spacing(NamedTuple):
 FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES, 0.0)
 COARSE = Spacing(0.45, 90.0, 4, 4, 0.05)
 """This spacing takes a fifth of the work of FINE, but R is mostly 5% to 20% larger."""
+COARSE_STEPS = 3.0  # steps of COARSE, over those of FINE
 LEAST_MISSES = 0.0625
 """With fewer expected reports outside their windows, times the noise's standard deviation up to 1,
 over two thirds of that of W from 1, R is 1, or hardly less: within windows, moduli stay near 1."""
@@ -71,7 +72,8 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), spacing.last)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
     if spacing is COARSE:  # one grid is fine enough for all
-        grids[:] = breadth.min(), MAX_COARSENESS, reach.max()
+        steps = min(COARSE_STEPS * coarseness.max(), MAX_COARSENESS)
+        grids[:] = breadth.min(), steps, reach.max()
     grids[misses < LEAST_MISSES] = 0.0
     for names in {*map(tuple, grids[misses >= LEAST_MISSES].tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
