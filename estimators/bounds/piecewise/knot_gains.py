@@ -36,9 +36,6 @@ FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES, 0.0)
 COARSE = Spacing(0.45, 90.0, 4, 4, 0.05)
 """This spacing takes a fifth of the work of FINE, but R is mostly 5% to 20% larger."""
 COARSE_STEPS = 3.0  # steps of COARSE, over those of FINE
-LEAST_MISSES = 0.0625
-"""With fewer expected reports outside their windows, times the noise's standard deviation up to 1,
-over two thirds of that of W from 1, R is 1, or hardly less: within windows, moduli stay near 1."""
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """The largest frequency, for W: larger ones lower R by less than 1%."""
@@ -66,16 +63,13 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     coarseness = np.clip(law.expected_misses // MISSES_PER_STEP, 1.0, MAX_COARSENESS)
     sd = np.sqrt(np.vecdot(gains.variance, law.counts))
     breadth = np.floor(4 * np.log2(sd / np.sqrt(gains.variance.max(axis=-1))) + 1e-9)
-    noise_sd = np.minimum(tilts * np.sqrt(law.least_variances), 1.0)
-    misses = law.expected_misses * noise_sd / np.maximum(sd / 1.5, 1.0)
-    log_remainders = np.zeros(tilts.shape)
+    log_remainders = np.empty(tilts.shape)
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), spacing.last)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
     if spacing is COARSE:  # one grid is fine enough for all
         steps = min(COARSE_STEPS * coarseness.max(), MAX_COARSENESS)
         grids[:] = breadth.min(), steps, reach.max()
-    grids[misses < LEAST_MISSES] = 0.0
-    for names in {*map(tuple, grids[misses >= LEAST_MISSES].tolist())}:
+    for names in {*map(tuple, grids.tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
         unit, counts, variance = sd[rows], law.counts[rows], gains.variance[rows]
         variance = variance / unit[:, None] ** 2
