@@ -198,10 +198,21 @@ class PublishedLog:
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Store the ids of committed events, and the offsets after the events, in the copy.
 
-        Raises LeaseLost if another process holds the lease; that process reads these events from
-        the topic.
+        A copy that Redis has set back stays as it is: newer offsets would hide the lost events,
+        which would then be published again.
+
+        Raises
+        ------
+        LeaseLost
+            If another process holds the lease; that process reads these events from the topic.
+        EventCacheLost
+            If the copy no longer has the offsets that this process last read or stored.
         """
-        self.lease.write(self._writes(committed, positions))
+        key = f"{self._key}:position"
+        last_positions = {**dict.fromkeys(positions, ""), **self._positions}
+        expected = {str(number): str(offset) for number, offset in last_positions.items()}
+        if not self.lease.write(self._writes(committed, positions), key, expected):
+            raise EventCacheLost(f"{key} no longer has the offsets {self._positions}")
         self._positions |= positions
 
     def _writes(self, committed: Iterable[Event], positions: dict[int, int]) -> Iterator[Command]:
@@ -250,7 +261,6 @@ class PublishedLog:
                 positions = {message.partition(): message.offset() + 1 for message in messages}
                 parsed = (_event_from(self._source, message) for message in messages)
                 self.note_committed([event for event in parsed if event is not None], positions)
-        self._positions.clear()
         self.note_committed([], {number: end for number, (_, end) in ranges.items()})
 
     @contextlib.contextmanager
@@ -269,8 +279,8 @@ class PublishedLog:
             logs = log_ranges(consumer, self._topic)
         identity = f"{self._topic}:{topic_admin.topic_id(self._settings, self._topic)}"
         key, position = f"{self._key}:position", self._position()
-        positions = {n: parsing.integer(key, position.get(str(n), "0"), 0) for n in logs}
-        truncated = any(positions[number] > end for number, (_, end) in logs.items())
+        copied = {n: parsing.integer(key, position[str(n)], 0) for n in logs if str(n) in position}
+        truncated = any(offset > logs[number][1] for number, offset in copied.items())
         copied_topic, lost = position.get("topic", ""), self._lost_key(position)
         is_replaced = position and (truncated or not _are_same(copied_topic, identity))
         if is_replaced:
@@ -279,10 +289,11 @@ class PublishedLog:
             log.warning("the estimates topic is read from its beginning", lost=lost)
         if is_replaced or lost or not _names(position):
             self._delete_copy()
-            positions = dict.fromkeys(logs, 0)
+            copied = {}
         topic = copied_topic if copied_topic and identity.endswith(":") else identity
         self.lease.write([["HSET", key, "topic", topic]])
-        return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
+        self._positions = copied
+        return {n: (max(copied.get(n, 0), low), end) for n, (low, end) in logs.items()}
 
     def _delete_copy(self) -> None:
         copied_names = _names(self._position())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -87,28 +87,35 @@ class Lease:
         self._held_until = float("-inf")
         self._run("release")
 
-    def write(self, commands: Iterable[Sequence[Word]]) -> None:
-        """Run Redis commands atomically if the lease is held; else raise LeaseLost and run none."""
-        words: list[Word] = []
-        keys: dict[Word, None] = {}
-        for command in commands:
-            words += [len(command), *command]
-            keys[command[1]] = None
-        if words:
-            self._change("write", *words, keys=[*keys])
+    def write(
+        self,
+        commands: Iterable[Sequence[Word]],
+        key: str = "",
+        expected: Mapping[str, str | bytes] | None = None,
+    ) -> bool:
+        """Run Redis commands atomically if the lease is held; else raise LeaseLost and run none.
 
-    def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
-        """Set a field of a hash if it has the expected value; raise LeaseLost without the lease.
-
-        `key`: the key of the hash; `field`: the field; `expected`: the value that the field must
-        have; empty if the field must not exist; `value`: its new value.
+        `commands`: the commands; `key`: the key of a hash; `expected`: the values that its fields
+        must have, "" for a field that must not exist.
 
         Returns
         -------
         bool
-            False if the field has another value, which was not changed.
+            False if a field has another value; then no command was run.
         """
-        return self._change("swap", field, expected, value, keys=[key]) > 0
+        fields = [word for field in (expected or {}).items() for word in field]
+        keys: dict[Word, None] = {key: None} if key else {}
+        words: list[Word] = []
+        for command in commands:
+            words += [len(command), *command]
+            keys[command[1]] = None
+        if not words:
+            return True
+        outcome = self._run("write", len(fields) // 2, *fields, *words, keys=[*keys])
+        if not outcome:
+            self._held_until = float("-inf")
+            raise LeaseLost(f"another process holds the lease; this one had epoch {self.epoch}")
+        return outcome > 0
 
     @contextlib.contextmanager
     def renewals(self) -> Iterator[None]:
@@ -131,14 +138,6 @@ class Lease:
             thread.join()
             with contextlib.suppress(redis.RedisError, StateUnreadable):
                 self.release()
-
-    def _change(self, verb: str, *words: Word, keys: Sequence[Word]) -> int:
-        """Return the script's reply to a change; raise LeaseLost if it was refused."""
-        outcome = self._run(verb, *words, keys=keys)
-        if not outcome:
-            self._held_until = float("-inf")
-            raise LeaseLost(f"another process holds the lease; this one had epoch {self.epoch}")
-        return outcome
 
     def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:
         return int(self._call([verb, self._token, self._milliseconds, *words], keys))

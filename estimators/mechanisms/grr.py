@@ -59,7 +59,7 @@ class Grr(OutputSets, ReportedSymbols, SupportCounts):
 
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
         """Return the law of one report: it supports exactly one category."""
-        return SubsetKinds(sets.sizes, self.categories, 1, float(self.signs.p[level]))
+        return SubsetKinds.of(sets.sizes, self.categories, 1, float(self.signs.p[level]))
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports name the category."""

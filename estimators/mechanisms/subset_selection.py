@@ -86,7 +86,7 @@ class SubsetSelection(OutputSets, PackedBits):
     def report_kinds(self, level: int, sets: CategorySets) -> SubsetKinds:
         """Return the law of one report: it supports exactly s categories."""
         p = float(self.signs.p[level])
-        return SubsetKinds(sets.sizes, self.categories, self.sizes[level], p)
+        return SubsetKinds.of(sets.sizes, self.categories, self.sizes[level], p)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Raise ReportError for a report whose subset does not have the size of its level."""

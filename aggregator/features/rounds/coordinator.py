@@ -276,7 +276,9 @@ class Coordinator(Leader):
         """Replace the stored round; raise RoundChanged if it is no longer `stored_text`."""
         self._verify_lease()
         key, text = metric_key(metric.name, metric.revision), encode(next_round)
-        if text != stored_text and not self.lease.swap(self._stored, key, stored_text, text):
+        writes = [("HSET", self._stored, key, text)]
+        expected = {key: stored_text}
+        if text != stored_text and not self.lease.write(writes, self._stored, expected):
             raise RoundChanged(f"the round of {metric.name!r} changed in Redis: reloading it")
 
     def _publish(self, metric: SearchMetric, next_round: Round) -> None:

@@ -4,9 +4,8 @@
 -- acquire: ARGV[4] a name; returns the token '<epoch>:<name>', or '' if somebody holds the lease.
 -- If a key holds what cannot be used, each of these returns {key, what it holds, what is expected}.
 -- renew, release: return 1, or 0 if the lease is no longer this holder's.
--- write: ARGV[4...] Redis commands, each as the number of its words and the words; returns as above.
--- swap: sets field ARGV[4] of the hash KEYS[3] from ARGV[5] ('' where there is none) to ARGV[6]; returns as above, or -1 if it
--- has another value.
+-- write: ARGV[4] a number of fields of the hash KEYS[3], then each field and the value that it must have ('' where there is none),
+-- then Redis commands, each as the number of its words and the words; returns as above, or -1 if a field has another value.
 local MOST = 4000
 local verb, token = ARGV[1], ARGV[2]
 local function failure(reply, command, key) -- returns nil if the command has succeeded
@@ -36,18 +35,19 @@ if verb == 'renew' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 elseif verb == 'release' then
   redis.call('DEL', KEYS[1])
-elseif verb == 'swap' then
-  local value = redis.pcall('HGET', KEYS[3], ARGV[4])
-  if (value or '') ~= ARGV[5] then return failure(value, 'HGET', KEYS[3]) or -1 end
-  redis.call('HSET', KEYS[3], ARGV[4], ARGV[6])
 else
-  local i = 4
+  local first = 5 + 2 * ARGV[4]
+  for field = 5, first - 1, 2 do
+    local values = redis.pcall('HMGET', KEYS[3], ARGV[field])
+    if (values[1] or '') ~= ARGV[field + 1] then return failure(values, 'HMGET', KEYS[3]) or -1 end
+  end
+  local i = first
   while i <= #ARGV do -- before anything is written
     local words = tonumber(ARGV[i])
     if words > MOST then return redis.error_reply('a write of ' .. words .. ' words: at most ' .. MOST) end
     i = i + words + 1
   end
-  i = 4
+  i = first
   while i <= #ARGV do
     local words = tonumber(ARGV[i])
     local failed = failure(redis.pcall(unpack(ARGV, i + 1, i + words)), ARGV[i + 1], ARGV[i + 2])

@@ -60,16 +60,15 @@ class Phases:
         """
         # products of tables are several times faster than exponentials
         bits = max(1, int(self.multiples[-1]).bit_length())
-        angles = np.multiply.outer(self.step * 2.0 ** np.arange(bits), y)[..., None]
-        doublings = np.empty(angles.shape, np.complex128)
-        doublings.real, doublings.imag = np.cos(angles), np.sin(angles)
         digit_bits = math.ceil(bits / math.ceil(bits / MAX_DIGIT_BITS))
         tables = []
         for first in range(0, bits, digit_bits):
+            factor = np.exp(1j * (self.step * 2.0**first * y))[..., None]
             table = np.empty((*y.shape, 1 << digit_bits), np.complex128)
             table[..., 0] = 1.0 if first else weight
-            for bit, factor in enumerate(doublings[first : first + digit_bits]):
+            for bit in range(digit_bits):
                 np.multiply(table[..., : 1 << bit], factor, out=table[..., 1 << bit : 2 << bit])
+                factor = factor**2
             tables.append((table, (self.multiples >> first) & ((1 << digit_bits) - 1)))
         size = max(1, NUMBERS_PER_BLOCK // y.size)
         for begin in range(0, self.multiples.size, size):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class Spacing(NamedTuple):
 FINE = Spacing(0.15, 600.0, 8, CUTOFF_CANDIDATES, 0.0)
 COARSE = Spacing(0.45, 90.0, 4, 4, 0.05)
 """This spacing takes a fifth of the work of FINE, but R is mostly 5% to 20% larger."""
+COARSE_STEPS = 3.0  # steps of COARSE, over those of FINE
 MAX_NODES = 400
 MAX_FREQUENCY = 200.0
 """The largest frequency, for W: larger ones lower R by less than 1%."""
@@ -65,7 +67,8 @@ def log_fourier_remainders(law: PiecewiseLaw, tilts: Floats, spacing: Spacing) -
     reach = np.minimum(2.0 ** np.ceil(np.log2(MAX_FREQUENCY * sd)), spacing.last)
     grids = np.stack([breadth, coarseness, reach], axis=-1)
     if spacing is COARSE:  # one grid is fine enough for all
-        grids[:] = breadth.min(), MAX_COARSENESS, reach.max()
+        steps = min(COARSE_STEPS * coarseness.max(), MAX_COARSENESS)
+        grids[:] = breadth.min(), steps, reach.max()
     for names in {*map(tuple, grids.tolist())}:
         grid, rows = _grid(spacing, *names), np.flatnonzero((grids == names).all(axis=1))
         unit, counts, variance = sd[rows], law.counts[rows], gains.variance[rows]
@@ -129,9 +132,10 @@ class _Knots(NamedTuple):
 
     `values`, `level`, shape (symbols,): y_j and their level; `knots`, `level_of_knot`, shape
     (knots,): x_s and their level; `first_symbol`, `first`, shape (levels,): the first symbol and
-    the first knot of each level; `windows`: each W, the knots with this W, and the first symbols of
-    their windows; `outside`, shape (levels, 1), and `excess`, shape (knots, 1): the probability of
-    each symbol outside the window, and how much larger that of each symbol in it is.
+    the first knot of each level; `runs`: of neighbouring levels with the same W: W, their symbols,
+    their knots, and the first of these symbols in the windows of these knots; `excess`, shape
+    (knots, 1): how much larger the probability of each symbol in the window is than that of each
+    symbol outside; `outside`, shape (levels, 1): the latter probability, over that difference.
     """
 
     values: Floats
@@ -140,19 +144,18 @@ class _Knots(NamedTuple):
     level_of_knot: Indices
     first_symbol: Indices
     first: Indices
-    windows: list[tuple[int, Indices, Indices]]
+    runs: list[tuple[int, slice, slice, Indices]]
     outside: Floats
     excess: Floats
 
     def means(self, terms: Floats) -> Floats:
-        """Return the means of terms over the symbols, given each knot, shape (laws, knots, k).
+        """Return the means of terms over the symbols, divided by `excess`, (laws, knots, k).
 
         `terms`, shape (laws, symbols, k).
         """
         means = np.empty((len(terms), self.knots.size, terms.shape[-1]))
-        for window, knots, symbols in self.windows:
-            means[:, knots] = sums_of_neighbours(terms, window).take(symbols, axis=1)
-        means *= self.excess
+        for window, symbols, knots, begin in self.runs:
+            means[:, knots] = sums_of_neighbours(terms[:, symbols], window).take(begin, axis=1)
         totals = np.add.reduceat(terms, self.first_symbol, axis=1) * self.outside
         means += totals.take(self.level_of_knot, axis=1)
         return means
@@ -164,8 +167,13 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
     first_symbol, first = np.cumsum(symbols) - symbols, np.cumsum(knots) - knots
     level_of_knot = np.repeat(np.arange(len(shapes)), knots)
     symbol_of_knot = np.arange(knots.sum()) + (first_symbol - first)[level_of_knot]
-    window = np.array([shape.window for shape in shapes])[level_of_knot]
-    of_windows = ((size, np.flatnonzero(window == size)) for size in np.unique(window).tolist())
+    runs = []
+    for window, group in itertools.groupby(range(len(shapes)), lambda level: shapes[level].window):
+        levels = list(group)
+        begin, end = levels[0], levels[-1]
+        of_symbols = slice(first_symbol[begin], first_symbol[end] + symbols[end])
+        of_knots = slice(first[begin], first[end] + knots[end])
+        runs.append((window, of_symbols, of_knots, symbol_of_knot[of_knots] - of_symbols.start))
     excess = np.array([float(shape.inside - shape.outside) for shape in shapes])
     return _Knots(
         np.concatenate([shape.values for shape in shapes]),
@@ -174,8 +182,8 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
         level_of_knot,
         first_symbol,
         first,
-        [(size, chosen, symbol_of_knot[chosen]) for size, chosen in of_windows],
-        np.array([[float(shape.outside)] for shape in shapes]),
+        runs,
+        np.array([float(shape.outside) for shape in shapes])[:, None] / excess[:, None],
         excess[level_of_knot, None],
     )
 
@@ -203,9 +211,9 @@ class _KnotGains:
         self.growth, self.gain = 1 + grown, np.log1p(grown)
         fair = 1 + stakes[:, table.level_of_knot] * table.knots
         moments = table.means(self.growth[..., None] * np.stack([self.gain, self.gain**2], axis=-1))
-        mean, square = np.moveaxis(moments, -1, 0) / fair
+        mean, square = np.moveaxis(moments * table.excess, -1, 0) / fair
         self.variance = np.maximum.reduceat(square - mean**2, table.first, axis=-1)
-        self.scale = 1 / fair[..., None] ** 2
+        self.scale = (table.excess / fair[..., None]) ** 2
 
     def modulus(self, rows: Indices, levels: Indices, phases: Phases, unit: Floats) -> Floats:
         """Return the largest modulus over the knots of each level, shape (laws, levels, nodes).

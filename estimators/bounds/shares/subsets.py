@@ -23,6 +23,8 @@ With more, a share of five levels may take more than 0.3 s.
 """
 MAX_FALL = 0.9
 """The most by which a tilt for users' own values lowers the factor of a report outside of B."""
+LEAST_CHANCE = 2.0**-51
+"""The least q in computations: from epsilon = 37 on, the true one is lost in rounding errors."""
 NEWTON_STEPS, MAX_EXCESS = 3, 1e-13
 """Steps for the exponents, until their error, which is added to the price, has no effect."""
 
@@ -57,6 +59,14 @@ class SubsetKinds(NamedTuple):
     categories: int
     size: int
     p: float
+
+    @classmethod
+    def of(cls, sizes: SetSizes, categories: int, size: int, p: float) -> SubsetKinds:
+        """Return the kinds with p, or with the largest p for which q is not too small.
+
+        `sizes`, `categories`, `size`, `p`: the attributes.
+        """
+        return cls(sizes, categories, size, min(p, size - (categories - 1) * LEAST_CHANCE))
 
     @property
     def chance(self) -> float:

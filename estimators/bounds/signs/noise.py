@@ -149,4 +149,6 @@ def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floa
     a = (np.sinh(rate / 2) ** 2)[:, None] - np.sinh(u / 2) ** 2
     b, c = np.cosh(u) * np.sin(v / 2) ** 2, np.sinh(u) * np.sin(v) / 2
     log_modulus = -np.log1p((b * (2 * a + b) + c**2) / a**2) / 2
-    return log_remainder(tilt, frequencies, log_modulus, counts, variance)
+    sd = np.sqrt(variance @ counts)  # in its unit, all laws have the same nodes
+    nodes, variance = frequencies[0] * sd[0], variance / sd[:, None] ** 2
+    return log_remainder(tilt * sd, nodes, log_modulus, counts, variance)

@@ -142,7 +142,9 @@ class StringLookups(SupportReports):
             for level, table in zip(levels.tolist(), tables, strict=True):
                 crowd[0, level] = sketches.max_collision_share(*table, log_collision)
                 crowd[1, level] = sketches.min_collision_share(*table, log_collision)
-            lower = side(crowd[0], half, 0)
+            lower = np.zeros(support.shape[1])
+            if crowd[0].max() < 1:  # with very few rows, all other users may have the point
+                lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
 

@@ -246,7 +246,7 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         lease = Lease(store.client, key, "coordinator", 10)
         assert lease.acquire()
         assert lease.renew()
-        assert lease.swap(f"{key}:stored", "longest", b"", b"1")
+        assert lease.write([["HSET", f"{key}:stored", "longest", "1"]], f"{key}:stored", {"x": ""})
         lease.write([["HSET", f"{key}:published", "longest", b"1"]])
         assert store.client.hget(f"{key}:stored", "longest") == b"1"
         lease.release()

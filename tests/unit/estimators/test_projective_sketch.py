@@ -116,10 +116,8 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
     """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
     mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
-    certain = [
-        min_collision_share(e.rows, e.geometry.points, -5.0) > 0 for e in mechanism.hashed_rows
-    ]
-    assert certain == [False, True]
+    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
+    assert [min_collision_share(*table, -5.0) > 0 for table in tables] == [False, True]
     uppers = [
         mechanism.estimate_support(
             np.array([10**6, come]), np.array([[4 * 10**5], [0]]), question
@@ -127,6 +125,8 @@ def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes()
         for come in (0, 1)
     ]
     assert uppers[0] == pytest.approx(uppers[1], abs=2e-4)
+    few_rows, n = sketch([12], rows=16, points=64), np.array([10**6])  # all may have one point
+    assert few_rows.estimate_support(n, n[:, None], Question(beta=1e-9)).lower == 0
 
 
 # -- Levels that differ ---------------------------------------------------------------------------

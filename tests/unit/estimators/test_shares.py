@@ -281,8 +281,8 @@ def test_each_level_may_have_a_share_of_its_own_with_uniform_weights() -> None:
 
 def test_bounds_for_the_users_own_values_are_narrow_at_a_large_epsilon() -> None:
     """Only noise counts. If the spread of values were paid for, they would be wider than 0.08."""
-    for mechanism, levels, width in (("grr", [8], 0.01), ("auto", [0.5, 8], 0.03)):
-        metric = metric_of(mechanism, levels)
+    for name, levels, width in (("grr", [8], 0.01), ("grr", [64], 1e-3), ("auto", [0.5, 8], 0.03)):
+        metric = metric_of(name, levels)
         values = np.repeat([0, 1, 2, 3], [2_000, 300, 300, 300])
         statistic = statistic_of(metric, values, np.arange(values.size) % len(levels))
         users = asked(metric, statistic, "paid / visit..", target="sample")
