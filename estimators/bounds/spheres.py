@@ -21,8 +21,9 @@ PerWindow = Any
 LOG_TILT_STEP = 0.03  # between the tilts of a grid that windows share
 RELATIVE_DIGITS = 12  # digits of coefficients, far more than bounds need
 MARKOV_ENDS = (0.02, 4.0)  # tilts that are tried, in units of a nearly best tilt
-COARSE_STRIDE = 8  # each 8th tilt is tried first
+TILT_STRIDES = 16, 4, 1  # each 16th tilt is tried first, then each 4th near the best, then each
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # Newton's method needs five to eight steps
+COARSE_TOLERANCE = 0.01  # of lengths that only choose the tilts that are tried next
 
 
 class VectorLaw(Protocol):
@@ -141,25 +142,31 @@ class VectorNoise:
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> PerWindow:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t, shape (...).
 
-    Every COARSE_STRIDE-th tilt is tried, and then the tilts around the best of these. `dimension`:
-    d, the dimension of the sphere in the definition of M; `tilt`, shape (..., tilts): ascending;
-    `goal`: a function of an array of tilts, with values above 0.
+    Tilts are tried at the TILT_STRIDES. `dimension`: d, the dimension of the sphere in the
+    definition of M; `tilt`, shape (..., tilts): ascending; `goal`: a function of an array of tilts,
+    with values above 0.
     """
-    coarse_tilts = tilt[..., ::COARSE_STRIDE]
-    coarse = length_bounds(dimension, coarse_tilts, goal(coarse_tilts))
-    best_index = COARSE_STRIDE * coarse.argmin(axis=-1)[..., None]
-    near = np.clip(best_index + np.arange(1 - COARSE_STRIDE, COARSE_STRIDE), 0, tilt.shape[-1] - 1)
-    fine_tilts = np.take_along_axis(tilt, near, axis=-1)
-    fine = length_bounds(dimension, fine_tilts, goal(fine_tilts))
-    return np.minimum(coarse.min(axis=-1), fine.min(axis=-1))
+    last = tilt.shape[-1] - 1
+    best, reach = np.full((*tilt.shape[:-1], 1), last // 2), last // 2 + 1
+    for stride in TILT_STRIDES:
+        tried = np.clip(best + np.arange(stride - reach, reach, stride), 0, last)
+        tilts = np.take_along_axis(tilt, tried, axis=-1)
+        tolerance = LENGTH_TOLERANCE if stride == 1 else COARSE_TOLERANCE
+        bounds = length_bounds(dimension, tilts, goal(tilts), tolerance)
+        best = np.take_along_axis(tried, bounds.argmin(axis=-1, keepdims=True), axis=-1)
+        reach = stride
+    return bounds.min(axis=-1)
 
 
 # Theorem 5 of docs/proofs/spheres.md
-def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
+def length_bounds(
+    dimension: int, tilt: Floats, goal: Floats, tolerance: float = LENGTH_TOLERANCE
+) -> Floats:
     """Return R with ln M(t R) >= goal for each tilt t, shape of `tilt`; inf if goal is infinite.
 
     M is that of the sphere of this dimension; tilts and goals are above 0. `dimension`: d, the
-    dimension of the sphere; `tilt`, `goal`: the tilts t, and the goal of each.
+    dimension of the sphere; `tilt`, `goal`: the tilts t, and the goal of each; `tolerance`: the
+    last relative step of Newton's method.
     """
     finite = np.isfinite(goal)
     log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
@@ -167,10 +174,10 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     for _ in range(MAX_LENGTH_STEPS):
         step = (log_mean_cosh(dimension, x) - log_mean_goal) * ((inner + np.hypot(x, outer)) / x)
         x = x - step
-        if (np.abs(step) <= LENGTH_TOLERANCE * x).all():
+        if (np.abs(step) <= tolerance * x).all():
             break
     bounds = np.full(tilt.shape, np.inf)
-    bounds[finite] = x * (1 + 2 * LENGTH_TOLERANCE) / tilt[finite]
+    bounds[finite] = x * (1 + 2 * tolerance) / tilt[finite]
     return bounds
 
 

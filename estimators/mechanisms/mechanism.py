@@ -86,14 +86,17 @@ def rows_by_level(level: Levels, levels: int) -> Iterator[tuple[int, Any]]:
 
 
 def answers_by_levels(
-    tables: Sequence[Counts], answer: Callable[[Sequence[Counts]], Sequence[T]]
+    tables: Sequence[Counts],
+    answer: Callable[[Sequence[Counts]], Sequence[T]],
+    min_reports: int = MIN_REPORTS,
 ) -> list[T]:
     """Return the answer about each window, computed together if reports have the same levels.
 
-    `tables`: of the shape (levels, columns); `answer`: answers for windows of the same levels.
+    `tables`: of the shape (levels, columns); `answer`: answers for windows in which the same levels
+    have reports, and the same have at least `min_reports` reports.
     """
     counts = np.array([table[:, 0] for table in tables])
-    used = (counts > 0).astype(np.int64) + (counts >= MIN_REPORTS)
+    used = (counts > 0).astype(np.int64) + (counts >= min_reports)
     patterns, group = np.unique(used, axis=0, return_inverse=True)
     answers: dict[int, T] = {}
     for number in range(len(patterns)):

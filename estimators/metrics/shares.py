@@ -214,7 +214,7 @@ def estimate_shares(
             "'sample': expected other weights and target = 'population', or bound = 'fixed'"
         )
     answers = (functools.partial(_estimates, mechanism, question, share) for share in shares)
-    return [*zip(*(answers_by_levels(tables, answer) for answer in answers), strict=True)]
+    return [*zip(*(answers_by_levels(tables, answer, 1) for answer in answers), strict=True)]
 
 
 def _estimates(

@@ -13,7 +13,6 @@ from estimators.bounds.fourier.deviation import RELATIVE_TILTS, likely_deviation
 from estimators.bounds.ranked_directions import noise
 from estimators.bounds.ranked_directions.remainder import log_remainder
 from estimators.bounds.ranked_directions.report_law import ReportLaw
-from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats, Indices
 
 SQUARES_SHARE = 0.04  # share of beta for the upper bounds on q
@@ -52,23 +51,17 @@ class CoordinateBounds(noise.RankedNoise):
         if self.counts.ndim == 1:
             deviation: Floats = self.in_rows([self]).coordinate_deviation(log_p)[0]
             return deviation
-        numbers = self.dimension * noise.BENNETT_TILTS.size
-        windows = (self.window(part) for part in blocks(len(self.counts), numbers))
-        return np.concatenate([window.deviations(log_p) for window in windows])
-
-    def deviations(self, log_p: float) -> Floats:
-        """Return :meth:`coordinate_deviation` of windows in rows, shape (windows, d)."""
         goal = log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         variance, bound = self.variances(columns), self.many_reports_deviations(columns, goal)
         missing = np.flatnonzero(np.isnan(bound).any(axis=1))
         # windows with similar noise, one after the other, share the tables that are kept
         for number in missing[variance[missing, 0].argsort()].tolist():
-            window, window_columns = self.window(number), columns[number]
-            tilts = window.normal_tilts(log_p)
-            chernoff = (window.cumulants(tilts, window_columns) - goal) / tilts
-            sharpened = window.sharpened(window_columns, variance[number], goal)
-            bound[number] = np.minimum(chernoff.min(axis=1), sharpened)
+            window, few = self.window(number), np.isnan(bound[number])
+            tilts, few_columns = window.normal_tilts(log_p), columns[number][:, few]
+            chernoff = (window.cumulants(tilts, few_columns) - goal) / tilts
+            sharpened = window.sharpened(few_columns, variance[number, few], goal)
+            bound[number, few] = np.minimum(chernoff.min(axis=1), sharpened)
         if self.mean is None:
             return bound
         for _ in range(noise.MAX_ROUNDS):
@@ -184,7 +177,9 @@ class UniformCoordinateBounds(noise.RankedNoise):
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Return a bound that |N_j| exceeds with probability at most 2 p, for each j separately."""
-        return float(self.deviations(self.columns[:, None], log_p)[0])
+        columns = self.columns[:, None]
+        bound = self.many_reports_deviations(columns, log_p)
+        return float((self.deviations(columns, log_p) if np.isnan(bound) else bound)[0])
 
     def deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, each wrong with probability at most 2 p, shape (k,).
@@ -192,9 +187,6 @@ class UniformCoordinateBounds(noise.RankedNoise):
         `columns`, shape (levels, k): the columns of the k coordinates; `self.columns` only chooses
         the tilt that they share. `log_p`: ln p.
         """
-        bounds: Floats = self.many_reports_deviations(columns, log_p)
-        if not np.isnan(bounds).any():
-            return bounds
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         first, last = self.tilt_steps(scale * RELATIVE_TILTS[[0, -1]]).tolist()
         steps = np.arange(last, min(first, last - 9), -LIKELY_STRIDE)

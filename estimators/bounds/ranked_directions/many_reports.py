@@ -56,17 +56,18 @@ class ManyReports:
     def deviations(self, counts: Floats, columns: Indices) -> Floats:
         """Return bounds on |N_j|, each wrong with probability at most 2 p, shape (windows, k).
 
-        They are nan for windows with few reports. `counts`, shape (windows, levels): the numbers of
-        reports; `columns`, shape (windows, levels, k): those of :meth:`ReportLaw.growth`.
+        They are nan if reports are few. `counts`, shape (windows, levels): the numbers of reports;
+        `columns`, shape (windows, levels, k): those of :meth:`ReportLaw.growth`.
         """
         deviations = np.full((len(counts), columns.shape[2]), np.nan)
-        for part in blocks(len(counts), columns.shape[2] * FREQUENCY_NODES.size):
+        for part in blocks(len(counts), columns.shape[2] * 10):
             steps, log_factors = self._likely_steps(counts[part], columns[part])
-            rows = np.flatnonzero((steps <= self._last_step(MAX_RELATIVE_TILT)).all(axis=1))
+            last = math.floor(self._last_step(MAX_RELATIVE_TILT))
+            rows = np.flatnonzero((steps <= last).any(axis=1))
             if rows.size:
-                windows = steps[rows], counts[part][rows], columns[part][rows]
+                windows = np.minimum(steps[rows], last), counts[part][rows], columns[part][rows]
                 bounds = self._least_deviations(*windows, log_factors[rows])
-                deviations[part.start + rows] = bounds
+                deviations[part.start + rows] = np.where(steps[rows] <= last, bounds, np.nan)
         return deviations
 
     def _last_step(self, relative_tilt: float) -> float:
@@ -99,7 +100,7 @@ class ManyReports:
         """
         deviations, log_factors = self._deviations_at(steps, counts, columns)
         excess, is_steep = log_factors - likely, steps > self._last_step(STEEP_TILT)
-        deviations[((excess > STEEP_LOG_RATIO) & is_steep).any(axis=1)] = np.nan
+        deviations[(excess > STEEP_LOG_RATIO) & is_steep] = np.nan
         rows = np.flatnonzero(((excess > LARGE_LOG_RATIO) & ~is_steep).any(axis=1))
         for step in range(1, MORE_STEPS + 1):
             if not rows.size:

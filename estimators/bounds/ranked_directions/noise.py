@@ -34,7 +34,6 @@ BENNETT_TILTS = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18
 CONVERGED_RATIO = 0.999  # a bound that is above this part of the previous bound ends the loop
 MIN_VARIANCE = 1e-300  # so that nothing is divided by 0
 LENGTH_TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of a nearly best tilt
-LENGTHS_TOGETHER = 23  # tilts of a window that are tried at once
 MAX_ROUNDS = 12
 MAX_STANDARD_TILT = 100.0
 """The largest tilt of use, in units of 1 / sd: the best one for a normal sum is at most 40."""
@@ -47,7 +46,9 @@ def bennett_growth(x: Floats) -> Floats:
     return np.where(x < 1e-2, series * (1 + 1e-9), (np.expm1(x) - x) / np.maximum(x, 1e-5) ** 2)
 
 
-BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
+BENNETT_SLOPES = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS
+# variances, in units of (-ln p) times the square of the largest report, below which a tilt is best
+BENNETT_EDGES = -np.diff(1 / BENNETT_TILTS) / np.diff(BENNETT_SLOPES)
 
 
 def bennett_deviation(variance: Floats, largest: PerWindow, log_p: float) -> Floats:
@@ -57,10 +58,11 @@ def bennett_deviation(variance: Floats, largest: PerWindow, log_p: float) -> Flo
     (...): an upper bound on a term; `log_p`: ln p, where p is the probability that the bound is
     wrong.
     """
-    largest = np.asarray(largest)[..., None, None]
-    cumulant = variance[..., None] * (BENNETT_EXPONENTS / largest**2)
-    bounds: Floats = ((cumulant - log_p) * (largest / BENNETT_TILTS)).min(axis=-1)
-    return bounds
+    largest = np.asarray(largest)[..., None]
+    relative = variance / (-log_p * largest**2)
+    best = BENNETT_EDGES.size - np.searchsorted(BENNETT_EDGES[::-1], relative)
+    deviations: Floats = relative * BENNETT_SLOPES[best] + 1 / BENNETT_TILTS[best]
+    return np.asarray(deviations * (-log_p * largest))
 
 
 def bennett_factor(tilt: Floats, largest: float) -> Floats:
@@ -155,8 +157,8 @@ class RankedNoise(VectorNoise):
     def many_reports_deviations(self, columns: Indices, log_p: float) -> Floats:
         """Return bounds on k coordinates, wrong with probability at most 2 p, shape (..., k).
 
-        They are nan for windows with few reports. `columns`, shape (..., levels, k): the columns of
-        the coordinates; `log_p`: ln p.
+        They are nan if reports are few. `columns`, shape (..., levels, k): the columns of the
+        coordinates; `log_p`: ln p.
         """
         size = self.coefficient.max(axis=-1, keepdims=True)
         relative = (self.coefficient / size).reshape(-1, len(self.laws))[0]
@@ -195,13 +197,6 @@ class RankedNoise(VectorNoise):
     # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> PerWindow:
         """Return a bound that |N| exceeds with probability at most beta; `log_beta`: ln beta."""
-        if self.counts.ndim == 1:
-            return self.radii(log_beta)
-        parts = blocks(len(self.counts), LENGTHS_TOGETHER * SQUARE_CELLS)
-        return np.concatenate([self.window(part).radii(log_beta) for part in parts])
-
-    def radii(self, log_beta: float) -> PerWindow:
-        """Return :meth:`radius` of windows whose arrays a cache holds."""
         d, bound = self.dimension, self.largest_length(self._log_mean, log_beta)
         if self.mean is None:
             return bound
@@ -225,18 +220,19 @@ class RankedNoise(VectorNoise):
         size, square_sum = self.coefficient.max(axis=-1), np.asarray(self.square_sum)[..., None]
         steps = np.rint(np.log(tilt * size[..., None]) / LOG_TILT_STEP)
         different, index = np.unique(steps, return_inverse=True)
-        index, terms = index.reshape(tilt.shape), []
+        index, terms = index.ravel(), []
         for level, law in enumerate(self.laws):
             n, s = self.counts[..., level, None], self.coefficient[..., level, None]
             tilts = np.exp(LOG_TILT_STEP * different) * float((s[..., 0] / size).flat[0])
-            share = s**2 / square_sum
-            every = law.growth_of_single_square(tilts)[index, 1:]
-            every /= share[..., None]
-            every += law.log_cells
-            largest = every.max(axis=-1, keepdims=True)
-            every -= largest
-            total = np.log(np.exp(every, out=every).sum(axis=-1)) + largest[..., 0]
-            terms.append(total + np.log(n * share))
+            share, growth = s**2 / square_sum, law.growth_of_single_square(tilts)[:, 1:]
+            shares, total = np.broadcast_to(share, tilt.shape).ravel(), np.empty(tilt.size)
+            for part in blocks(tilt.size, SQUARE_CELLS):
+                every = growth[index[part]]
+                every /= shares[part, None]
+                every += law.log_cells
+                with np.errstate(over="ignore"):  # such tilts are far too large to be of use
+                    total[part] = np.log(np.exp(every, out=every).sum(axis=1))
+            terms.append(total.reshape(tilt.shape) + np.log(n * share))
         log_mean: Floats = np.logaddexp.reduce(terms, axis=0) + self._rounding(tilt)
         return log_mean
 

@@ -121,6 +121,19 @@ class ShareBets:
         counted = self.counted._replace(first=self.counted.base - self.counted.first)
         return ShareBets(counted, [subset.mirrored() for subset in self.subsets], self.free)
 
+    def subset_variances(self, ratio: Floats) -> Floats:
+        """Return the least variance of the subsets' part of the sum, shape (windows, ratios)."""
+        variance = np.zeros((len(self.counted.counts), ratio.size))
+        for subset in self.subsets:
+            variance += subset.score_variance(ratio)
+        return variance
+
+    def variances(self, ratio: Floats) -> Floats:
+        """Return the variance of the sum of s z as reports show it, shape (windows, ratios)."""
+        squares, counts = self.counted.scores(ratio) ** 2, self.counted.counts[:, None]
+        variances: Floats = np.vecdot(squares, counts) + self.subset_variances(ratio)
+        return np.maximum(variances, 1e-300)
+
     def max_tilts(self, edges: Floats) -> Floats:
         """Return the largest tilt between neighbouring edges, shape (windows, edges - 1)."""
         largest = np.abs(self.counted.scores(edges)).max(axis=-1, initial=0.0)

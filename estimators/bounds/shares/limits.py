@@ -22,15 +22,18 @@ from estimators.interruption import checkpoint
 SHARE_BLOCKS = 64
 BLOCK_EDGES = np.sin(np.linspace(0, np.pi / 2, SHARE_BLOCKS + 1)) ** 2
 """The edges of blocks of shares r that share tilts; widths are proportional to sqrt(r (1 - r))."""
+BLOCK_MIDDLES = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
 CELL_RATIO = 1.15  # ratio of the variances at both ends of a cell
 MAX_CELLS = 120  # beyond the last, the variance may be zero
+QUICK_STRIDE, QUICK_SHARE = 4, 1e-4
+"""The blocks that the quick test joins, and its part of the failure probability."""
 CELL_CHOICE_SHARE = 0.01
 """The part of the failure probability for each end of the interval for the variance."""
 MEAN_PARTS = 16
 """Parts of the range of the variance of the users' means."""
 TILT_BAND = 10.0
 """Tilts of the mixture beyond this ratio to the best one are left out."""
-ROWS_AT_A_TIME = 768
+ROWS_AT_A_TIME = 1024
 """Tilts that are computed together: arrays that a processor's cache holds."""
 MAX_REFINEMENTS, REFINEMENT_PARTS = 3, 32
 """How often, and into how many parts, the block of a limit is divided."""
@@ -89,7 +92,7 @@ def share_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -
     times and levels. None if the number of reports is fixed in advance.
     """
     lower, mirrored = np.empty((2, len(bets.counted.counts)))
-    for part in blocks(lower.size, SHARE_BLOCKS * (20 + bets.counted.counts.shape[1])):
+    for part in blocks(lower.size, 8 * (20 + bets.counted.counts.shape[1])):
         side, totals = bets.rows(part), None if anytime_totals is None else anytime_totals[part]
         lower[part] = _lower_limits(side, log_p, totals)
         mirrored[part] = _lower_limits(side.mirrored(), log_p, totals)
@@ -106,17 +109,40 @@ def _lower_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) 
     first, base = bets.sums.T
     share = np.divide(first, base, out=np.ones_like(first), where=base > 0)
     middle, limits = np.searchsorted(BLOCK_EDGES, share) + 1, np.full(first.size, np.nan)
-    is_below = np.arange(SHARE_BLOCKS) < middle[:, None]
+    number, rejected = np.arange(SHARE_BLOCKS), np.zeros_like(middle)
+    if anytime_totals is None:
+        rejected = _quickly_rejected(bets, share, log_p + math.log(QUICK_SHARE))
+        log_p += math.log1p(-QUICK_SHARE)
+    is_left, is_below = number >= rejected[:, None], number < middle[:, None]
     for is_asked in (is_below, ~is_below):
-        window, block = np.nonzero(is_asked & np.isnan(limits)[:, None])
+        window, block = np.nonzero(is_left & is_asked & np.isnan(limits)[:, None])
         if not block.size:
-            break
+            continue
         cells = _Cells(window, block, *np.zeros((2, block.size)))
         if anytime_totals is None:
             _search(bets, _cell_tilts(bets, cells, log_p), limits)
         else:
             _search(bets, _mixture_tilts(bets, cells, log_p, anytime_totals), limits)
     return np.where(np.isnan(limits), 1.0, limits)
+
+
+def _quickly_rejected(bets: ShareBets, share: Floats, log_p: float) -> Indices:
+    """Return how many blocks, from the first on, one tilt rejects, whatever the variance is.
+
+    `share`, shape (windows,): the estimates, up to which blocks are tried; `log_p`: ln of the
+    failure probability, of which the largest tilt has half, half of it a sixth, and so on.
+    """
+    edges = BLOCK_EDGES[::QUICK_STRIDE]
+    variance, largest = bets.variances((edges[:-1] + edges[1:]) / 2), bets.max_tilts(edges)
+    halvings = np.maximum(np.rint(np.log2(largest * np.sqrt(variance / (-2 * log_p)))), 0.0)
+    tilts = largest / 2**halvings
+    goals = LOG_P_SAFETY - log_p + np.log((halvings + 1) * (halvings + 2))
+    tried = window, block = np.nonzero(edges[1:] <= share[:, None])
+    ends = np.stack([edges[block], edges[block + 1]], axis=-1)
+    is_rejected = np.zeros(tilts.shape, dtype=np.bool_)
+    is_rejected[tried] = _gains(bets.rows(window), ends, tilts[tried])[1] >= goals[tried]
+    rejected: Indices = QUICK_STRIDE * np.logical_and.accumulate(is_rejected, axis=1).sum(axis=1)
+    return rejected
 
 
 def _search(bets: ShareBets, all_rows: _Rows, limits: Floats) -> None:
@@ -174,8 +200,10 @@ def _refined(bets: ShareBets, rows: _Tilts, chosen: Indices, sizes: Indices) -> 
     return np.where(low == ends[starts, 1], np.nan, low)
 
 
-def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
+def _gains(bets: ShareBets, ends: Floats, tilt: Floats) -> _Gains:
     """Return the gains in rows of tilts at both ends of their blocks.
+
+    `bets`: those of each row's window; `ends`, shape (rows, 2); `tilt`, shape (rows,).
 
     Returns
     -------
@@ -186,32 +214,21 @@ def _gains(bets: ShareBets, cells: _Cells, tilt: Floats) -> _Gains:
     factors : list of SubsetFactors
         The factors of each level with subsets; both ends are on one axis.
     """
-    in_rows, of_subsets, factors = bets.rows(cells.window), np.zeros((tilt.size, 2)), []
-    for subset in in_rows.subsets:
+    of_subsets, factors = np.zeros((tilt.size, 2)), []
+    for subset in bets.subsets:
         twice = subset.rows(np.tile(np.arange(tilt.size), 2))
-        exponents, price = twice.factors(np.tile(tilt, 2), cells.ends.T.ravel())
+        exponents, price = twice.factors(np.tile(tilt, 2), ends.T.ravel())
         exponents = exponents.reshape(2, -1, 2).swapaxes(0, 1)
         factors.append(SubsetFactors(exponents, price.reshape(2, -1).T))
         of_subsets += subset.gains(factors[-1])
-    return of_subsets, (in_rows.counted.gains(tilt, cells.ends) + of_subsets).min(axis=-1), factors
-
-
-def _subset_variances(bets: ShareBets) -> Floats:
-    """Return the least variance of the subsets' part of the sum, in the middle of each block."""
-    middle = (BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2
-    variance = np.zeros((len(bets.counted.counts), SHARE_BLOCKS))
-    for subset in bets.subsets:
-        variance += subset.score_variance(middle)
-    return variance
+    return of_subsets, (bets.counted.gains(tilt, ends) + of_subsets).min(axis=-1), factors
 
 
 # Theorem 2 (2) of docs/proofs/shares.md
 def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats) -> _Rows:
     """Return rows for the mixture's tilts near the best ones in some blocks, and their tilts."""
-    counted = bets.counted
-    scores = counted.scores((BLOCK_EDGES[:-1] + BLOCK_EDGES[1:]) / 2)
-    variance = np.vecdot(scores**2, counted.counts[:, None]) + _subset_variances(bets)
-    best = np.sqrt(-2 * log_p / np.maximum(variance, 1e-300))
+    variance = bets.variances(BLOCK_MIDDLES)
+    best = np.sqrt(-2 * log_p / variance)
     lowest, highest = best.min(axis=1, keepdims=True), best.max(axis=1, keepdims=True)
     mixture, largest = MIXTURE_TILTS * totals[:, None], bets.max_tilts(BLOCK_EDGES)
     is_near = (mixture >= lowest / TILT_BAND) & (mixture <= highest * TILT_BAND)
@@ -225,7 +242,7 @@ def _mixture_tilts(bets: ShareBets, cells: _Cells, log_p: float, totals: Floats)
 
     def tilts_of(rows: Indices) -> _Tilts:
         chosen, goals = cells.rows(rows), goal[rows]
-        of_subsets, gains, _ = _gains(bets, chosen, tilt[rows])
+        of_subsets, gains, _ = _gains(bets.rows(chosen.window), chosen.ends, tilt[rows])
         return _Tilts(chosen, tilt[rows], goals, of_subsets, gains - goals, np.logaddexp)
 
     return cells, tilts_of
@@ -236,11 +253,14 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     """Return rows for the cells that overlap the variance's interval in blocks, and their tilts."""
     from scipy.special import erfcx
 
-    if bets.counted.counts.size:
-        cells = _met_cells(bets.counted, cells, log_p + math.log(CELL_CHOICE_SHARE))
-        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
-    variances, max_tilts = _subset_variances(bets), bets.max_tilts(BLOCK_EDGES)
+    variances, max_tilts = bets.subset_variances(BLOCK_MIDDLES), bets.max_tilts(BLOCK_EDGES)
     jumps = np.array([subset.weight for subset in bets.subsets if subset.of_values])
+    if bets.counted.counts.size:
+        log_choice_p = log_p + math.log(CELL_CHOICE_SHARE)
+        log_p += math.log1p(-2 * CELL_CHOICE_SHARE)
+        least_cost = max(-log_p + math.log(erfcx(2 * math.sqrt(-log_p))), 0.5)
+        steepest = (0.0 if jumps.size else 2 * least_cost / max_tilts**2) - variances
+        cells = _met_cells(bets.counted, cells, log_choice_p, steepest)
 
     def tilts_of(rows: Indices) -> _Tilts:
         window, block, low, high = chosen = cells.rows(rows)
@@ -253,7 +273,7 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
                 tilt = np.log1p(jump * tilt + (jump * tilt) ** 2 / 2) / jump  # Bennett's tilt
             tilt = np.minimum(tilt, max_tilts[window, block])
             cost = -log_p + np.log(erfcx(tilt * np.sqrt(2 * (low + of_subsets))))
-        subset_gains, gains, factors = _gains(bets, chosen, tilt)
+        subset_gains, gains, factors = _gains(bets.rows(window), chosen.ends, tilt)
         goal = np.full(rows.size, LOG_P_SAFETY - log_p)
         unsure = np.flatnonzero(gains < goal)  # other rows reject without R, which is at most 1
         factors = [SubsetFactors(x.exponents[unsure], x.price[unsure]) for x in factors]
@@ -264,11 +284,12 @@ def _cell_tilts(bets: ShareBets, cells: _Cells, log_p: float) -> _Rows:
     return cells, tilts_of
 
 
-def _met_cells(counted: CountedReports, cells: _Cells, log_p: float) -> _Cells:
+def _met_cells(counted: CountedReports, cells: _Cells, log_p: float, steepest: Floats) -> _Cells:
     """Return the cells of the variance V that overlap its interval, in each of some blocks.
 
     `counted`: the reports; `cells`: the windows and blocks; `log_p`: ln of the failure probability
-    of each end of the interval.
+    of each end of the interval; `steepest`, shape (windows, blocks): all cells up to this variance
+    have the largest tilt, so only the last of them is returned: R is the largest there.
     """
     window, block, *_ = cells
     scores, counts = counted.scores(BLOCK_EDGES), counted.counts[window]
@@ -283,9 +304,12 @@ def _met_cells(counted: CountedReports, cells: _Cells, log_p: float) -> _Cells:
     for end in (np.maximum(low, high), np.minimum(low, high)):
         rank = np.log(top / np.maximum(end, 1e-300)) / math.log(CELL_RATIO)
         ranks.append(np.clip(rank, 0, MAX_CELLS - 1).astype(np.intp))
-    size = ranks[1] - ranks[0] + 1
+    steep = top * math.sqrt(CELL_RATIO) / np.maximum(steepest[window, block], 1e-300)
+    first_steep = np.ceil(np.log(steep) / math.log(CELL_RATIO)).astype(np.intp)
+    size = np.clip(first_steep, *ranks) - ranks[0] + 1
     row = np.repeat(np.arange(block.size), size)
     rank = np.arange(row.size) - np.repeat(np.cumsum(size) - size - ranks[0], size)
+    rank[np.cumsum(size) - 1] = ranks[1]
     ends = [top[row] * CELL_RATIO ** -(rank + i).astype(np.float64) for i in range(2)]
     low_ends = np.where(rank < MAX_CELLS - 1, ends[1], 0.0)
     return _Cells(window[row], block[row], low_ends, ends[0])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.bounds.piecewise.bets import MAX_STAKE
+from estimators.bounds.signs.law import blocks
 from estimators.estimate import Floats
 
 MOST_SUPPORTS, MOST_OF_ONE = 2**12, 2**7
@@ -94,7 +95,7 @@ class SubsetKinds(NamedTuple):
     @property
     def supports(self) -> Floats:
         """The pairs of supports that a report can have, shape (kinds, 2)."""
-        return np.argwhere(support_chances(self).any(axis=0)).astype(np.float64)
+        return _possible_supports(self)
 
 
 @functools.lru_cache(maxsize=256)
@@ -120,6 +121,11 @@ def support_chances(kinds: SubsetKinds) -> Floats:
         missed = _hypergeometric(left, kinds.size, shape)
         rows.append(kinds.p * with_own + (1 - kinds.p) * missed)
     return np.array(rows)
+
+
+@functools.lru_cache(maxsize=256)
+def _possible_supports(kinds: SubsetKinds) -> Floats:
+    return np.argwhere(support_chances(kinds).any(axis=0)).astype(np.float64)
 
 
 def _hypergeometric(left: list[int], drawn: int, shape: tuple[int, int]) -> Floats:
@@ -189,18 +195,10 @@ class SubsetReports:
         chance = self.kinds.chance
         return self.kinds.sizes.scores(supports, chance, self.kinds.p - chance, reports)
 
-    @functools.cached_property
-    def _law(self) -> Floats:
-        return support_chances(self.kinds)
-
-    @functools.cached_property
-    def _possible_supports(self) -> Floats:
-        return self.kinds.supports
-
     @property
     def counts(self) -> Floats:
         """How many reports are of each kind, in the order of supports, if `kinds.size` is 1."""
-        counts: Floats = self.supports @ self._possible_supports.T
+        counts: Floats = self.supports @ self.kinds.supports.T
         counts[:, 0] = self.reports - counts[:, 1:].sum(axis=1)
         return counts
 
@@ -213,7 +211,7 @@ class SubsetReports:
             odds = (self.kinds.p - self.kinds.chance) / (self.kinds.chance * self.kinds.categories)
             largest = np.full(ratio.shape, MAX_STAKE / math.log1p(MAX_FALL * odds))
         else:
-            first, base = self._scores(self._possible_supports).T
+            first, base = self._scores(self.kinds.supports).T
             largest = np.abs(first - ratio[..., None] * base).max(axis=-1)
         scores: Floats = np.multiply.outer(self.weight, largest)
         return scores
@@ -225,7 +223,7 @@ class SubsetReports:
         The former are found by Newton's method; the latter follow from the categories' scores.
         `tilts`, `ratio`, shape (windows,): t, and the ratio r in h.
         """
-        stakes, unknown = tilts * self.weight, len(self._law) - 1
+        stakes, unknown = tilts * self.weight, 1 if self.kinds.sizes.covers_all else 2
         values = np.stack([1 - ratio, -ratio, np.zeros_like(ratio)])[: unknown + 1]
         log_means = stakes * values if self.of_values else np.log1p(stakes * values)
         wanted = log_means[:-1] - log_means[-1]
@@ -237,19 +235,19 @@ class SubsetReports:
         else:
             exponents[:unknown] = wanted / contrast
         for _ in range(0 if self.of_values else NEWTON_STEPS):
-            moments = _tilted_moments(self._law, exponents, 1)
-            logarithm, slopes = np.log(moments[0, 0]), moments[:, :, :-1] - moments[:, :, -1:]
+            mass, *means = _tilted_moments(self.kinds, exponents, 3)
+            logarithm, slopes = np.log(mass), [mean[:-1] - mean[-1] for mean in means]
             excess = logarithm[:-1] - logarithm[-1] - wanted
-            if np.abs(excess).max() < MAX_EXCESS:
+            if np.abs(excess).max(initial=0.0) < MAX_EXCESS:
                 break
             if unknown == 1:
-                exponents[:1] -= excess / slopes[1, 0]
+                exponents[:1] -= excess / slopes[0]
             else:
-                (a, c), (b, d) = slopes[1, 0], slopes[0, 1]
+                (a, c), (b, d) = slopes
                 steps = d * excess[0] - b * excess[1], a * excess[1] - c * excess[0]
                 exponents -= np.stack(steps) / (a * d - b * c)
         else:
-            logarithm = np.log(_tilted_moments(self._law, exponents, 0)[0, 0])
+            logarithm = np.log(_tilted_moments(self.kinds, exponents, 1)[0])
         return SubsetFactors(exponents.T, (logarithm - log_means).max(axis=0))
 
     def gains(self, factors: SubsetFactors) -> Floats:
@@ -263,12 +261,12 @@ class SubsetReports:
         `ends`: the factors at both ends of each block, on an axis of two; between the ends
         exponents are interpolated.
         """
-        supports = self._possible_supports.T
+        supports = self.kinds.supports.T
         exponents = ends.exponents.transpose(2, 1, 0)
         change = exponents[:, 1] - exponents[:, 0]
         spread = np.ptp(ends.exponents @ supports, axis=-1).max(axis=-1)
-        moments = _tilted_moments(self._law, exponents.reshape(2, -1), 2)
-        moments = moments.reshape(3, 3, -1, *exponents.shape[1:])
+        moments = _tilted_moments(self.kinds, exponents.reshape(2, -1), 6)
+        moments = moments.reshape(*moments.shape[:2], *exponents.shape[1:])
         deviation, distance = (
             np.sqrt(_variances(x, moments)) for x in (exponents, change[:, None])
         )
@@ -285,8 +283,7 @@ class SubsetReports:
         factor = np.full(ratio.shape, 1 / (self.kinds.p - self.kinds.chance))
         second = np.zeros_like(ratio) if self.kinds.sizes.covers_all else -ratio * factor
         first = factor if self.kinds.sizes.covers_all else (1 - ratio) * factor
-        moments = _tilted_moments(self._law, np.zeros((2, 1)), 2)
-        variances = _variances(np.stack([first, second]), moments)
+        variances = _variances(np.stack([first, second]), _moments_without_tilt(self.kinds))
         noise = variances.min(axis=0)
         if self.of_values:  # a guess between both: the tilt needs no proof
             noise = np.sqrt(noise * variances.max(axis=0))
@@ -294,41 +291,42 @@ class SubsetReports:
         return variance
 
 
-def _tilted_moments(law: Floats, exponents: Floats, order: int) -> Floats:
+@functools.lru_cache(maxsize=256)
+def _support_moments(kinds: SubsetKinds) -> Floats:
+    """Return the terms of E 1, E i, E j, E i^2, E i j and E j^2, shape (6, types, i, j)."""
+    law = support_chances(kinds)
+    i, j = np.indices(law.shape[1:], dtype=np.float64)
+    return np.stack([i**0, i, j, i * i, i * j, j * j])[:, None] * law
+
+
+def _tilted_moments(kinds: SubsetKinds, exponents: Floats, count: int) -> Floats:
     """Return moments under the laws of supports with densities in proportion to exp(x i + y j).
 
-    Parameters
-    ----------
-    law : ndarray of float64, shape (types, i, j)
-        From :func:`support_chances`.
-    exponents : ndarray of float64, shape (2, rows)
-        x and y.
-    order : int
-        The largest power of i, and of j.
-
-    Returns
-    -------
-    ndarray of float64, shape (powers of i, powers of j, types, rows)
-        E i^a j^b under the tilted law; for a = b = 0, E exp(x i + y j) under the law itself.
+    `kinds`: the law; `exponents`, shape (2, rows): x and y; `count`: how many of the moments of
+    :func:`_support_moments` are returned. The first is E exp(x i + y j) under the law itself. The
+    shape is (count, types, rows).
     """
-    (types, *shape), powers = law.shape, np.arange(order + 1.0)[:, None]
-    steps = [np.arange(float(count))[:, None] for count in shape]
-    of_i, of_j = (
-        np.exp(step * exponent)[:, None] * step[:, None] ** powers
-        for step, exponent in zip(steps, exponents, strict=True)
-    )
-    summed = law.transpose(0, 2, 1).reshape(-1, shape[0]) @ of_i.reshape(shape[0], -1)
-    summed = summed.reshape(types, shape[1], order + 1, 1, -1)
-    moments: Floats = (summed * of_j[:, None]).sum(axis=1).transpose(1, 2, 0, 3)
-    mass = moments[0, 0].copy()
-    moments /= mass
-    moments[0, 0] = mass
-    return np.asarray(moments)
+    terms = _support_moments(kinds)[:count]
+    moments = np.empty((*terms.shape[:2], exponents.shape[1]))
+    for part in blocks(exponents.shape[1], terms[0, 0].size // 8):
+        of_i, of_j = (
+            np.exp(np.arange(float(number))[:, None] * exponent)
+            for number, exponent in zip(terms.shape[2:], exponents[:, part], strict=True)
+        )
+        densities = (of_i[:, None] * of_j).reshape(-1, of_i.shape[1])
+        summed = terms.reshape(-1, len(densities)) @ densities
+        moments[..., part] = summed.reshape(*terms.shape[:2], -1)
+    moments[1:] /= moments[0]
+    return moments
+
+
+@functools.lru_cache(maxsize=256)
+def _moments_without_tilt(kinds: SubsetKinds) -> Floats:
+    return _tilted_moments(kinds, np.zeros((2, 1)), 6)
 
 
 def _variances(exponents: Floats, moments: Floats) -> Floats:
     """Return the variances of x i + y j, shape (types, ...)."""
-    (x, y), i, j = exponents, moments[1, 0], moments[0, 1]
-    of_ii, of_ij, of_jj = moments[2, 0] - i * i, moments[1, 1] - i * j, moments[0, 2] - j * j
-    variance = x * x * of_ii + 2 * x * y * of_ij + y * y * of_jj
+    (x, y), (_, i, j, of_ii, of_ij, of_jj) = exponents, moments
+    variance = x * x * (of_ii - i * i) + 2 * x * y * (of_ij - i * j) + y * y * (of_jj - j * j)
     return np.asarray(np.maximum(variance, 0.0))
