@@ -291,7 +291,7 @@ class SubsetReports:
         return variance
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)  # each has up to 0.6 MB
 def _support_moments(kinds: SubsetKinds) -> Floats:
     """Return the terms of E 1, E i, E j, E i^2, E i j and E j^2, shape (6, types, i, j)."""
     law = support_chances(kinds)
