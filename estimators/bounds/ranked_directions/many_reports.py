@@ -60,7 +60,7 @@ class ManyReports:
         `columns`, shape (windows, levels, k): those of :meth:`ReportLaw.growth`.
         """
         deviations = np.full((len(counts), columns.shape[2]), np.nan)
-        for part in blocks(len(counts), columns.shape[2] * 10):
+        for part in blocks(len(counts), columns.shape[2] * 10):  # a longer block is quicker
             steps, log_factors = self._likely_steps(counts[part], columns[part])
             last = math.floor(self._last_step(MAX_RELATIVE_TILT))
             rows = np.flatnonzero((steps <= last).any(axis=1))

@@ -61,8 +61,8 @@ def bennett_deviation(variance: Floats, largest: PerWindow, log_p: float) -> Flo
     largest = np.asarray(largest)[..., None]
     relative = variance / (-log_p * largest**2)
     best = BENNETT_EDGES.size - np.searchsorted(BENNETT_EDGES[::-1], relative)
-    deviations: Floats = relative * BENNETT_SLOPES[best] + 1 / BENNETT_TILTS[best]
-    return np.asarray(deviations * (-log_p * largest))
+    scale = -log_p * largest
+    return np.asarray(scale * (relative * BENNETT_SLOPES[best] + 1 / BENNETT_TILTS[best]))
 
 
 def bennett_factor(tilt: Floats, largest: float) -> Floats:

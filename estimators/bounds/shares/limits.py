@@ -92,6 +92,7 @@ def share_limits(bets: ShareBets, log_p: float, anytime_totals: Floats | None) -
     times and levels. None if the number of reports is fixed in advance.
     """
     lower, mirrored = np.empty((2, len(bets.counted.counts)))
+    # blocks longer than a cache are quicker: most of their shares are soon rejected
     for part in blocks(lower.size, 8 * (20 + bets.counted.counts.shape[1])):
         side, totals = bets.rows(part), None if anytime_totals is None else anytime_totals[part]
         lower[part] = _lower_limits(side, log_p, totals)

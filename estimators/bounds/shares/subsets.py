@@ -308,7 +308,7 @@ def _tilted_moments(kinds: SubsetKinds, exponents: Floats, count: int) -> Floats
     """
     terms = _support_moments(kinds)[:count]
     moments = np.empty((*terms.shape[:2], exponents.shape[1]))
-    for part in blocks(exponents.shape[1], terms[0, 0].size // 8):
+    for part in blocks(exponents.shape[1], terms[0, 0].size // 8):  # a longer block is quicker
         of_i, of_j = (
             np.exp(np.arange(float(number))[:, None] * exponent)
             for number, exponent in zip(terms.shape[2:], exponents[:, part], strict=True)
